@@ -64,12 +64,6 @@ def assert_done(report: libcni.DelReport) -> None:
     assert report.record == "found"
 
 
-def test_one_level_more_is_refused_in_a_result(tmp_path: Path) -> None:
-    cni = libcni.CNIConfig(["/bin"], tmp_path, executor=Nested(MAX_DEPTH + 1), durable=False)
-    with pytest.raises(libcni.InvalidOutputError, match="nested too deeply"):
-        cni.add_network_list(network(5), RT)
-
-
 def test_one_level_more_is_refused_when_it_is_injected() -> None:
     plugin = libcni.PluginConfig.from_dict({"type": "a", "name": "n"})
     with pytest.raises(libcni.ConfigError, match="nested too deeply"):

@@ -9,7 +9,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import fork, is_running, wait
@@ -20,7 +19,6 @@ from libcni.errors import (
     PluginTimeoutError,
 )
 from libcni.executor import CallOptions, Executor, ProcessExecutor, child
-from libcni.executor import process as process_module
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
 
@@ -48,28 +46,6 @@ def test_the_outcome_has_the_signal_that_ended_the_plugin(tmp_path: Path, number
     assert (outcome.exit_status, outcome.signal, outcome.stdout) == (None, number, b"said\n")
 
 
-def test_the_childs_signals_are_reset(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin"
-    plugin.write_text("#!/bin/sed -nf\nr /proc/self/status\n")  # a shell would reset some by itself
-    plugin.chmod(0o755)
-    old = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
-    try:
-        outcome = run(str(plugin))
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
-    status = dict(line.split(":", 1) for line in outcome.stdout.decode().splitlines())
-    below_the_c_librarys_own = 0x7FFFFFFF
-    assert [int(status[name], 16) & below_the_c_librarys_own for name in ("SigBlk", "SigIgn")] == [0, 0]
-
-
-def test_the_plugin_is_in_a_process_group_of_its_own(tmp_path: Path) -> None:
-    outcome = run(script(tmp_path, "cut -d' ' -f5 /proc/self/stat; echo $$"))
-    group, own = outcome.stdout.split()
-    assert group == own != str(os.getpgrp()).encode()
-
-
 def test_the_plugin_inherits_the_given_descriptor_and_no_other(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     read_end, write_end = os.pipe()
@@ -80,7 +56,7 @@ def test_the_plugin_inherits_the_given_descriptor_and_no_other(tmp_path: Path) -
     finally:
         os.close(read_end)
         os.close(write_end)
-    shell, ours = {b"10"}, {number.encode() for number in before if int(number) > 2}
+    shell, ours = {b"10"}, {number.encode() for number in before} - {b"0", b"1", b"2", b"19"}
     assert set(outcome.stdout.split()) - shell - ours == {b"0", b"1", b"2", b"19"}
     assert str(read_end).encode() not in outcome.stdout.split()
 
@@ -102,13 +78,13 @@ def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body
     body += f"echo started; echo why >&2; (sleep 30) & echo $! > {tmp_path}/pid; sleep 30; sleep 30"
     started = time.monotonic()
     with pytest.raises(PluginTimeoutError) as caught:
-        run(script(tmp_path, body), timeout=0.3, grace=0.1)
-    assert 0.3 <= time.monotonic() - started < 3
+        run(script(tmp_path, body), timeout=0.5)
+    assert 0.5 <= time.monotonic() - started < 1.5
     error = caught.value
     assert (error.stdout, error.stderr) == ("started\n", "why\n")
     assert (error.plugin, error.verb, error.container_id) == ("p", "ADD", "c1")
-    assert "within 0.3 s" in error.problem
-    assert error.seconds >= 0.3
+    assert "within 0.5 s" in error.problem
+    assert error.seconds >= 0.5
     grandchild = int((tmp_path / "pid").read_text())
     wait_until(lambda: not is_running(grandchild))
 
@@ -122,19 +98,6 @@ def test_term_comes_before_kill(tmp_path: Path) -> None:
 
 def test_without_a_timeout_the_call_waits_for_the_exit(tmp_path: Path) -> None:
     assert run(script(tmp_path, "sleep 0.1; echo done"), timeout=None).stdout == b"done\n"
-
-
-def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 30")
-
-    def interrupted(_child: Any, _deadline: float) -> bool:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(process_module, "_wait_for_end", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(path)
-    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 # what cannot be started

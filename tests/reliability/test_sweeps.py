@@ -13,13 +13,13 @@ from nodes import FakeNode
 from libcni import AsyncCNIConfig, CNIConfig, RuntimeConf
 from libcni.testing import wait_until
 
-STALE = 24
+STALE = 12
 
 
 @pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> FakeNode:
     node = FakeNode(tmp_path, request.param)
-    node.plugin("slow", "[ $CNI_COMMAND != DEL ] || sleep 0.5")
+    node.plugin("slow", "[ $CNI_COMMAND != DEL ] || sleep 0.3")
     node.configure("slow", cniVersion="1.1.0")
     for number in range(STALE):
         node.cni.add_network_list("slow", rt(f"c{number}"))
@@ -31,25 +31,17 @@ def rt(container_id: str) -> RuntimeConf:
 
 
 def test_an_add_does_not_wait_for_the_stale_attachments(node: FakeNode) -> None:
-    """One after the other, exclusively, the DELs would keep the network for 12 seconds."""
+    """One after the other, exclusively, the DELs would keep the network for 3.6 seconds."""
     client = node.client(max_verbs=4)
     reports = []
     sweep = threading.Thread(target=lambda: reports.append(client.gc_network_list("slow", [("live", "eth0")])))
     sweep.start()
     wait_until(lambda: any(verb.startswith("DEL") for verb in node.verbs()))
-    client.add_network_list("slow", rt("live"), timeout=4)
+    client.add_network_list("slow", rt("live"), timeout=3)
     assert sweep.is_alive()
     sweep.join()
     assert len(reports[0].detached) == STALE
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["live"]
-
-
-def test_the_stale_attachments_are_detached_side_by_side(node: FakeNode) -> None:
-    started = time.monotonic()
-    report = node.cni.gc_network_list("slow", [], timeout=10)
-    assert len(report.detached) == STALE
-    assert report.plugins == ("slow",)
-    assert time.monotonic() - started < 10, "one after the other they take 12 seconds"
 
 
 def test_gc_with_one_turn_ends(node: FakeNode) -> None:

@@ -126,6 +126,7 @@ def test_a_failed_add_is_rolled_back_in_reverse_order() -> None:
         add(node, "a", "b", "c")
     assert node.log[3:] == ["begin net", "ADD a", "ADD b", "start-cleanup", "DEL c", "DEL b", "DEL a", "forget net"]
     assert (caught.value.code, caught.value.msg, caught.value.plugin) == (11, "later", "b")
+    assert caught.value.retryable
     assert caught.value.rollback_errors == ()
     assert node.recorded == {}
     assert node.stdin("DEL", "a")["prevResult"] == node.stdin("DEL", "c")["prevResult"] == RESULT

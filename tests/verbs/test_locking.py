@@ -50,14 +50,6 @@ def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pend
     os.fstat(orphan)
 
 
-@pytest.mark.usefixtures("orphan")
-def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
-    started = time.monotonic()
-    cni.add_network_list(network("a"), RT)
-    cni.del_network_list(network("a"), RT)
-    assert time.monotonic() - started < 2
-
-
 def test_only_an_add_fails_for_want_of_a_lock(
     node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

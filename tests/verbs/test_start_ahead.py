@@ -85,16 +85,6 @@ def test_the_next_plugin_starts_while_one_runs_and_reads_when_it_has_ended(node:
         assert log.index(f"{after} DEL started") < log.index(f"{one} DEL ended") < log.index(f"{after} DEL read")
 
 
-def test_check_starts_ahead_too(node: ReadingNode) -> None:
-    node.plugin("a")
-    node.plugin("b")
-    net = network("a", "b")
-    node.client(start_ahead="never").add_network_list(net, RT)
-    node.plugin("a", wait_until_started(node, "b CHECK started"))
-    node.cni.check_network_list(net, RT)
-    assert node.log.index("b CHECK started") < node.log.index("a CHECK ended") < node.log.index("b CHECK read")
-
-
 def test_not_a_byte_before_the_record_is_on_the_disk(node: ReadingNode) -> None:
     node.plugin("a", f"ls {node.cache}/results >> {node.log_file}; {PRINT}")
     node.cni.add_network_list(network("a"), RT)
@@ -285,20 +275,6 @@ def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None
     node.plugin("a", f"sleep 0.8; {PRINT}")
     node.plugin("b", f"sleep 0.8; {PRINT}")
     node.client(plugin_timeout=1.4).add_network_list(network("a", "b"), RT)
-
-
-def test_an_executor_without_prepare_works_as_before(tmp_path: Path) -> None:
-    from libcni.executor import ProcessExecutor
-
-    class Own:
-        def __init__(self) -> None:
-            self.find = ProcessExecutor().find
-            self.execute = ProcessExecutor().execute
-
-    node = ReadingNode(tmp_path)
-    node.plugin("a")
-    node.client(executor=Own()).add_network_list(network("a"), RT)
-    assert node.log == ["a ADD started", "a ADD read", "a ADD ended"]
 
 
 def test_another_word_is_refused(tmp_path: Path) -> None:
