@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from processes import fork, wait
 
 from libcni import _system as system
 from libcni.errors import RecordError
-from libcni.store import lock_file, locks
+from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from store.canned import opened
 from store.conftest import Make
@@ -320,63 +318,3 @@ def test_each_refusal_is_a_record_error_and_leaves_nothing(
             assert set(refusals) <= {code}
             return
     raise AssertionError("the calls do not end")
-
-
-def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = hold(container="c1")
-
-    def no_more(*_args: Any) -> Any:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(system, "fcntl", no_more)
-        with pytest.raises(RecordError, match="No locks available") as caught:
-            one.try_acquire()
-    assert caught.value.errno == errno.ENOLCK
-
-
-class InterruptedCloseError(Exception):
-    """The exception of a signal handler."""
-
-
-def take(tmp_path: Path, container_id: str) -> LockSet:
-    taken = LockSet(str(tmp_path), LockRequest(("net",), container_id))
-    assert taken.try_acquire()
-    return taken
-
-
-def close_and_raise_at(held: LockSet, number: int) -> bool:
-    """Close a lock set; raise before the line of the lock modules with this number. Return whether it was reached."""
-    lines = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in {locks.__file__, lock_file.__file__}:
-            return None
-        lines += event == "line"
-        if lines > number:
-            raise InterruptedCloseError
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        held.close()
-    except InterruptedCloseError:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
-@pytest.mark.unmeasured
-def test_an_exception_at_any_line_of_the_release_leaves_no_lock(tmp_path: Path) -> None:
-    number = 0
-    gc.freeze()  # or each of the many collections visits all that earlier tests have left
-    while close_and_raise_at(take(tmp_path, "c1"), number):
-        gc.collect()
-        probe = LockSet(str(tmp_path), LockRequest(("net",), "c1"))
-        assert probe.try_acquire(), f"line {number}"
-        probe.close()
-        number += 1
-    assert number > 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import socket
 import tempfile
 import tracemalloc
@@ -14,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import fork, wait
 
 from libcni import CNIConfig, repair_records
 from libcni import _system as system
 from libcni.errors import RecordError
-from libcni.store import files as files_module
 from libcni.store import records
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import (
     CORRUPT,
     DETACHING,
@@ -200,60 +196,6 @@ def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore
     assert [one.path for one in report.corrupt] == [str(path)]
     assert len(os.listdir(f"{store.cache_dir}/corrupt")) == 1
     assert files(store) == ["net-c2-eth0"]
-
-
-def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files_module, "MAX_RECORD_BYTES", 10_000)
-    path = put(store, "net-c1-eth0", b" " * 9_000)
-    real = os.read
-
-    def growing(descriptor: int, size: int) -> bytes:
-        data = real(descriptor, size)
-        with path.open("ab") as file:
-            file.write(b" " * 5_000)
-        return data
-
-    monkeypatch.setattr(system, "read", growing)
-    (corrupt,) = store.records()
-    assert corrupt.state == CORRUPT
-
-
-@pytest.mark.parametrize("limit", range(4, 16))
-def test_a_process_without_descriptors_left_gets_record_errors_alone(store: RecordStore, limit: int) -> None:
-    store.begin(bare())
-    repair_records(store.cache_dir)  # it loads its modules
-    held: list[LockSet] = []
-
-    def lock() -> None:
-        held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{len(held)}")))
-        held[-1].try_acquire()
-        held[-1].plugin_descriptor("ADD")
-        held[-1].has_running_plugin()
-
-    def work() -> None:
-        os.closerange(3, 4096)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-        new = bare(container_id="c2")
-        calls: list[Callable[[], object]] = [
-            store.records,
-            lambda: store.find(("net", "c1", "eth0")),
-            lambda: store.of_interface("c1", "eth0"),
-            lambda: store.forget(store.begin(new)),
-            lambda: store.ensure_writable(new),
-            lambda: repair_records(store.cache_dir, timeout=0.1),
-        ]
-        refused = 0
-        for call in [*calls, *[lock] * 12, *calls]:
-            try:
-                call()
-            except (RecordError, TimeoutError):
-                refused += 1
-        assert refused
-
-    assert wait(fork(work)) == 0
-    assert [record.container_id for record in store.records()] in (["c1"], ["c1", "c2"])
 
 
 def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:

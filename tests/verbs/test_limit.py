@@ -7,7 +7,6 @@ import gc
 import os
 import resource
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,24 +193,6 @@ def test_a_roll_back_keeps_the_turn_of_its_verb(node: FakeNode) -> None:
 
     asyncio.run(main())
     assert node.verbs() == ["ADD bad", "DEL bad", "ADD good"]
-
-
-def test_more_verbs_than_the_limit_all_run_and_never_more_at_once(node: FakeNode) -> None:
-    running = f"ls {node.root} | grep -c '^[0-9]'"
-    all_are_there = (
-        f"until [ -e {node.root}/full ] || [ $({running}) -ge 4 ]; do sleep 0.01; done; touch {node.root}/full"
-    )
-    node.plugin("p", f"mkdir {node.root}/$$; {all_are_there}; {running} >> {node.root}/seen; rmdir {node.root}/$$")
-    cni, net = node.async_client(max_verbs=4), node.network("p")
-
-    async def main() -> None:
-        await asyncio.gather(*(cni.add_network_list(net, rt(number)) for number in range(20)))
-
-    started = time.monotonic()
-    asyncio.run(main())
-    seen = [int(line) for line in (node.root / "seen").read_text().split()]
-    assert (len(seen), max(seen)) == (20, 4)
-    assert time.monotonic() - started < 20
 
 
 def test_a_cancelled_waiter_gives_up_its_turn(node: FakeNode) -> None:
