@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Coroutine, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.options import OnCancel
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.testing import RecordingExecutor
 
 
 @pytest.fixture
@@ -199,3 +202,62 @@ def test_a_sweep_ends_quietly_if_its_event_loop_is_closed() -> None:
     sweep.close()  # as the garbage collector does
     assert not task.done()
     del task
+
+
+# a verb that is cancelled while its record is written
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let fsync set the first event, and wait for the second."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_fsync(_: int) -> None:
+        begun.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr(system, "fsync", slow_fsync)
+    return begun, go_on
+
+
+def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
+    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
+) -> None:
+    """Otherwise the write could end after a later verb of the same container, and put an old record over its own."""
+    begun, go_on = slow_disk
+    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=RecordingExecutor().on_asyncio)
+
+    async def main() -> bool:
+        task = asyncio.create_task(cni.add_network_list(network("a"), RT))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        for _ in range(100):  # turns of the loop, more than an unhindered cancellation needs
+            await asyncio.sleep(0)
+        ended_early = task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return ended_early
+
+    assert asyncio.run(main()) is False
+    assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
+
+
+def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
+    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_disk
+    executor = RecordingExecutor()
+    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor.on_asyncio)
+
+    async def main() -> None:
+        task = asyncio.create_task(cni.add_network_list(network("a"), RT, on_cancel="rollback"))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert cni.get_cached_attachments() == []
+    assert executor.calls == []

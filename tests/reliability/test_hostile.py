@@ -2,20 +2,255 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
 import re
+import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from libcni import (
+    ALL_VERSIONS,
+    CNIConfig,
+    CNIError,
+    ConfigError,
+    InvalidOutputError,
+    Invocation,
+    NetworkConfigList,
+    Outcome,
+    PluginError,
+    RecordError,
+    Result,
+    RuntimeConf,
+    VersionError,
+)
 from libcni.config.jsontext import MAX_DEPTH
-from reliability.hostile import SEEDS, TARGETS, mutations
+from libcni.executor import CallOptions
+from libcni.testing import RecordingExecutor
+
+NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})
+RT = RuntimeConf("c1", None, "eth0")
+
+
+def strict(text: bytes) -> Any:
+    """Decode what goes to a plugin as a plugin would: it must be JSON, whatever came in."""
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} goes to a plugin")
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)  # a plugin in another language reads deeper than Python does
+    try:
+        return json.loads(text, parse_constant=refuse, parse_int=str, parse_float=str)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def is_short(error: CNIError, length: int) -> None:
+    assert len(str(error)) < length
+
+
+class Strict(RecordingExecutor):
+    """A recording executor that refuses what no plugin could be given."""
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        strict(invocation.stdin)
+        assert all("\0" not in text for text in invocation.env.values())
+        assert all(text.encode(errors="surrogateescape") is not None for text in invocation.env.values())
+        return super().execute(invocation, options)
+
+
+@cache
+def directory() -> Path:
+    """Return a directory for records, in memory where possible."""
+    path = tempfile.mkdtemp(prefix="libcni-hostile-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
+
+
+def client(**answers: bytes) -> tuple[CNIConfig, Strict]:
+    """Return a client without records, and its executor: each verb is answered with exit status 0 and these bytes."""
+    for left in (directory() / "results", directory() / "corrupt"):
+        shutil.rmtree(left, ignore_errors=True)
+    executor = Strict({("*", verb): Outcome(stdout=stdout) for verb, stdout in {"ADD": b"{}", **answers}.items()})
+    return CNIConfig(["/"], directory(), executor=executor, durable=False), executor
+
+
+def configuration(data: bytes) -> bool:
+    try:
+        net = NetworkConfigList.from_bytes(data)
+    except ConfigError:
+        return False
+    if net.plugins:
+        cni, executor = client()
+        cni.add_network_list(net, RT)
+        assert len(executor.calls) == len(net.plugins)
+        assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
+        assert cni.del_network_list(net, RT).record == "found"
+    return True
+
+
+def result(data: bytes) -> bool:
+    good = False
+    small = len(data) < 50_000  # each of the many conversions below takes its time, and none is more than linear
+    for version in ("0.2.0", "0.4.0", "1.1.0") if small else ("1.1.0",):
+        try:
+            found = Result.from_bytes(data, version)
+        except InvalidOutputError as error:
+            is_short(error, 10_000)
+            continue
+        good = True
+        strict(found.text.encode(errors="surrogatepass"))
+        for target in ALL_VERSIONS if small else ("0.4.0",):
+            try:
+                assert found.as_version(target).cni_version == target
+            except VersionError:
+                continue
+    return good
+
+
+def record(data: bytes) -> bool:
+    cni, executor = client()
+    path = directory() / "results" / "net-c1-eth0"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    (one,) = cni.get_cached_attachments()
+    with suppress(RecordError):
+        assert one.result is None or one.result.text
+    cni.del_network_list(NET, RuntimeConf(RT.container_id, "", RT.ifname))
+    assert executor.calls, "a record never stops a DEL"
+    path.write_bytes(data)
+    with suppress(CNIError):  # it may be corrupt, or hold no usable configuration
+        cni.del_attachment(one)
+    if one.state == "corrupt":
+        assert one.problem
+        assert len(one.problem) < 1000
+    return one.state != "corrupt"
+
+
+def version(data: bytes) -> bool:
+    cni, _ = client(VERSION=data)
+    try:
+        info = cni.get_version_info("a")
+    except InvalidOutputError as error:
+        is_short(error, 10_000)
+        return False
+    assert info.supported_versions
+    return True
+
+
+def error_document(data: bytes) -> bool:
+    cni, executor = client()
+    executor.answers["*", "STATUS"] = Outcome(exit_status=1, stdout=data, stderr=data[:100])
+    with pytest.raises(PluginError) as caught:
+        cni.status_network_list(NET)
+    error = caught.value
+    assert isinstance(error.retryable, bool)
+    assert isinstance(error.cleanup_needed, bool)
+    assert isinstance(error.msg + error.details, str)
+    assert len(str(error)) < 20_000
+    return error.code is not None
+
+
+TARGETS: dict[str, Callable[[bytes], bool]] = {
+    "configuration": configuration,
+    "result": result,
+    "record": record,
+    "version": version,
+    "error_document": error_document,
+}
+
+_RESULT = (
+    b'{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"00:11:22:33:44:55","sandbox":"/run/netns/x"}],'
+    b'"ips":[{"address":"10.1.0.5/16","gateway":"10.1.0.1","interface":0}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1"}],'
+    b'"dns":{"nameservers":["10.1.0.1"],"domain":"a","search":["b"],"options":["c"]},"vendor":1e400}'
+)
+_OLD_RESULT = (
+    b'{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16","gateway":"10.1.0.1","routes":[{"dst":"0.0.0.0/0"}]},'
+    b'"ip6":{"ip":"2001:db8::5/64"},"dns":{}}'
+)
+_OWN = (
+    b'{"state":"ready","created":1700000000.5,"bootId":"b","netnsId":[4,4026531840],"cniVersion":"1.0.0",'
+    b'"plugins":[{"type":"a","ipam":{"type":"host-local"}}],"networkArgs":{"cni":{"labels":[]}}}'
+)
+_RECORD = (
+    b'{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoibmV0IiwiY25pVmVyc2lvbiI6IjEuMC4wIiwicGx1Z2lucyI6'
+    b'W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"/run/netns/x","cniArgs":[["K","V"]],'
+    b'"capabilityArgs":{"mac":"x"},"result":' + _RESULT + b',"libcni":' + _OWN + b"}"
+)
+_LIST = (
+    b'{"cniVersion":"1.0.0","cniVersions":["0.4.0","1.1.0"],"name":"net","disableCheck":"true","disableGC":false,'
+    b'"loadOnlyInlinedPlugins":false,"plugins":[{"type":"bridge","capabilities":{"mac":true},"ipam":{"type":"x"},'
+    b'"dns":{"nameservers":["1.1.1.1"]},"args":{"cni":{}},"runtimeConfig":{},"prevResult":{},"cni.dev/x":1,"n":1e400}]}'
+)
+SEEDS: dict[str, list[bytes]] = {
+    "configuration": [
+        _LIST,
+        b'{"cniVersion":"0.3.1","name":"net","type":"bridge","n":12345678901234567890}',
+    ],
+    "result": [_RESULT, _OLD_RESULT, _RESULT.replace(b"1.0.0", b"0.4.0"), b"{}", b"null"],
+    "record": [
+        _RECORD,
+        b'{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"net"}',
+        _RESULT,
+    ],
+    "version": [b'{"cniVersion":"1.0.0","supportedVersions":["0.1.0","1.0.0"]}', b'{"cniVersion":"0.2.0"}'],
+    "error_document": [b'{"cniVersion":"1.0.0","code":11,"msg":"later","details":"x"}', b'{"code":-3}', b"text"],
+}
+
+TOKENS = [
+    b"null", b"true", b"NaN", b"Infinity", b"-0", b"1e400", b"1" * 5000, b"[]", b"{}", b'""', b'"\\ud800"',
+    b'"\\u0000"', b"\xef\xbb\xbf", b"\xff\xfe", b'"', b",", b":", b"[", b"]", b"{", b"}", b"\\", b"\x00", b"\n",
+    b"\xed\xa0\x80", b"/*", b"..", b"[" * 2000, b'{"a":' * 2000, b"1.0.0", b"9.9.9", b"0.2.0", b'"cniVersion"',
+    b'"name"', b'"type"', b'"plugins"', b'"kind"', b'"libcni"', b'"result"', b'"ips"', b'"code"', b"-1", b"1.5",
+    b"0x1", b"1_0", b"\xc2\xa0", b"10.1.0.5/33", b"::ffff:1.2.3.4/128",
+]  # fmt: skip
+
+_PART = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[{}\[\],:]')
+
+
+def mutations(name: str, seed: int, cases: int) -> Iterator[bytes]:
+    """Yield inputs near to good ones: parts replaced, doubled, dropped or moved, and bytes changed."""
+    chance = random.Random(f"{name} {seed}")
+    for number in range(cases):
+        data = chance.choice(SEEDS[name])
+        for _ in range(1 + number % 4):
+            data = _mutated(data, chance)
+        yield data
+
+
+def _mutated(data: bytes, chance: random.Random) -> bytes:  # noqa: PLR0911 - one for each kind of change
+    parts = [(found.start(), found.end()) for found in _PART.finditer(data)] or [(0, len(data))]
+    start, end = chance.choice(parts)
+    first, last = chance.choice(parts)
+    kind = chance.randrange(7)
+    if kind == 0:
+        return data[:start] + chance.choice(TOKENS) + data[end:]
+    if kind == 1:
+        return data[:start] + data[end:]
+    if kind == 2:
+        return data[:end] + data[start:]
+    if kind == 3:
+        return data[:start] + data[first:last] + data[end:]
+    if kind == 4:
+        return data[: chance.randrange(len(data) + 1)]
+    if kind == 5:
+        return data[:start] + chance.choice(TOKENS) + data[start:]
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+
 
 pytestmark = pytest.mark.unmeasured
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))

@@ -14,7 +14,7 @@ from helpers import RT
 from nodes import FakeNode
 from processes import fork, wait
 
-from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf
+from libcni import LockTimeoutError, NetworkConfigList, RecordError
 from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
@@ -113,18 +113,6 @@ def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
 
     assert wait(fork(die)) == -9
     assert is_free(tmp_path, LockRequest(("net",), "c1"))
-
-
-def test_lock_files_do_not_pile_up(node: FakeNode) -> None:
-    cni = node.client()
-    for number in range(20):
-        rt = RuntimeConf(f"c{number}", None, "eth0")
-        net = node.network("quick", name=f"net{number}")
-        cni.add_network_list(net, rt)
-        cni.del_network_list(net, rt)
-    assert sorted(os.listdir(node.cache)) == ["locks", "results", "tmp"]
-    assert (node.cache / "locks").stat().st_size == 0
-    assert os.listdir(node.results) + os.listdir(node.cache / "tmp") == []
 
 
 def test_a_lock_file_that_is_removed_while_somebody_waits(node: FakeNode) -> None:

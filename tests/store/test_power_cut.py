@@ -17,24 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIConfig, NetworkConfigList, RecordError, RuntimeConf
+from libcni import RecordError
 from libcni.store import files, records
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
 from libcni.testing import wait_until
 
 NEEDED = ("mkfs.ext4", "mount", "losetup")
-RT = RuntimeConf("c1", None, "eth0")
 EXT4_IOC_SHUTDOWN = 0x8004587D
 EXT4_GOING_FLAGS_NOLOGFLUSH = 2
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
-PLUGIN = """#!/bin/sh
-if [ "$CNI_COMMAND" = ADD ]; then
-    : > "{root}/runs"
-    while [ ! -e "{root}/go" ]; do sleep 0.02; done
-    echo '{{"cniVersion": "1.0.0"}}'
-fi
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -190,34 +182,3 @@ def test_a_device_number_may_be_another_file_systems_later(image: Path, tmp_path
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
     assert answers == [True, False]
-
-
-@pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("cache", ["cni", "a/b/cni"])
-def test_the_record_is_on_the_disk_while_the_plugin_runs(
-    image: Path, tmp_path: Path, cache: str, durable: bool
-) -> None:
-    copy = tmp_path / "copy"
-    plugin = tmp_path / "slow"
-    plugin.write_text(PLUGIN.format(root=tmp_path))
-    plugin.chmod(0o755)
-    net = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "slow"}]})
-    with mounted(image, tmp_path / "disk") as disk:
-        cni = CNIConfig([str(tmp_path)], disk / cache, durable=durable)
-        adding = threading.Thread(target=cni.add_network_list, args=(net, RT))
-        adding.start()
-        try:
-            wait_until((tmp_path / "runs").exists, 30)
-            shutil.copyfile(image, copy)  # what the disk has at this moment, and no cache of the kernel's
-        finally:
-            (tmp_path / "go").touch()
-            adding.join()
-    with mounted(copy, tmp_path / "after") as disk:
-        after = CNIConfig([str(tmp_path)], disk / cache)
-        found = [(one.container_id, one.ifname, one.state) for one in after.get_cached_attachments()]
-        # without the syncs nothing is there: so the test would notice if they were missing
-        assert found == ([("c1", "eth0", "pending")] if durable else [])
-        assert (disk / cache).exists() is durable
-        if durable:
-            assert [one.container_id for one in after.gc_network_list(net, []).detached] == ["c1"]
-            assert list(after.get_cached_attachments()) == []
