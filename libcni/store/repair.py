@@ -82,11 +82,6 @@ def repair_records(
         locks.close()
 
 
-def temporary_files(cache_dir: str) -> list[str]:
-    """Return the temporary files that ``repair_records`` would remove. Reads no record but those of partial results."""
-    return list(_sweep(RecordStore(cache_dir), [], dry_run=True))
-
-
 def _corrupt(store: RecordStore, left: list[str]) -> Iterator[Attachment]:
     """Yield the corrupt records to move; add the others to ``left``, each with its reason."""
     for name in sorted(store.iter_names()):

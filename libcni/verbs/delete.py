@@ -35,7 +35,7 @@ from libcni.verbs.ownership import (
     check_no_interface,
     checked_conf,
     path_to_use,
-    state_of,
+    state_on_record,
 )
 
 __all__ = ["DelReport", "PluginReport"]
@@ -220,7 +220,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         _remove_record(node, record)
         return DelReport(())
     path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
-    if record is not None and STATES[state_of(node, record)].delete == "empty":
+    if record is not None and STATES[state_on_record(record)].delete == "empty":
         path = ""
     is_given = policy.use_given and bool(rt.netns)
     rt = rt.with_netns(path)

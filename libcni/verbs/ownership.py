@@ -50,16 +50,22 @@ GC detaches as DEL does. An attachment without a record is in no state: ADD begi
 """
 
 
-def state_of(node: Node, record: Record, path: str | None = None) -> State:
-    """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
+def state_on_record(record: Record) -> State:
+    """Return the state of an attachment without a look: one that is ready may be gone or renamed."""
     if record.state == CORRUPT:
         return "corrupt"
     if record.state == STALE_BOOT:
         return "stale-boot"
     if record.state == DETACHING:
         return "detaching"
-    if record.state == PENDING or record.result is None:
-        return "pending"
+    return "pending" if record.state == PENDING or record.result is None else "ready"
+
+
+def state_of(node: Node, record: Record, path: str | None = None) -> State:
+    """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
+    state = state_on_record(record)
+    if state != "ready":
+        return state
     # Do not compare hardware addresses here: the plugins' CHECK reports a changed one, and ADD refuses it.
     made = place_of(record)
     path = record.netns if path is None else path
