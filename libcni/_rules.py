@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 
 PROGRAMS = ("iptables", "ip6tables", "nft")
 
 _CHAIN_CHARACTERS = 28
 _SECONDS = 20.0
+_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
+_ESCAPED = re.compile(r"\\(.)")
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 
@@ -100,8 +104,9 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
         elif line.startswith(":"):
             table.chains.setdefault(line[1:].split()[0], [])
         elif line.startswith("-A"):
-            words = shlex.split(line)
-            table.add(words[1], tuple(words))
+            # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared 60 MB.
+            words = tuple(sys.intern(plain or _ESCAPED.sub(r"\1", text)) for text, plain in _WORD.findall(line))
+            table.add(words[1], words)
     return found
 
 
@@ -122,8 +127,8 @@ def nft_table(name: str, text: str) -> Table:
         elif chain and line and not line.startswith(("type ", "comment ", "}")):
             # A comment stays one word with its quotation marks, as nft reads it.
             words, separator, comment = line.partition(" comment ")
-            made = ("add", "rule", *name.split(), chain, *words.split())
-            table.add(chain, (*made, "comment", comment) if separator else made)
+            made = ("add", "rule", *name.split(), chain, *map(sys.intern, words.split()))
+            table.add(chain, (*made, "comment", sys.intern(comment)) if separator else made)
     return table
 
 
