@@ -11,9 +11,8 @@ from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked,
 
 _error = partial(NodeFinding, "disk", "error")
 
-_FREE_BYTES_ERROR, _FREE_BYTES_WARNING = 64 * 1024, 64 * 1024 * 1024
-_FREE_FILES_ERROR, _FREE_FILES_WARNING = 4, 100
-_WARNING_SHARE = 0.05
+_FREE = {"bytes": 64 * 1024, "inodes": 4}
+"""With less than this an ADD may not be recorded."""
 _UNRECORDED = "no ADD can be recorded, so none is run"
 
 
@@ -99,20 +98,13 @@ def _disk(path: str) -> Observations:
             mount, "the file system is read-only", _UNRECORDED, remedy, (f"mount -o remount,rw {quoted(mount)}",)
         )
         return
-    # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user.
-    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
-    yield from _scarce(mount, "bytes", free, size, (_FREE_BYTES_ERROR, _FREE_BYTES_WARNING))
-    # File systems without a fixed number of inodes, such as btrfs, report 0.
-    if disk.f_files:
-        yield from _scarce(mount, "inodes", disk.f_favail, disk.f_files, (_FREE_FILES_ERROR, _FREE_FILES_WARNING))
-
-
-def _scarce(mount: str, unit: str, free: int, size: int, limits: tuple[int, int]) -> Observations:
-    error, warning = limits
-    if free < error or (free < warning and free < _WARNING_SHARE * size):
-        counter = "du -xah" if unit == "bytes" else "du -x --inodes"
-        yield NodeFinding(
-            "disk", "error" if free < error else "warning", mount, f"{free} of {size} {unit} are free",
-            _UNRECORDED if free < error else "soon no ADD can be recorded", "free some; the largest are:",
-            (f"{counter} {quoted(mount)} | sort -h | tail",),
-        )  # fmt: skip
+    # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user. File systems
+    # without a fixed number of inodes, such as btrfs, report 0.
+    for unit, free, size, counter in (
+        ("bytes", disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize, "du -xah"),
+        ("inodes", disk.f_favail, disk.f_files, "du -x --inodes"),
+    ):
+        if size and free < _FREE[unit]:
+            seen = f"{free} of {size} {unit} are free"
+            command = f"{counter} {quoted(mount)} | sort -h | tail"
+            yield _error(mount, seen, _UNRECORDED, "free some; the largest are:", (command,))

@@ -18,6 +18,7 @@ from libcni.diagnosis.reading import (
     Reading,
     finding_about,
     id_of,
+    is_gateway,
     name_of,
     reload_command,
     reload_in_place,
@@ -115,7 +116,7 @@ def _device(node: Reading, host: Network, kind: str, name: str, users: _Users) -
         gateways = {
             f"{ip.gateway}/{ip.address.partition('/')[2]}"
             for one, document in users
-            if kind == "bridge" and (document.get("isGateway") is True or document.get("isDefaultGateway") is True)
+            if kind == "bridge" and is_gateway(document)
             for ip in getattr(result_of(one), "ips", ())
             if ip.gateway
         }

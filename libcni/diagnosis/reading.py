@@ -7,10 +7,10 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
@@ -318,6 +318,11 @@ def addresses_of(attachment: Attachment) -> list[str]:
     """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
     result = result_of(attachment)
     return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
+
+
+def is_gateway(bridge: Mapping[str, Any]) -> bool:
+    """Return whether a configuration of ``bridge`` gives the bridge the address that is the containers' gateway."""
+    return bridge.get("isGateway") is True or bridge.get("isDefaultGateway") is True
 
 
 def name_of(attachment: Attachment) -> str:

@@ -23,7 +23,7 @@ from libcni._rules import (
 )
 from libcni.config.host_local import plugin_documents
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, reload_in_place
+from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, is_gateway, reload_in_place
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
 
@@ -125,7 +125,8 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
     for name in PORTS:
         chains = tables.get(name, Table()).chains
         if chains.get("prerouting"):
-            for rule in (*chains.get("hostports", ()), *chains.get("hostip_hostports", ())):
+            hostports = (*chains.get("hostports", ()), *chains.get("hostip_hostports", ()))
+            for rule in (one for one in hostports if "dport" in one):  # somebody may have added a rule of another form
                 kind = f"port {_after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
                 yield Fact(kind, mark_of(rule), _without_port(_after(rule, "to"))), (mark_of(rule), "", "")
 
@@ -215,11 +216,7 @@ def _forwarding(node: Reading, live: list[Attachment]) -> Observations:
     needed: dict[int, list[Attachment]] = {}
     for one in live:
         documents = plugin_documents(node.recorded(one))
-        if any(
-            doc.get("type") == "ptp"
-            or (doc.get("type") == "bridge" and (doc.get("isGateway") is True or doc.get("isDefaultGateway") is True))
-            for doc in documents
-        ):
+        if any(one.get("type") == "ptp" or (one.get("type") == "bridge" and is_gateway(one)) for one in documents):
             for version in {6 if ":" in address else 4 for address in addresses_of(one)}:
                 needed.setdefault(version, []).append(one)
     for version, attachments in sorted(needed.items()):

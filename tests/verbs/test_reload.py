@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from nodes import FakeNode, Namespace, NewNamespace, RealNode
 
-from libcni import AsyncCNIConfig, CNIConfig, NotAttachedError, PluginError, RecordError, RuntimeConf
+from libcni import (
+    AsyncCNIConfig,
+    CNIConfig,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    RecordError,
+    RuntimeConf,
+)
 
 FLUSHED = "iptables -t nat -F; iptables -t nat -X; iptables -F; iptables -X"
 
@@ -166,13 +174,15 @@ def test_nothing_runs_for_an_attachment_that_is_not_there(node: FakeNode) -> Non
 
 
 def test_nothing_runs_without_the_namespace_or_a_plugin(node: FakeNode, tmp_path: Any) -> None:
-    node.configure("net", "a", "b")
+    node.configure("net", {"type": "a", "ipam": {"type": "ipam"}}, "b")
+    node.plugin("ipam")
     node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
     node.forget_calls()
-    (node.bin / "b").rename(tmp_path / "b")
-    with pytest.raises(Exception, match="b"):
-        of(node)()
-    (tmp_path / "b").rename(node.bin / "b")
+    for plugin in ("b", "ipam"):
+        (node.bin / plugin).rename(tmp_path / plugin)
+        with pytest.raises(PluginNotFoundError, match=plugin):
+            of(node)()
+        (tmp_path / plugin).rename(node.bin / plugin)
     (tmp_path / "ns" / "c1").unlink()
     with pytest.raises(NotAttachedError, match="has gone"):
         of(node)()
