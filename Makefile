@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs docs-serve package clean
+.PHONY: help setup demo demo-real demo-runc test test-slow test-newer soak fuzz conformance-go check types format coverage bench docs docs-serve package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,12 @@ test: $(COMPILED) ## run the tests
 test-slow: $(READY) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@$(BIN)/pytest -m slow || { status=$$?; [ $$status = 5 ] && ! grep -rq 'mark\.slow' tests; } || exit $$status
+	@$(MAKE) --no-print-directory test-newer
+
+# 77: the plugins cannot be had here, and the last line says why.
+test-newer: $(COMPILED) ## run the tests with real plugins with those of Debian sid
+	@scripts/system-packages $(REAL_PACKAGES) nftables || true
+	@scripts/newer-plugins $(BIN)/pytest $(PARALLEL) -m "real and not slow" || { status=$$?; [ $$status = 77 ]; }
 
 soak: $(READY) ## for longer: 100,000 schedules of the simulated node
 	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story

@@ -8,7 +8,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -231,6 +231,14 @@ def container(host: Namespace, new_namespace: NewNamespace) -> Namespace:
 @pytest.fixture
 def other(host: Namespace, new_namespace: NewNamespace) -> Namespace:
     return new_namespace()
+
+
+@cache
+def plugins_know_gc() -> bool:
+    """Return whether the real plugins know spec 1.1.0. Those of Debian 12 (release 1.1.1) do not, those of 1.9.1 do."""
+    asked = {"CNI_COMMAND": "VERSION"}
+    done = subprocess.run([f"{PLUGINS}/bridge"], env=asked, input=b"{}", capture_output=True, check=True)
+    return "1.1.0" in json.loads(done.stdout)["supportedVersions"]
 
 
 class RealNode(FakeNode):

@@ -141,7 +141,9 @@ def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
             subprocess.run(["runc", "delete", "--force", name], check=False, capture_output=True)
         if os.path.isdir(pins):
             os.rmdir(pins)
-    assert re.sub(r" \d+s ", " 0s ", done.stdout).splitlines() == typed.splitlines()
+    # The page shows plugins of Debian 12; newer ones know a version more, and its column is wider.
+    said = re.sub(r" \d+s ", " 0s ", done.stdout.replace(", 1.1.0 ", " "))
+    assert re.sub(" {2,}", "  ", said).splitlines() == re.sub(" {2,}", "  ", typed).splitlines()
 
 
 def test_containers_that_share_a_namespace_are_attached_once(node: RuntimeNode) -> None:

@@ -1,4 +1,4 @@
-"""Two interfaces of a container on one network: bridge 1.1.1 cannot remove their masquerade chain with the first."""
+"""Two interfaces of a container on one network: bridge cannot remove their masquerade chain with the first."""
 
 from __future__ import annotations
 
