@@ -63,6 +63,7 @@ SCENARIOS: dict[str, Race] = {
     "interface_replaced_before_a_plugin_started_ahead": Race(
         ("delete A bs",), ("replace_interface A",), before="add A bs", starts_ahead=True
     ),
+    "interface_of_a_record_of_go_replaced": Race(("delete A b",), before="go_runtime A b; replace_interface A"),
     "renamed_before_del": Race(("delete A b", "add B b"), ("rename A",), before="add A b"),
     "restarted_in_a_new_namespace": Race(("add A b",), before="add A b; restart A", after="succeeded"),
     "address_given_away_before_del_is_repeated": Race(

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
+from inspect import isgeneratorfunction
 from typing import Any, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
@@ -291,9 +292,11 @@ class Stage:
             work = partial(getattr(self, name), *words)
             if alone and name in _VERBS:
                 self.alone(name, work)
+            elif isgeneratorfunction(getattr(self, name)):
+                self.event(step)
+                self.sim.run(explore=False)
             else:
-                for _ in work() or ():  # an event
-                    pass
+                work()
 
     def run(self, name: str, steps: str, beside: Code | None = None) -> None:
         """Let a process race, or a thread of the process ``beside``."""
@@ -469,7 +472,7 @@ class Stage:
 
     def go_runtime(self, container: str, network: str) -> Events:
         """Attach as Go libcni does: no locks, and the record is written in place after the last plugin."""
-        conf = {"cniVersion": "1.1.0", "name": network}
+        conf = {"cniVersion": "1.1.0", "name": network, "edition": self._edition}
         env = {"CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_NETNS": netns_of(container)}
         plugin = self.executor.start("bridge", "ADD", env)
         self.executor.feed(plugin, conf)
