@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from libcni import _system as system
@@ -15,60 +15,46 @@ from libcni.store.locks import LockSet
 from libcni.store.place import EnteredNamespace
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
-from libcni.verbs import gc
+from libcni.verbs import forget, gc
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
 from sim.scenarios import SCENARIOS, Found, explore
 from sim.seam import SimSocket, sim
 
-FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
 
+class Fault(NamedTuple):
+    """A fault, and the scenario that finds it."""
 
-def fault(make: Callable[[], AbstractContextManager[object]]) -> Callable[[], AbstractContextManager[object]]:
-    """Register a fault."""
-    FAULTS[make.__name__.replace("_", "-")] = make
-    return make
+    scenario: str
+    put_in: Callable[[], AbstractContextManager[object]]
 
 
 def seeded(name: str | None) -> AbstractContextManager[object]:
     """Put a fault into the library."""
-    return FAULTS[name]() if name else nullcontext()
-
-
-FOUND_BY = {
-    "record-after-the-first-plugin": ("killed_add", "1.1.0"),
-    "no-sync-before-the-name": ("power_cut_during_add", "1.1.0"),
-    "no-sync-of-the-name": ("power_cut_during_add", "1.0.0"),
-    "roll-back-without-result": ("killed_add_and_an_orphan", "1.1.0"),
-    "the-look-only-once": ("interface_replaced_during_del", "1.1.0"),
-    "number-and-address-of-two-looks": ("interface_replaced_while_add_fails", "1.1.0"),
-    "inode-without-cookie": ("namespace_replaced_during_del", "1.1.0"),
-    "orphan-not-waited-for": ("killed_add_and_an_orphan", "1.1.0"),
-    "gc-lists-before-it-locks": ("add_of_another_owner_and_gc", "1.1.0"),
-    "gc-detaches-what-was-listed": ("taken_over_during_gc", "1.1.0"),
-    "record-forgotten-before-del": ("killed_del", "1.1.0"),
-    "lock-order-reversed": ("gc_and_the_add_of_a_half_done_container", "1.1.0"),
-    "container-not-locked-by-a-manager": ("set_up_and_tear_down", "1.0.0"),
-    "forgets-what-is-there-now": ("forgotten_during_del_and_add", "1.0.0"),
-    "a-container-that-runs-again-is-detached": ("stopped_and_started", "1.1.0"),
-    "no-locks": ("add_and_del", "1.1.0"),
-}
-"""Fault to the scenario and the version with which it is found."""
+    return FAULTS[name].put_in() if name else nullcontext()
 
 
 def find(name: str) -> Found:
-    """Explore the scenario of a fault, with the fault."""
-    scenario, version = FOUND_BY[name]
+    """Explore the scenario of a fault, with the fault; before version 1.1.0 no GC of a plugin hides what it leaves."""
     with seeded(name):
-        return explore(SCENARIOS[scenario], version=version)
+        found = explore(SCENARIOS[FAULTS[name].scenario])
+        return found if found.violation else explore(SCENARIOS[FAULTS[name].scenario], version="1.0.0")
+
+
+def put(owner: object, name: str, value: object) -> Callable[[], AbstractContextManager[object]]:
+    """Return a fault that gives a class or module another attribute."""
+    return lambda: patch.object(owner, name, value)
 
 
 def nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
-@fault
+async def go_on(*_: object, **__: object) -> None:
+    """Do nothing, in a coroutine."""
+
+
 @contextmanager
 def record_after_the_first_plugin() -> Iterator[None]:
     begin, execute, late = Node.begin, Node.execute, []
@@ -88,63 +74,27 @@ def record_after_the_first_plugin() -> Iterator[None]:
         yield
 
 
-@fault
-def no_sync_before_the_name() -> AbstractContextManager[object]:
-    return patch.object(files, "_order_before_names", nothing)
+LOOK = Ownership.netns
 
 
-@fault
-def no_sync_of_the_name() -> AbstractContextManager[object]:
-    return patch.object(records, "sync_directory", nothing)
+def look_once(self: Ownership) -> str:
+    """Look before the first plugin alone."""
+    if self.is_first:
+        self.path = LOOK(self)
+    return self.path
 
 
-@fault
-def roll_back_without_result() -> AbstractContextManager[object]:
-    return patch.object(RecordStore, "keep_partial", nothing)
+def address_and_number(self: EnteredNamespace, name: str) -> tuple[int, str]:
+    """Ask for the address, then for the number."""
+    request = name.encode().ljust(place._IFREQ_BYTES, b"\0")
+    try:
+        address = system.ioctl(self._socket, place._SIOCGIFHWADDR, request)
+        number = system.ioctl(self._socket, place._SIOCGIFINDEX, request)
+    except OSError:
+        return 0, ""
+    return place._INT.unpack_from(number, 16)[0], address[18:24].hex(":")
 
 
-@fault
-def the_look_only_once() -> AbstractContextManager[object]:
-    ask = Ownership.netns
-
-    def ask_once(self: Ownership) -> str:
-        if self.is_first:
-            self.path = ask(self)
-        return self.path
-
-    return patch.object(Ownership, "netns", ask_once)
-
-
-@fault
-def inode_without_cookie() -> AbstractContextManager[object]:
-    return patch.object(SimSocket, "has_cookies", new=False)
-
-
-@fault
-def number_and_address_of_two_looks() -> AbstractContextManager[object]:
-    def ask(self: EnteredNamespace, name: str) -> tuple[int, str]:
-        request = name.encode().ljust(place._IFREQ_BYTES, b"\0")
-        try:
-            address = system.ioctl(self._socket, place._SIOCGIFHWADDR, request)
-            number = system.ioctl(self._socket, place._SIOCGIFINDEX, request)
-        except OSError:
-            return 0, ""
-        return place._INT.unpack_from(number, 16)[0], address[18:24].hex(":")
-
-    return patch.object(EnteredNamespace, "_interface", ask)
-
-
-@fault
-@contextmanager
-def orphan_not_waited_for() -> Iterator[None]:
-    async def go_on(*_: object) -> None:
-        return None
-
-    with patch.object(LockingNode, "_wait_for_orphan", go_on):
-        yield
-
-
-@fault
 @contextmanager
 def gc_lists_before_it_locks() -> Iterator[None]:
     lock, iterate = LockingNode.lock, RecordStore.iter_records
@@ -163,53 +113,40 @@ def gc_lists_before_it_locks() -> Iterator[None]:
         yield
 
 
-@fault
-def gc_detaches_what_was_listed() -> AbstractContextManager[object]:
-    return patch.object(gc, "is_unchanged", lambda *_: True)
+def forget_first(self: RecordStore, record: Record) -> Record:
+    """Forget the record instead of marking it."""
+    self.forget(record)
+    return record
 
 
-@fault
-def container_not_locked_by_a_manager() -> AbstractContextManager[object]:
-    async def go_on(*_: object, **__: object) -> None:
-        return None
-
-    return patch.object(OperationContext, "lock_container", go_on)
+PREPARE = LockSet._prepare
 
 
-@fault
-def forgets_what_is_there_now() -> AbstractContextManager[object]:
-    return patch("libcni.verbs.forget.check_unchanged", nothing)
+def prepare_backwards(self: LockSet, token: str) -> None:
+    """Prepare the locks, the last one first."""
+    PREPARE(self, token)
+    self._todo.reverse()
 
 
-@fault
-@contextmanager
-def record_forgotten_before_del() -> Iterator[None]:
-    def forget(self: RecordStore, record: Record) -> Record:
-        self.forget(record)
-        return record
-
-    with patch.object(RecordStore, "mark_detaching", forget):
-        yield
-
-
-@fault
-@contextmanager
-def lock_order_reversed() -> Iterator[None]:
-    prepare = LockSet._prepare
-
-    def backwards(self: LockSet, token: str) -> None:
-        prepare(self, token)
-        self._todo.reverse()
-
-    with patch.object(LockSet, "_prepare", backwards):
-        yield
-
-
-@fault
-def a_container_that_runs_again_is_detached() -> AbstractContextManager[object]:
-    return patch.object(Hook, "_is_alive", lambda *_: False)
-
-
-@fault
-def no_locks() -> AbstractContextManager[object]:
-    return patch.object(LockSet, "try_acquire", lambda _: True)
+FAULTS = {
+    "record-after-the-first-plugin": Fault("killed_add", record_after_the_first_plugin),
+    "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
+    "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),
+    "roll-back-without-result": Fault("killed_add_and_an_orphan", put(RecordStore, "keep_partial", nothing)),
+    "the-look-only-once": Fault("interface_replaced_during_del", put(Ownership, "netns", look_once)),
+    "number-and-address-of-two-looks": Fault(
+        "interface_replaced_while_add_fails", put(EnteredNamespace, "_interface", address_and_number)
+    ),
+    "inode-without-cookie": Fault("namespace_replaced_during_del", put(SimSocket, "has_cookies", False)),
+    "orphan-not-waited-for": Fault("killed_add_and_an_orphan", put(LockingNode, "_wait_for_orphan", go_on)),
+    "gc-lists-before-it-locks": Fault("add_of_another_owner_and_gc", gc_lists_before_it_locks),
+    "gc-detaches-what-was-listed": Fault("taken_over_during_gc", put(gc, "is_unchanged", lambda *_: True)),
+    "record-forgotten-before-del": Fault("killed_del", put(RecordStore, "mark_detaching", forget_first)),
+    "lock-order-reversed": Fault(
+        "gc_and_the_add_of_a_half_done_container", put(LockSet, "_prepare", prepare_backwards)
+    ),
+    "container-not-locked-by-a-manager": Fault("set_up_and_tear_down", put(OperationContext, "lock_container", go_on)),
+    "forgets-what-is-there-now": Fault("forgotten_during_del_and_add", put(forget, "check_unchanged", nothing)),
+    "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_is_alive", lambda *_: False)),
+    "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
+}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from unittest.mock import patch
 
+from libcni.oci.hook import Hook
+from libcni.oci.pins import OWNER
 from libcni.options import DelPolicy
 from sim import seam
 from sim.schedule import Choices, Sim, Violation, all_plans, shrink
@@ -151,7 +153,8 @@ def run(race: Callable[[Stage], None], choices: Choices, version: str = "1.1.0",
     sim = Sim(choices)
     stage = Stage(sim, "A", "B", version=version, on_asyncio=on_asyncio)
     managed = partial(stage.manager, policy=DelPolicy(keep_going=True))
-    with seam.running(sim), patch("libcni.oci.hook._manager", managed):
+    client = patch.object(Hook, "_client", lambda _, timeout: stage.client(OWNER, timeout=timeout))
+    with seam.running(sim), client, patch("libcni.oci.hook._manager", managed):
         try:
             race(stage)
             stage.finish()

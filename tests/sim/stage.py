@@ -75,17 +75,6 @@ def _has_timeout(error: BaseException) -> bool:
     return isinstance(error, LockTimeoutError) or any(map(_has_timeout, members))
 
 
-class SimHook(Hook):
-    """The hook, with a client of the simulation."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__("/opt/cni/bin", CACHE, "/none")
-        self._stage = stage
-
-    def _client(self, timeout: float) -> CNIConfig:
-        return self._stage.client(OWNER, timeout=timeout, cleanup_timeout=timeout)
-
-
 class Stage:
     """A simulation, and what the runtimes on it believe. Its methods are the steps of races, and their events.
 
@@ -123,7 +112,7 @@ class Stage:
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def client(self, owner: str = "", **options: float) -> CNIConfig:
-        """Return a client."""
+        """Return a client of a verb, or of the hook with an owner."""
         given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0, "owner": owner}
         given |= options
         if self.on_asyncio:
@@ -266,7 +255,7 @@ class Stage:
             self.world.remove_namespace(netns_of(container))
         state = ContainerState(container, "created", self.world.start_container(container).pid, "/bundle")
         wanted = Wanted([NetworkRequest(name) for name in names], (), {})
-        if not self._try(f"start {container}", lambda: SimHook(self).attach(state, wanted)):
+        if not self._try(f"start {container}", lambda: Hook("/opt/cni/bin", CACHE, "/none").attach(state, wanted)):
             self.world.end_container(container)
         elif container in self.world.containers:
             self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
@@ -276,7 +265,7 @@ class Stage:
         self.sim.touch("network", change=True)
         self.lose(container)
         self.world.end_container(container)
-        self._try(f"stop {container}", lambda: SimHook(self).detach(container))
+        self._try(f"stop {container}", lambda: Hook("/opt/cni/bin", CACHE, "/none").detach(container))
 
     def collect(self) -> None:
         """Detach containers that have ended without the hook."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from sim import faults, seam
-from sim.disk import Disk, File, has_conflict, set_lock
 from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture, run, tell
-from sim.schedule import Choices, Sim, shrink
-from sim.stage import Stage
+from sim.schedule import Choices, shrink
 
 PROMISES = Path(__file__).parents[2] / "testdata/evidence/promises.md"
 
@@ -101,50 +99,6 @@ def test_a_plan_without_what_it_does_not_need() -> None:
     assert shrink(plan, lambda one: needed.items() <= one.items()) == needed
 
 
-def test_what_a_power_cut_leaves() -> None:
-    def left(decisions: list[int]) -> tuple[list[str], bytes]:
-        disk = Disk()
-        disk.make_directory("/var/a")
-        disk.commit()
-        directory = disk.directory("/var/a")
-        for name in ("one", "two"):
-            file = disk.open(f"/var/a/{name}", 0o100, None, 0).inode
-            assert isinstance(file, File)
-            file.data = b"text"
-        disk.power_cut(lambda number: min(decisions.pop(0) if decisions else 0, number - 1))
-        found = directory.entries.get("one")
-        return sorted(directory.entries), found.data if isinstance(found, File) else b"-"
-
-    assert left([0]) == (["one", "two"], b"text")
-    assert left([1]) == (["one"], b"text")  # the latest name is lost
-    assert left([2]) == ([], b"-")
-    assert [left([0, torn])[1] for torn in (1, 2, 3, 4)] == [b"", bytes(4), b"te", b""]
-
-
-def test_locks_of_bytes_belong_to_an_open_file() -> None:
-    disk = Disk()
-    one, two = (disk.open("/var/locks", 0o100, None, 0) for _ in "12")
-    assert set_lock(one, 0, 10, exclusive=False)
-    assert set_lock(two, 5, 6, exclusive=False)
-    assert not set_lock(two, 9, 11, exclusive=True)
-    assert set_lock(one, 5, 6, exclusive=None)
-    assert not has_conflict(two, 5, 6, exclusive=True)
-    one.close()
-    assert set_lock(two, 0, 10, exclusive=True)
-
-
 def test_an_unknown_way_to_the_system_is_an_error() -> None:
     with pytest.raises(AssertionError, match="not simulated"):
         seam.SYSTEM.kill(1, 9)
-
-
-def test_an_inode_of_a_namespace_is_used_again_and_a_cookie_is_not() -> None:
-    sim = Sim(Choices())
-    stage = Stage(sim, "A")
-    before = stage.namespace("A")
-    assert before
-    for _ in stage.replace_namespace("A"):
-        pass
-    after = stage.namespace("A")
-    assert after
-    assert (before.ino, before.cookie) == (after.ino, after.cookie - 1)
