@@ -17,8 +17,6 @@ from libcni.observe.protocol import Operation
 from libcni.options import (
     DEFAULT,
     AddOptions,
-    CheckOptions,
-    DelOptions,
     DelPolicy,
     GCOptions,
     Network,
@@ -183,16 +181,16 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def check_network(
-        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[CheckOptions]
+        self, plugin: PluginConfig, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
         """Check an attachment of ``add_network``; see ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
-        return await self.check_network_list(single(plugin), rt, timeout=timeout, **options)
+        return await self.check_network_list(single(plugin), rt, use_given=use_given, timeout=timeout)
 
     async def del_network(
-        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[DelOptions]
+        self, plugin: PluginConfig, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach an attachment of ``add_network``; see ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
-        return await self.del_network_list(single(plugin), rt, timeout=timeout, **options)
+        return await self.del_network_list(single(plugin), rt, policy=policy, timeout=timeout)
 
     async def _run(
         self,

@@ -17,8 +17,6 @@ from libcni.observe.protocol import Operation
 from libcni.options import (
     DEFAULT,
     AddOptions,
-    CheckOptions,
-    DelOptions,
     DelPolicy,
     GCOptions,
     Network,
@@ -413,22 +411,22 @@ class CNIConfig(ClientBase[Executor]):
         return self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
     def check_network(
-        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[CheckOptions]
+        self, plugin: PluginConfig, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
         """Check an attachment of ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
 
         Parameters and errors are those of ``add_network``, with the options and errors of ``check_network_list``.
         """
-        return self.check_network_list(single(plugin), rt, timeout=timeout, **options)
+        return self.check_network_list(single(plugin), rt, use_given=use_given, timeout=timeout)
 
     def del_network(
-        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[DelOptions]
+        self, plugin: PluginConfig, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach an attachment of ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
 
         Parameters and errors are those of ``add_network``, with the options and errors of ``del_network_list``.
         """
-        return self.del_network_list(single(plugin), rt, timeout=timeout, **options)
+        return self.del_network_list(single(plugin), rt, policy=policy, timeout=timeout)
 
     def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
         """Remove an attachment's record without running a plugin.

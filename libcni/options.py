@@ -22,15 +22,12 @@ __all__ = [
     "DEFAULT",
     "AddOptions",
     "AttachmentState",
-    "CheckOptions",
-    "DelOptions",
     "DelPolicy",
     "GCOptions",
     "Network",
     "OnCancel",
     "OnExisting",
     "StartAhead",
-    "StatusOptions",
     "Timeout",
     "ValidAttachment",
 ]
@@ -114,51 +111,6 @@ class AddOptions(TypedDict, total=False):
     negotiate_version: bool
     allow_own_netns: bool
     on_cancel: OnCancel
-
-
-class CheckOptions(TypedDict, total=False):
-    """The options of a CHECK, ``timeout`` excepted.
-
-    Attributes:
-        use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
-
-    Examples:
-        >>> result = cni.add_network_list(net, rt)
-        >>> options: CheckOptions = {"use_given": True}
-        >>> cni.check_network_list(net, rt, **options)
-    """
-
-    use_given: bool
-
-
-class DelOptions(TypedDict, total=False):
-    """The options of a DEL, ``timeout`` excepted.
-
-    Attributes:
-        policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
-
-    Examples:
-        >>> options: DelOptions = {"policy": DelPolicy(keep_going=True)}
-        >>> cni.del_network_list(net, rt, **options).errors
-        []
-    """
-
-    policy: DelPolicy | None
-
-
-class StatusOptions(TypedDict, total=False):
-    """The options of a STATUS, ``timeout`` excepted.
-
-    Attributes:
-        negotiate_version: ask the plugins, and use the highest version that all of them support.
-
-    Examples:
-        >>> options: StatusOptions = {}
-        >>> cni.network_status(net, **options).ready
-        True
-    """
-
-    negotiate_version: bool
 
 
 class GCOptions(TypedDict, total=False):
