@@ -91,14 +91,6 @@ def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(cni: 
     run(main())
 
 
-def test_one_client_serves_several_loops(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node)
-    for _ in range(2):
-        containers = [rt(f"c{index}") for index in range(3)]
-        run(all_of(cni.add_network_list(net, one) for one in containers))
-        run(all_of(cni.del_network_list(net, one) for one in containers))
-
-
 def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: FakeNode) -> None:
     class Sleeper(AsyncProcessExecutor):
         async def execute(self, _invocation: Invocation, _limits: CallOptions) -> Outcome:

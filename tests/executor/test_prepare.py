@@ -153,14 +153,6 @@ def test_a_plugin_that_is_lost_is_killed(tmp_path: Path, kind: Kind) -> None:
     assert not (tmp_path / "acted").exists()
 
 
-def test_time_counts_from_the_feeding(tmp_path: Path, kind: Kind) -> None:
-    prepared = Prepared(kind, logging(tmp_path, "sleep 0.1; echo '{}'"))
-    time.sleep(0.7)
-    outcome = prepared.feed(b"\n", 0.6)
-    assert outcome.exit_status == 0
-    assert outcome.seconds < 0.6
-
-
 def test_an_executable_that_cannot_be_started_is_not_prepared(tmp_path: Path, kind: Kind) -> None:
     missing, busy = str(tmp_path / "missing"), script(tmp_path, "")
     with open(busy, "ab"):

@@ -250,17 +250,6 @@ def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
 # plugins that still run
 
 
-def test_a_plugin_of_this_verb_that_still_runs_is_seen(hold: Make) -> None:
-    one = hold(container="c1")
-    assert one.try_acquire()
-    assert not one.has_running_plugin()
-    survivor = os.dup(one.plugin_descriptor("ADD"))
-    assert one.has_running_plugin()
-    os.close(survivor)
-    one.plugin_descriptor("ADD")
-    assert not one.has_running_plugin(), "the verb's own descriptor does not count as a running plugin"
-
-
 def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_path: Path) -> None:
     one = hold(container="c1")
     assert one.try_acquire()

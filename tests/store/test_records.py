@@ -249,13 +249,6 @@ def test_a_file_without_an_identity_cannot_be_taken_over(store: RecordStore, dat
 # the life of a record
 
 
-def test_the_same_identity_is_replaced(store: RecordStore) -> None:
-    store.begin(bare(state=PENDING))
-    again = store.begin(bare(state=PENDING, result=RESULT))
-    assert store.records() == [again]
-    assert again.result == RESULT
-
-
 def test_complete_and_forget(store: RecordStore) -> None:
     begun = store.begin(bare(state=PENDING))
     store.complete(replace(begun, state=READY, result=RESULT))
