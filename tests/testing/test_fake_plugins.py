@@ -166,20 +166,13 @@ def test_steps_in_a_file_beside_a_link_and_over_them_those_of_the_configuration(
     assert run("ADD", "mine", conf(fake=wider, ipam=SUBNET)).document["ips"][0]["address"] == "10.9.0.2/29"
 
 
-def test_a_list_in_the_file_has_a_step_for_each_call(run: Runner, fake_path: str, tmp_path: Path) -> None:
-    (tmp_path / "mine").symlink_to(Path(fake_path) / "fake")
-    steps = {"stderr": "always", "VERSION": [{"error": {"code": 4, "msg": "first"}}, {"stderr": "second"}, {"exit": 3}]}
-    (tmp_path / "mine.json").write_text(json.dumps(steps))
-    run.directory = str(tmp_path)
-    assert failure(run("VERSION", "mine")) == "first"
-    got = [(answer.status, answer.stderr) for answer in (run("VERSION", "mine") for _ in range(3))]
-    assert got == [(0, "second"), (3, "always"), (3, "always")]
-    assert failure(run("DEL", "mine", conf(fake={"DEL": [{}]}))).startswith("a list of steps can only be")
-
-
 def test_a_verbs_own_keys_win(run: Runner) -> None:
     config = conf(fake={"stderr": "all", "DEL": {"stderr": "only DEL"}})
     assert [run(verb, config=config).stderr for verb in ("ADD", "DEL")] == ["all", "only DEL"]
+
+
+def test_a_list_of_steps_can_only_be_in_a_file(run: Runner) -> None:
+    assert failure(run("DEL", config=conf(fake={"DEL": [{}]}))).startswith("a list of steps can only be")
 
 
 @pytest.mark.parametrize(
@@ -224,11 +217,6 @@ def test_sleeps_before_acting_and_kills_itself_after(run: Runner, fake_state: Pa
     assert run("ADD", "fake-ipam", config).status == -9
     assert time.monotonic() - began > 0.3
     assert files(fake_state) == ["addresses/net/10.9.0.2"]
-
-
-@pytest.mark.parametrize("text", ["", "garbage", '{"cniVersion": "1.1'])
-def test_prints_exactly_what_it_is_told(run: Runner, text: str) -> None:
-    assert run("ADD", config=conf(fake={"stdout": text, "exit": 42})) == Answer(42, text, "")
 
 
 def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run: Runner) -> None:
