@@ -16,7 +16,7 @@ from libcni.config.cni_args import Args, check_args
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
+from libcni.errors import ConfigError, InvalidIdentifierError, RecordError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Record
 
@@ -273,14 +273,3 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
     except ResultProblem as error:
         raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error
     return result if version is None else result.as_version(version)
-
-
-def prev_result_for_del(record: Record, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None if the recorded result is unusable: that must not stop a DEL."""
-    if record.result is None:
-        return None
-    try:
-        return recorded_result(record, version).text
-    except (RecordError, VersionError) as error:
-        logger.warning("DEL goes on without prevResult: %s", error)
-        return None

@@ -23,8 +23,8 @@ from libcni.errors import (
     way_out,
 )
 from libcni.options import DelPolicy
-from libcni.protocol.result import read_result
-from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
+from libcni.protocol.result import Result
+from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
@@ -314,37 +314,37 @@ def _corrected_chain(
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
     """Return ``prevResult`` for DEL, or None. After an ADD that did not end it is the result of its last plugin."""
-    if record is None:
+    if record is None or record.result is None:
         return None
     try:
         if not supports(version, "prevResult on DEL"):
             return None
-    # Go records versions that this library does not know. Their DEL runs without prevResult.
-    except VersionError:
+        result = recorded_result(record, version)
+    # Go records versions that this library does not know, and any program may have written the file.
+    except (RecordError, VersionError) as error:
+        logger.warning("DEL goes on without prevResult: %s", error)
         return None
-    text = prev_result_for_del(record, version)
-    if text is not None and record.state == STALE_BOOT:
+    if record.state == STALE_BOOT:
         # No rule has survived the reboot, and another container may have the addresses by now.
-        text = jsontext.merge(text, {"ips": []})
-    if text is not None and record.state in {PENDING, DETACHING}:
-        text = _without_given_away(node, record, text, version)
-    return text
+        return jsontext.merge(result.text, {"ips": []})
+    if record.state in {PENDING, DETACHING}:
+        return _without_given_away(node, record, result)
+    return result.text
 
 
-def _without_given_away(node: Node, record: Record, text: str, version: str) -> str:
+def _without_given_away(node: Node, record: Record, result: Result) -> str:
     """Return the result of a half-done attachment without the addresses that another attachment has on record by now.
 
     An earlier DEL may have freed them. The plugin firewall deletes rules by address alone, whoever has it.
     """
-    ips = read_result(text, version, lenient=True).ips
-    if not ips:
-        return text
+    if not result.ips:
+        return result.text
     in_use = {address for claim in node.claims.of_others(record) for address in claim.addresses}
-    kept = [ip for ip in ips if ip.address.partition("/")[0] not in in_use]
-    if len(kept) == len(ips):
-        return text
+    kept = [ip for ip in result.ips if ip.address.partition("/")[0] not in in_use]
+    if len(kept) == len(result.ips):
+        return result.text
     logger.warning("%s: DEL leaves out addresses that another attachment has by now", record.path)
-    return jsontext.merge(text, {"ips": [ip.to_json() for ip in kept]})
+    return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in kept]})
 
 
 async def detach_chain(

@@ -145,21 +145,23 @@ async def gc(  # noqa: PLR0913 - the options of the verb
 
 @dataclass(slots=True)
 class _Found:
-    """The records of a network, sorted. ``living`` has only the pairs that the caller did not give, to save memory."""
+    """The records of a network, sorted.
+
+    Attributes:
+        stale: those to detach.
+        corrupt: those that may be of the network and cannot be read.
+        made_by_go: those that would be stale if Go libcni had not made them.
+        recorded: the pairs on record that the caller did not give as valid.
+        unfinished: the containers with an ADD or DEL that has not ended.
+        network: a recorded configuration, or None.
+    """
 
     stale: list[Record] = field(default_factory=list)
     corrupt: list[Record] = field(default_factory=list)
     made_by_go: list[Record] = field(default_factory=list)
-    living: list[Pair] = field(default_factory=list)
+    recorded: list[Pair] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
     network: NetworkConfigList | None = None
-
-    def keep(self, record: Record, *, is_valid: bool) -> None:
-        """Add a record that is not detached."""
-        if not is_valid:
-            self.living.append((record.container_id, record.ifname))
-        if record.state in {PENDING, DETACHING}:
-            self.unfinished.add(record.container_id)
 
 
 def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Found:
@@ -176,13 +178,12 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, befor
             continue
         pair = (record.container_id, record.ifname)
         is_later = record.state != STALE_BOOT and record.uptime is not None and record.uptime >= before
-        is_stale = record.owner == node.settings.owner and pair not in valid and not is_later
-        if is_stale and (record.version or include_go):
-            found.stale.append(record)
-        else:
-            found.keep(record, is_valid=pair in valid)
-            if is_stale:
-                found.made_by_go.append(record)
+        if pair not in valid:
+            found.recorded.append(pair)
+            if record.owner == node.settings.owner and not is_later:
+                (found.stale if record.version or include_go else found.made_by_go).append(record)
+        if record.state in {PENDING, DETACHING}:
+            found.unfinished.add(record.container_id)
         found.network = found.network or recorded_network(record)
     # A file system lists its files in any order. The order of the DELs, and the reports, are the same on every node.
     for records in (found.stale, found.corrupt, found.made_by_go):
@@ -295,12 +296,11 @@ async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
         await node.lock([net.name], exclusive=True)
         found = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
         _check_all_readable(found.corrupt)
-        for container_id in sorted(found.unfinished | {one.container_id for one in found.stale if one.result is None}):
+        for container_id in sorted(found.unfinished):
             # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
             await node.lock_container(container_id, _LOCK_SECONDS)
-        # What is stale and still on record could not be detached: its addresses are in use.
-        found.living += [(one.container_id, one.ifname) for one in found.stale]
-        text = valid_attachments(list(dict.fromkeys([*pairs, *found.living])))
+        # With what is stale and still on record: it could not be detached, so its addresses are in use.
+        text = valid_attachments(list(dict.fromkeys([*pairs, *found.recorded])))
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
             await node.execute(chain.invocation("GC", index, valid=text))
