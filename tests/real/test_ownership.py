@@ -190,25 +190,6 @@ def test_a_path_that_leads_to_a_neighbour_by_now_is_not_entered(
 # an interface is not one's own because of its name
 
 
-@both_clients
-@pytest.mark.parametrize("way", ["DEL", "GC"])
-def test_an_interface_that_a_person_made_in_the_place_of_ones_own_stays(
-    node: RealNode, container: Namespace, way: str
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    container.run("ip", "link", "del", "eth0")
-    add_link(container)
-    link = container.link("eth0")
-    if way == "GC":
-        node.cni.gc_network_list(net, [])
-    else:
-        node.cni.del_network_list(net, conf("c1", container))
-    assert container.link("eth0") == link
-    assert states(node) == []
-    assert "10.98.0.2" not in node.leased()
-
-
 @pytest.fixture
 def process_in() -> Iterator[Callable[[Namespace], str]]:
     """Return a function that starts a process in a namespace, and returns the path by which it leads there."""
@@ -301,27 +282,6 @@ def test_allow_that_fails_leaves_an_earlier_attachment_of_the_same_network(
     node.cni.check_network_list(net, conf("c1", container))
     node.cni.del_network_list(net, conf("c1", container))
     assert (container.links(), states(node)) == (["lo"], [])
-
-
-# GC and owners
-
-
-@both_clients
-def test_gc_detaches_only_its_own_owners_attachments(node: RealNode, container: Namespace, other: Namespace) -> None:
-    net = bridged(node)
-    mine, theirs = node.client(owner="mine"), node.client(owner="theirs")
-    mine.add_network_list(net, conf("one", container))
-    theirs.add_network_list(net, conf("two", other))
-    before = other.links_and_addresses()
-    assert [one.owner for one in mine.get_cached_attachments()] == ["mine", "theirs"]
-    report = mine.gc_network_list(net, [])
-    assert [one.container_id for one in report.detached] == ["one"]
-    assert other.links_and_addresses() == before
-    theirs.check_network_list(net, conf("two", other))
-    assert node.cni.gc_network_list(net, []).detached == ()
-    (left,) = mine.get_cached_attachments()
-    assert mine.take_over_attachment(left).owner == "mine"
-    assert [one.container_id for one in mine.gc_network_list(net, []).detached] == ["two"]
 
 
 # roll-back and ways out
