@@ -43,7 +43,7 @@ def _findings(ended: Ended) -> Iterator[NodeFinding]:
 def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GCReport:
     """Detach the attachments of ended containers, and return them; ``dry_run``: only return them.
 
-    ``runtimes``: the runtimes to ask, as for ``libcni.oci.container_ids``.
+    ``runtimes``: the runtimes to ask, as for ``libcni.oci.find_ended``.
     """
     from libcni.manager import NetworkManager
 
@@ -51,7 +51,7 @@ def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GC
     ended = find_ended(cni, runtimes).attachments
     if dry_run:
         return GCReport(stale=ended)
-    report, _ = collect(NetworkManager(cni).gc, cni, runtimes)
+    report, _ = collect(NetworkManager(cni), runtimes)
     detached = {(one.network, one.container_id, one.ifname) for one in report.of("detached")}
     found = tuple(one for one in ended if (one.network, one.container_id, one.ifname) in detached)
     return GCReport(stale=found, detached=found)

@@ -11,26 +11,17 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
-    from libcni.oci.annotations import Wanted, read_wanted
     from libcni.oci.command import main
-    from libcni.oci.hook import Hook
-    from libcni.oci.pins import OWNER, Pin, Pins
-    from libcni.oci.runtimes import RUNTIMES, Ended, collect, container_ids, find_ended
-    from libcni.oci.state import ContainerState, read_state
+    from libcni.oci.pins import OWNER, Pin
+    from libcni.oci.runtimes import RUNTIMES, Ended, collect, find_ended
 
 _MODULES = {
-    "annotations": "Wanted read_wanted",
     "command": "main",
-    "hook": "Hook",
-    "pins": "OWNER Pin Pins",
-    "runtimes": "RUNTIMES Ended collect container_ids find_ended",
-    "state": "ContainerState read_state",
+    "pins": "OWNER Pin",
+    "runtimes": "RUNTIMES Ended collect find_ended",
 }
 
-__all__ = [
-    "OWNER", "RUNTIMES", "ContainerState", "Ended", "Hook", "Pin", "Pins", "Wanted", "collect", "container_ids",
-    "find_ended", "main", "read_state", "read_wanted",
-]  # fmt: skip
+__all__ = ["OWNER", "RUNTIMES", "Ended", "Pin", "collect", "find_ended", "main"]
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
     __getattr__, __dir__ = _lazy(__name__, _MODULES)

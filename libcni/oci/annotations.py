@@ -25,8 +25,6 @@ from libcni.oci.state import read_json
 if TYPE_CHECKING:
     from libcni.manager.container import NetworkRequest
 
-__all__ = ["Wanted", "read_wanted"]
-
 PREFIX = "libcni."
 KEYS = ("networks", "args", "ports", "ips", "mac", "bandwidth", "capabilities")
 """The annotations, without their prefix."""
@@ -41,14 +39,9 @@ class Wanted(NamedTuple):
     """The networks and arguments that a container requests.
 
     Attributes:
-        requests (list[NetworkRequest] | None): the networks in order; [] for none; None: the node's default network.
-        args (Args): CNI_ARGS for every network.
-        capabilities (dict[str, Any]): capability arguments for the first network.
-
-    Examples:
-        >>> wanted = read_wanted({"libcni.networks": "front, back@net1"}, {})
-        >>> [(one.network, one.ifname) for one in wanted.requests]
-        [('front', None), ('back', 'net1')]
+        requests: the networks in order; [] for none; None: the node's default network.
+        args: CNI_ARGS for every network.
+        capabilities: capability arguments for the first network.
     """
 
     requests: list[NetworkRequest] | None

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from libcni.oci.state import ContainerState
     from libcni.store.attachments import Attachment
 
-__all__ = ["Hook"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,9 +51,6 @@ class Hook:
         timeout: seconds for one hook. An attach keeps a third of them for the roll-back.
         resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
         observer: receives the begin and end of every verb and plugin call.
-
-    Examples:
-        >>> hook = Hook("/opt/cni/bin", "cache", "/etc/cni/net.d", timeout=20.0)
     """
 
     def __init__(  # noqa: PLR0913 - the options of the command
@@ -64,9 +59,9 @@ class Hook:
         cache_dir: str,
         conf_dir: str,
         *,
-        timeout: float = 50.0,
-        resolv_conf: bool = False,
-        observer: Observer | None = None,
+        timeout: float,
+        resolv_conf: bool,
+        observer: Observer | None,
     ) -> None:
         self._path = path
         self._cache_dir = os.path.abspath(cache_dir)

@@ -17,7 +17,7 @@ import libcni._system as system
 from libcni._namespace import bind, is_empty_file, namespace_identity, unbind
 from libcni.errors import CNIError
 
-__all__ = ["OWNER", "Pin", "Pins"]
+__all__ = ["OWNER", "Pin"]
 
 DIRECTORY = "/run/libcni/netns"
 """The directory of pins for records in /var/lib/cni. /run is empty after a reboot, and no namespace survives one."""
@@ -62,17 +62,9 @@ class Pin(NamedTuple):
 
 
 class Pins:
-    """The pins of one directory.
+    """The pins of one directory, which is made with the first pin."""
 
-    Args:
-        directory: the directory; made with the first pin.
-
-    Examples:
-        >>> Pins("nothing").all()
-        []
-    """
-
-    def __init__(self, directory: str = DIRECTORY) -> None:
+    def __init__(self, directory: str) -> None:
         self.directory: str = os.path.abspath(directory)
 
     def all(self, container_id: str | None = None) -> list[Pin]:

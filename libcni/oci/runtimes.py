@@ -8,7 +8,7 @@ has a directory.
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcni._system as system
@@ -18,10 +18,10 @@ from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_p
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
-    from libcni.manager import Report
+    from libcni.manager import NetworkManager, Report
     from libcni.store.attachments import Attachment
 
-__all__ = ["RUNTIMES", "Ended", "collect", "container_ids", "find_ended"]
+__all__ = ["RUNTIMES", "Ended", "collect", "find_ended"]
 
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "runc": ("/run/runc", "/run/containerd/runc/*", "/run/docker/runtime-runc/*"),
@@ -51,14 +51,7 @@ class Ended(NamedTuple):
 
 
 def container_ids(runtimes: Iterable[str]) -> set[str]:
-    """Return the IDs of the containers that runtimes have.
-
-    Args:
-        runtimes: names of ``RUNTIMES``, or paths of state directories (the runtime's ``--root``).
-
-    Raises:
-        ConfigError: an unknown name, or a directory that does not exist or cannot be read.
-    """
+    """Return the IDs of the containers that runtimes have; raises ConfigError as ``find_ended`` does."""
     found: set[str] = set()
     for runtime in runtimes:
         if "/" not in runtime and runtime not in RUNTIMES:
@@ -92,10 +85,11 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
 
     Args:
         cni: a client of the records.
-        runtimes: the runtimes to ask, as for ``container_ids``.
+        runtimes: names of ``RUNTIMES``, or paths of state directories (the runtime's ``--root``).
 
     Raises:
-        ConfigError: as ``container_ids``, or a container may have processes that this program cannot see.
+        ConfigError: an unknown name, a directory that does not exist or cannot be read, or a container may have
+            processes that this program cannot see.
         RecordError: the records cannot be listed.
         CNIError: the pins cannot be listed.
     """
@@ -123,29 +117,25 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
     )
 
 
-def collect(
-    sweep: Callable[[Callable[[], list[Attachment]]], Report],
-    cni: CNIConfig,
-    runtimes: Iterable[str] = tuple(RUNTIMES),
-) -> tuple[Report, list[Pin]]:
+def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) -> tuple[Report, list[Pin]]:
     """Detach the attachments of ended containers and unpin their namespaces; return the report and the removed pins.
 
     Args:
-        sweep: runs GC with a function that returns the live attachments, such as ``NetworkManager.gc``.
-        cni: a client with the owner ``OWNER``.
-        runtimes: as for ``container_ids``.
+        manager: runs GC; its client has the owner ``OWNER``.
+        runtimes: as for ``find_ended``.
 
     Raises:
         CNIErrorGroup: some attachments could not be detached. They stay recorded, and their namespaces pinned.
         CNIError: as ``find_ended``.
     """
     asked = _read_runtimes(runtimes)
+    cni = manager.cni
 
     def living() -> list[Attachment]:
         ended = {one.path for one in find_ended(cni, asked).attachments}
         return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
 
-    report = sweep(living)
+    report = manager.gc(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
     removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
     for pin in removed:

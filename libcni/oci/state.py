@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 from libcni.config.identifiers import check_container_id
 from libcni.errors import ConfigError, short_repr, shorten
 
-__all__ = ["ContainerState", "read_state"]
-
 _T = TypeVar("_T")
 _WHERE = "container state on stdin"
 
@@ -19,15 +17,9 @@ class ContainerState(NamedTuple):
     """The state of one container.
 
     Attributes:
-        container_id (str): the container's ID.
-        status (str): ``creating``, ``created``, ``running`` or ``stopped``.
-        pid (int): the container's first process; 0 if the runtime gives none, as for a stopped container.
-        bundle (str): the absolute path of the container's bundle.
-        annotations (Mapping[str, str]): the container's annotations.
-
-    Examples:
-        >>> ContainerState("web", "created", pid=4711, annotations={"libcni.networks": "front"}).status
-        'created'
+        status: ``creating``, ``created``, ``running`` or ``stopped``.
+        pid: the container's first process; 0 if the runtime gives none, as for a stopped container.
+        bundle: the absolute path of the container's bundle.
     """
 
     container_id: str

@@ -150,9 +150,9 @@ def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path
     node.manager(client={"owner": "oci-hook"}).set_up(Container("c1", "/ns"))
     (tmp_path / "runc" / "c1").mkdir(parents=True)
     manager = node.manager(client={"owner": "oci-hook"})
-    summary, pins = collect(manager.gc, cni, (one for one in [f"{tmp_path}/runc"]))
+    summary, pins = collect(manager, (one for one in [f"{tmp_path}/runc"]))
     assert (summary.of("detached"), pins) == ((), [])
-    for ask in (find_ended, lambda cni, runtimes: collect(manager.gc, cni, runtimes)):
+    for ask in (find_ended, lambda _, runtimes: collect(manager, runtimes)):
         with pytest.raises(ConfigError, match="no runtime to ask"):
             ask(cni, iter(()))
         with pytest.raises(TypeError, match="sequence"):

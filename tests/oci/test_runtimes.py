@@ -93,8 +93,7 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
     node.pins.pin("killed", left)  # by a hook that was killed before it wrote a record
     end(ended)
     end(left)
-    cni = node.cni
-    summary, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
+    summary, pins = collect(NetworkManager(node.cni), [str(root)])
     assert [one.container_id for one in summary.of("detached")] == ["ended"]
     assert sorted(pin.container_id for pin in pins) == ["ended", "killed"]
     assert [one[0] for one in node.attached] == ["foreign", "runs"]
@@ -109,11 +108,10 @@ def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Pr
     pid = process()
     assert node.attach(pid) == ""
     end(pid)
-    cni = node.cni
     with pytest.raises(CNIErrorGroup, match="GC: 1 failed"):
-        collect(NetworkManager(cni).gc, cni, [str(root)])
+        collect(NetworkManager(node.cni), [str(root)])
     assert node.pinned == [("c1", pid)]
-    _, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
+    _, pins = collect(NetworkManager(node.cni), [str(root)])
     assert [pin.pid for pin in pins] == [pid]
     assert node.attached == []
 
@@ -125,6 +123,5 @@ def test_what_the_configuration_forbids_to_sweep_stays_with_its_namespace(
     pid = process()
     assert node.attach(pid) == ""
     end(pid)
-    cni = node.cni
-    assert collect(NetworkManager(cni).gc, cni, [str(root)])[1] == []
+    assert collect(NetworkManager(node.cni), [str(root)])[1] == []
     assert node.pinned == [("c1", pid)]

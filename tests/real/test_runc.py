@@ -174,7 +174,7 @@ def test_the_end_of_a_container_that_nobody_tells_of_is_found(node: RuntimeNode)
 
 def sweep(node: RuntimeNode) -> None:
     cni = node.cni
-    collect(NetworkManager(cni).gc, cni, [str(node.state)])
+    collect(NetworkManager(cni), [str(node.state)])
 
 
 def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing(node: RuntimeNode) -> None:
