@@ -59,9 +59,9 @@ class Hook:
         cache_dir: str,
         conf_dir: str,
         *,
-        timeout: float,
-        resolv_conf: bool,
-        observer: Observer | None,
+        timeout: float = 50.0,
+        resolv_conf: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         self._path = path
         self._cache_dir = os.path.abspath(cache_dir)

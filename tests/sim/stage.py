@@ -270,7 +270,7 @@ class Stage:
     def collect(self) -> None:
         """Detach containers that have ended without the hook."""
         client = self.client(OWNER)
-        self._try("collect", lambda: collect(self.manager(client).gc, client, ["/run/runc"]))
+        self._try("collect", lambda: collect(self.manager(client), ["/run/runc"]))
 
     # Actors.
 
