@@ -96,15 +96,18 @@ def check_ipam(node: Reading) -> Observations:
 
 def _unrecorded(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
     known = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
+    held: dict[tuple[str, str], list[Reservation]] = {}
     for one in reservations:
-        if (one.container_id, one.ifname) in known or node.is_known(network, one.container_id, one.ifname):
+        held.setdefault((one.container_id, one.ifname), []).append(one)
+    for (container_id, ifname), reserved in held.items():
+        if (container_id, ifname) in known or node.is_known(network, container_id, ifname):
             continue
-        subject = f"address {one.address} of network {network}"
-        if one.changed > node.started - _YOUNG:
+        subject = f"address {', '.join(one.address for one in reserved)} of network {network}"
+        if any(one.changed > node.started - _YOUNG for one in reserved):
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
             continue
-        seen = f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record"
-        found = look_for(node, network, one.container_id, one.ifname or "eth0")
+        seen = f"reserved for container {container_id or '?'}, interface {ifname or '?'}, which has no record"
+        found = look_for(node, network, container_id, ifname or "eth0")
         if not found.remedy and not found.commands:
             yield NotChecked("ipam", subject, f"{seen}; {found.meaning}")
             continue

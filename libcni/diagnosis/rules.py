@@ -132,17 +132,15 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
 
 
 def _owner(backend: str, rule: Rule) -> Owner | None:
-    """Return whose rule it is, as its comment says; None if that is not whose its chain or mark is."""
+    """Return whose rule it is, as its comment says; None if the chain of iptables is not that container's."""
     found = next(filter(None, map(_OWNERS[backend].search, rule)), None)
     if found is None:
         return None
     network, container = found["network"], found["container"]
-    if backend == "iptables":
-        chains = {masquerade_chain(network, container), ports_chain(network, container)}
-        return (container, network, "") if rule[-1] in chains else None
-    ifname = found["ifname"]
-    # nftables cuts a long comment.
-    return (container, network, ifname) if mark_of(rule) == masquerade_mark(network, container, ifname) else None
+    if backend == "nftables":  # it cuts a long comment; what is removed is found by the mark of the whole ID
+        return container, network, found["ifname"]
+    chains = {masquerade_chain(network, container), ports_chain(network, container)}
+    return (container, network, "") if rule[-1] in chains else None
 
 
 def _after(rule: Rule, option: str) -> str:

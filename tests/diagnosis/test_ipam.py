@@ -39,9 +39,12 @@ def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
     assert any(masquerade_chain("net", "lost") in command for command in made.finding(check_ipam).commands)
 
 
-def test_a_leak_of_a_network_without_a_file_is_a_file_to_remove(made: MadeNode) -> None:
+def test_leaks_of_a_network_without_a_file_are_files_to_remove(made: MadeNode) -> None:
     Path(made.cni.conf_dir, "net.conflist").unlink()
-    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+    made.reserve("fd00::77", "lost")
+    found = made.finding(check_ipam)
+    assert found.subject == "address 10.1.0.77, fd00::77 of network net"
+    assert found.commands == ("rm /leases/net/10.1.0.77", "rm /leases/net/fd00::77")
 
 
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:

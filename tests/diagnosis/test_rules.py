@@ -146,6 +146,12 @@ def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, h
     assert left.count("c11") == 3
 
 
+def test_a_rule_of_nftables_whose_comment_is_cut_is_not_taken_for_another_containers(made: MadeNode) -> None:
+    made.make_nft_rules("c12", "10.1.0.2")
+    made.nft_rules = {"masq": [made.nft_rules["masq"][0].replace("id: c12", "id: c1")]}
+    assert made.findings(check_rules) == []
+
+
 def test_forwarding_is_needed_where_a_bridge_is_the_gateway(made: MadeNode) -> None:
     made.attach("c1", {"type": "bridge", "bridge": "br0"})
     made.more["forwards"] = {4: False, 6: False}
