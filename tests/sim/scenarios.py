@@ -38,6 +38,11 @@ class Race:
     is_restarted: bool = False
     starts_ahead: bool = False
 
+    @property
+    def verbs(self) -> set[str]:
+        """The first words of the steps that are taken before the race and in it."""
+        return {step.split()[0] for steps in (self.before, *self.runs) for step in steps.split("; ") if step}
+
     def __call__(self, stage: Stage) -> None:
         """Run it."""
         stage.starts_ahead = self.starts_ahead
@@ -46,7 +51,7 @@ class Race:
             stage.run(f"{steps.split()[0]}{number}", steps)
         for event in self.events:
             stage.event(event)
-        stage.race()
+        stage.sim.run(explore=True)
         stage.do(self.after, alone=True)
         stage.has_restarted = self.is_restarted
 

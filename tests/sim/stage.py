@@ -135,39 +135,39 @@ class Stage:
 
     def _try(self, what: str, work: Callable[[], object]) -> bool:
         assert self.sim.current is not None
-        name = self.sim.current.name
+        name, outcome, text = self.sim.current.name, "ok", ""
         self.sim.touch("beliefs", change=True)
         try:
             work()
         except CNIError as error:
-            self.outcomes[what] = type(error).__name__
+            outcome, text = type(error).__name__, f": {str(error)[:200]}"
             if _has_timeout(error) and not self.has_paused:
                 self.sim.violate(f"{what} waited for a lock for ever")
-            self.sim.log(name, f"{what}: {type(error).__name__}: {str(error)[:200]}")
-            return False
         except InterruptedError:
-            self.outcomes[what] = "cancelled"
-            self.sim.log(name, f"{what}: cancelled")
-            return False
+            outcome = "cancelled"
         except Exception as error:  # noqa: BLE001 - no verb may raise anything else
-            self.sim.violate(f"{what} raised {type(error).__name__}: {error}")
-            return False
-        finally:
-            self.sim.touch("beliefs", change=True)
-        self.outcomes[what] = "ok"
-        self.sim.log(name, f"{what}: ok")
-        return True
+            outcome = type(error).__name__
+            self.sim.violate(f"{what} raised {outcome}: {error}")
+        self.sim.touch("beliefs", change=True)
+        self.outcomes[what] = outcome
+        self.sim.log(name, f"{what}: {outcome}{text}")
+        return outcome == "ok"
+
+    def _of(self, container: str, network: str) -> tuple[NetworkConfigList, RuntimeConf]:
+        return self.networks[network], RuntimeConf(container, netns_of(container), "eth0")
+
+    def _attached_to(self, container: str, networks: tuple[str, ...]) -> set[tuple[str, str, str]]:
+        return {(container, network, f"eth{number}") for number, network in enumerate(networks)}
 
     def add(self, container: str, network: str, owner: str = "", **options: Any) -> None:
-        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
         self.used.add(network)
         self.has_replaced = self.has_replaced or bool(options)
-        done = self._try(f"ADD {container}", lambda: self._verbs(owner).add_network_list(net, rt, **options))
-        if done:
-            one = (container, network, "eth0")
-            if one in self.attached and container not in self.disturbed and not self.has_replaced:
+        one = self._of(container, network)
+        if self._try(f"ADD {container}", lambda: self._verbs(owner).add_network_list(*one, **options)):
+            made = self._attached_to(container, (network,))
+            if made <= self.attached and container not in self.disturbed and not self.has_replaced:
                 self.sim.violate(f"a second ADD of {container} succeeded without a DEL")
-            self.attached.add(one)
+            self.attached |= made
             self.adds += 1
 
     def replace(self, container: str, network: str) -> None:
@@ -179,8 +179,8 @@ class Stage:
         self.alone("again", partial(self.replace if is_ready else self.add, container, network))
 
     def delete(self, container: str, network: str) -> None:
-        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
-        self._detach(container, network, f"DEL {container}", lambda: self._verbs().del_network_list(net, rt))
+        one = self._of(container, network)
+        self._detach(container, network, f"DEL {container}", lambda: self._verbs().del_network_list(*one))
 
     def _detach(self, container: str, network: str, what: str, work: Callable[[], object]) -> None:
         """Detach something. It counts as detached from the beginning, and an ADD that ended meanwhile is undone."""
@@ -189,15 +189,13 @@ class Stage:
         self.lose(container, network)
 
     def check(self, container: str, network: str) -> None:
-        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
-        self._try(f"CHECK {container}", lambda: self._verbs().check_network_list(net, rt))
+        one = self._of(container, network)
+        self._try(f"CHECK {container}", lambda: self._verbs().check_network_list(*one))
 
-    def gc(self, network: str, *valid: str) -> None:
-        """GC with eth0 of these containers as valid."""
-        self._gc(network, [(one, "eth0") for one in valid])
-
-    def _gc(self, network: str, valid: list[tuple[str, str]]) -> None:
-        self._try(f"GC {network}", lambda: self._verbs().gc_network_list(self.networks[network], valid))
+    def gc(self, network: str, *valid: str | tuple[str, str]) -> None:
+        """GC with these interfaces as valid: a container, or with the name of its interface if that is not eth0."""
+        pairs = [(one, "eth0") if isinstance(one, str) else one for one in valid]
+        self._try(f"GC {network}", lambda: self._verbs().gc_network_list(self.networks[network], pairs))
 
     def repair(self) -> None:
         self._try("repair", lambda: repair_records(CACHE))
@@ -232,7 +230,7 @@ class Stage:
         self.used.update(names)
         wanted = Container(container, netns_of(container), names)
         if self._try(f"set-up {container}", lambda: self.manager().set_up(wanted)):
-            self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
+            self.attached |= self._attached_to(container, names)
 
     def tear_down(self, container: str) -> None:
         self._detach(container, "", f"tear-down {container}", lambda: self.manager().tear_down(container))
@@ -258,7 +256,7 @@ class Stage:
         if not self._try(f"start {container}", lambda: Hook("/opt/cni/bin", CACHE, "/none").attach(state, wanted)):
             self.world.end_container(container)
         elif container in self.world.containers:
-            self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
+            self.attached |= self._attached_to(container, names)
 
     def stop(self, container: str) -> None:
         """End a container as an OCI runtime does: its ID is free before the hook runs."""
@@ -287,9 +285,9 @@ class Stage:
             else:
                 work()
 
-    def run(self, name: str, steps: str, beside: Code | None = None) -> None:
-        """Let a process race, or a thread of the process ``beside``."""
-        self.runtimes.append(self.sim.run_code(name, lambda: self.do(steps), beside))
+    def run(self, name: str, steps: str) -> None:
+        """Let a process race."""
+        self.runtimes.append(self.sim.run_code(name, lambda: self.do(steps)))
 
     def alone(self, name: str, work: Callable[[], object]) -> None:
         """Run a process to its end, without exploring."""
@@ -308,10 +306,6 @@ class Stage:
         name, *rest = words.split()
         happens = self.sim.run_steps(name, getattr(self, name)(*rest))
         happens.reads, happens.changes = _EVENTS.get(name, ((), ("network",)))
-
-    def race(self) -> None:
-        """Run all actors to their ends, in an order that is explored."""
-        self.sim.run(explore=True)
 
     def succeeded(self) -> None:
         """Note a verb that failed."""
@@ -518,7 +512,7 @@ class Stage:
             self.world.end_container(container)  # its runtime was killed
         for network in sorted(self.used):
             living = sorted((container, ifname) for container, name, ifname in self.attached if name == network)
-            self.alone("gc", partial(self._gc, network, living))
+            self.alone("gc", partial(self.gc, network, *living))
         self.alone("repair", self.repair)
         if "libcni" in self.world.disk.directory("/run").entries:
             self.alone("collect", self.collect)
