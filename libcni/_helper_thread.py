@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import register_at_fork
 
-Work = Callable[[], bool]
+Work = Callable[[], object]
 
 _IDLE_SECONDS = 0.1
 
@@ -26,13 +26,8 @@ class HelperThread:
         self._lock = threading.Lock()
         register_at_fork(after_in_child=self._forget)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread runs."""
-        return self._queue is not None
-
     def do(self, work: Work) -> None:
-        """Let the thread call ``work``, which must not raise. The thread ends soon if it returns False.
+        """Let the thread call ``work``, which must not raise.
 
         Raises:
             RuntimeError: no thread can be started; ``work`` will not be called.
@@ -46,8 +41,8 @@ class HelperThread:
 
     def _run(self, queue: SimpleQueue[Work]) -> None:
         try:
-            while queue.get(timeout=_IDLE_SECONDS)():
-                pass
+            while True:
+                queue.get(timeout=_IDLE_SECONDS)()
         except Empty:
             pass
         finally:

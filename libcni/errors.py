@@ -575,8 +575,8 @@ class RecordError(CNIError):
     Attributes:
         path (str): the file or directory.
         errno (int | None): the operating system's error number.
-        missing (str): what the record lacks for a DEL: ``attachment`` if it does not name one, ``configuration`` if it
-            holds no usable one; else "".
+        missing (str): what a DEL lacks: ``attachment`` if the record does not name one, ``configuration`` if it holds
+            no usable one, ``namespace`` if it cannot be read and the caller gave none; else "".
 
     Examples:
         >>> result = cni.add_network_list(net, rt)

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -20,11 +19,7 @@ def answer(helper: HelperThread) -> int:
     """Let the thread do a piece of work, and return the thread's number."""
     answers: SimpleQueue[int] = SimpleQueue()
 
-    def work() -> bool:
-        answers.put(threading.get_native_id())
-        return True
-
-    helper.do(work)
+    helper.do(lambda: answers.put(threading.get_native_id()))
     return answers.get(timeout=10)
 
 
@@ -44,23 +39,19 @@ def test_one_thread_works_and_ends_when_nothing_comes() -> None:
     first = answer(helper)
     assert first != threading.get_native_id()
     assert answer(helper) == first
-    wait_for(lambda: not helper.is_running and first not in threads())
+    wait_for(lambda: first not in threads())
     assert answer(helper) != first
 
 
-def test_a_thread_that_is_not_fit_any_more_does_what_waits_and_ends() -> None:
+def test_work_that_comes_while_the_thread_ends_is_done() -> None:
     helper = HelperThread()
-    done: list[int] = []
-
-    def work(number: int) -> bool:
-        time.sleep(0.05)
-        done.append(number)
-        return number > 0
-
-    for number in range(3):
-        helper.do(partial(work, number))
-    wait_for(lambda: done == [0, 1, 2])
-    wait_for(lambda: not helper.is_running)
+    first = answer(helper)
+    done: SimpleQueue[int] = SimpleQueue()
+    with helper._lock:
+        time.sleep(0.3)  # it is idle, and waits for the lock
+        assert helper._queue is not None
+        helper._queue.put(lambda: done.put(threading.get_native_id()))
+    assert done.get(timeout=10) == first
 
 
 def test_a_forked_child_has_a_thread_of_its_own() -> None:

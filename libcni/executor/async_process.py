@@ -165,7 +165,7 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
         problem = "it was not run: it waited for the start of other plugins until the deadline"
         raise PluginTimeoutError(problem, child.invocation, was_run=False) from None
 
-    def spawn() -> bool:
+    def spawn() -> None:
         error: BaseException | None = None
         try:
             child.spawn()
@@ -173,7 +173,6 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
             error = problem
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_set, ended, error)
-        return True
 
     try:
         child.set_up()
