@@ -49,23 +49,6 @@ def test_field_08_the_next_verb_waits_for_a_plugin_that_outlived_its_runtime(nod
     assert not held.exists(), "the orphan allocated after it was detached"
 
 
-def test_the_next_verb_waits_for_a_del_that_outlived_its_runtime(node: FakeNode) -> None:
-    """Otherwise the orphan, which began before, would free what the next ADD has allocated."""
-    held = node.root / "held"
-    body = f"case $CNI_COMMAND in ADD) touch {held};; DEL) touch {node.root}/begun; sleep 0.5; rm -f {held};; esac"
-    node.plugin("slow", body)
-    net, cni = node.network("slow"), node.client()
-    cni.add_network_list(net, RT)
-    runtime = fork(lambda: node.client().del_network_list(net, RT))
-    wait_until((node.root / "begun").exists)
-    assert kill_after(runtime, 0)
-    node.plugin("slow", f"case $CNI_COMMAND in ADD) touch {held};; DEL) rm -f {held};; esac")
-    cni.del_network_list(net, RT)
-    cni.add_network_list(net, RT)
-    time.sleep(0.6)
-    assert held.exists(), "the orphan undid a later ADD"
-
-
 def test_the_wait_for_an_orphan_is_bounded(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that a plugin started on purpose keeps the same descriptor, for ever."""
     monkeypatch.setattr(locking, "_ORPHAN_SECONDS", 0.3)

@@ -13,9 +13,9 @@ from libcni.oci.hook import Hook
 from libcni.store import files, place, records
 from libcni.store.locks import LockSet
 from libcni.store.place import EnteredNamespace
-from libcni.store.record import Record
+from libcni.store.record import PENDING, Record
 from libcni.store.records import RecordStore
-from libcni.verbs import forget, gc
+from libcni.verbs import forget, gc, locking
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
@@ -139,6 +139,7 @@ FAULTS = {
     ),
     "inode-without-cookie": Fault("namespace_replaced_during_del", put(SimSocket, "has_cookies", False)),
     "orphan-not-waited-for": Fault("killed_add_and_an_orphan", put(LockingNode, "_wait_for_orphan", go_on)),
+    "orphan-of-a-del-not-waited-for": Fault("killed_del_and_an_orphan", put(locking, "DETACHING", PENDING)),
     "gc-lists-before-it-locks": Fault("add_of_another_owner_and_gc", gc_lists_before_it_locks),
     "gc-detaches-what-was-listed": Fault("taken_over_during_gc", put(gc, "is_unchanged", lambda *_: True)),
     "record-forgotten-before-del": Fault("killed_del", put(RecordStore, "mark_detaching", forget_first)),

@@ -112,6 +112,7 @@ SCENARIOS: dict[str, Race] = {
     "killed_add_and_a_plugin_started_ahead": Race(
         ("add A bws", "delete A bws; gc bws"), ("kill",), is_restarted=True, starts_ahead=True
     ),
+    "killed_del_and_an_orphan": Race(("delete A bws", "add A bws"), ("kill",), before="add A bws", is_restarted=True),
     "killed_add": Race(("add A bws",), ("kill",), after="add_again A bws; succeeded"),
     "cancelled_add": Race(("add A bws",), ("cancel",), after="add_again A bws; succeeded"),
     "killed_del": Race(("delete A bws",), ("kill plugins",), before="add A bws; edit", after="delete A bws; succeeded"),
