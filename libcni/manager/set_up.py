@@ -107,9 +107,9 @@ class SetUp:
                 failed.append(outcome)
                 error.add_note(f"when network {planned.net.name} was detached again: {outcome}")
         namespaces, container_id = self.namespaces, self.container.id
-        # If a DEL failed, the namespace stays: a later DEL needs it. So does one that existed before, which the
-        # container may live in: a tear-down or GC removes it.
-        if namespaces is not None and self.has_made_namespace and not failed:
+        # If a DEL failed, its record keeps the namespace: a later DEL needs it. One that existed before stays, too. The
+        # container may live in it: a tear-down or GC removes it.
+        if namespaces is not None and self.has_made_namespace:
             try:
                 await self.context.node.on_disk(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:

@@ -87,9 +87,24 @@ def test_a_namespace_stays_while_something_is_attached(node: ManagerNode) -> Non
         manager.set_up(Container("c1", networks=["a", "b"]))
     with pytest.raises(CNIErrorGroup):
         manager.tear_down("c1")
+    with pytest.raises(CNIErrorGroup):
+        manager.gc([])
     assert "remove c1" not in tool.done
     node.plugin("a")
     assert removed(manager.tear_down("c1")) == ["/run/netns/c1"]
+
+
+def test_a_namespace_stays_after_a_failed_del_without_a_record(node: ManagerNode) -> None:
+    """The next DEL needs it."""
+    node.configure("a")
+    tool = FakeNamespaces()
+    manager = node.manager(namespaces=tool)
+    manager.set_up(Container("c1"))
+    (node.cache / "results" / "a-c1-eth0").unlink()
+    node.plugin("a", fails("DEL"))
+    with pytest.raises(CNIErrorGroup):
+        manager.tear_down(Container("c1", tool.path("c1")))
+    assert list(tool.there) == ["c1"]
 
 
 def kill(_: object) -> None:
