@@ -44,7 +44,8 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Nod
     if node.why_unknown:
         return replace(about, meaning=f"nobody knows whether the container lives: {node.why_unknown}")
     commands = [f"rm {quoted(one.path)}" for one in reserved]
-    if node.configured(network) is not None:
+    # DEL of portmap would remove the ports of all interfaces of a container.
+    if node.configured(network) is not None and ("", container_id) not in node.attached:
         # Without a namespace: DEL releases the addresses and some rules, and touches no interface.
         commands = [detach_command(container_id, ifname, network)]
     commands += removal_commands(node, network, container_id, ifname, addresses)

@@ -47,6 +47,14 @@ def test_leaks_of_a_network_without_a_file_are_files_to_remove(made: MadeNode) -
     assert found.commands == ("rm /leases/net/10.1.0.77", "rm /leases/net/fd00::77")
 
 
+def test_a_leak_of_another_interface_does_not_cost_a_container_its_ports(made: MadeNode) -> None:
+    """DEL of portmap removes the ports of all its interfaces, from nftables even those of other networks."""
+    made.reservations["net", "/leases/net"].pop()
+    made.reserve("10.1.0.77", "c1", ifname="eth9")
+    made.make_nft_rules("c1", "10.1.0.2")
+    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+
+
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:
     """Its record is lost, or another runtime's."""
     netns = str(made.netns("lost"))

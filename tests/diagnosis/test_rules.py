@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -126,24 +127,26 @@ def test_a_host_without_iptables_is_not_a_host_without_rules(made: MadeNode) -> 
 
 def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, host: Namespace) -> None:
     """The commands remove its rules, and look for them when they are typed: handles change with each flush."""
-    in_nftables.make_nft_rules("c11", "10.1.0.3")
+    for container, address in (("c11", "10.1.0.3"), ("c.1", "10.1.0.4"), ("cx1", "10.1.0.5")):
+        in_nftables.make_nft_rules(container, address)
     tables = "".join(in_nftables.nft().values())
     subprocess.run(["nft", "-f", "-"], input=tables, text=True, check=True)
     assert in_nftables.reading().rules["nft"].keys() == saved_rules("nft").keys()
     in_nftables.attach("c11", *NFT)
-    del in_nftables.records[0]
+    in_nftables.attach("c.1", *NFT)
+    in_nftables.attach("cx1", *NFT)
+    del in_nftables.records[2], in_nftables.records[0]
     assert in_nftables.findings(check_rules) == [], "reserved"
     in_nftables.reservations.clear()
     assert in_nftables.findings(check_rules) == [], "an interface has the address"
     in_nftables.spaces.clear()
-    found = in_nftables.finding(check_rules)
-    assert found.subject == "rules of container c1"
-    for command in found.commands:
+    found = in_nftables.findings(check_rules)
+    assert [one.subject for one in found] == ["rules of container c1", "rules of container c.1"]
+    for command in (command for one in found for command in one.commands):
         subprocess.run(["bash", "-c", command], check=True)
     left = host.run("nft", "list", "ruleset")
-    assert '"c1"' not in left
-    assert 'id: c1"' not in left
-    assert left.count("c11") == 3
+    assert not re.search(r'"c1"|id: c1"|c[.]1', left)
+    assert (left.count("c11"), left.count("cx1")) == (3, 3)
 
 
 def test_a_rule_of_nftables_whose_comment_is_cut_is_not_taken_for_another_containers(made: MadeNode) -> None:
