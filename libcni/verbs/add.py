@@ -299,41 +299,50 @@ async def _make_room(
         found = node.records.of_interface(rt.container_id, rt.ifname)
         if not found:
             return None, True
-        is_first = all(record.state != CORRUPT for record in found)
-        found = [record for record in found if record.state != CORRUPT]
+        readable = [record for record in found if record.state != CORRUPT]
         # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
-        found = [record for record in found if record.network == net.name or not node.is_of_caller(record)]
-        states = {record.path: state_of(node, record) for record in found}
-        live = [record for record in found if STATES[states[record.path]].add == "refuse"]
+        earlier = [record for record in readable if record.network == net.name or not node.is_of_caller(record)]
+        states = {record.path: state_of(node, record) for record in earlier}
+        live = [record for record in earlier if STATES[states[record.path]].add == "refuse"]
         if live and on_existing == "refuse":
-            other = live[0]
-            raise AttachmentExistsError(
-                f"container {other.container_id} is already attached to network {other.network} with interface "
-                f"{other.ifname} ({other.path})",
-                container_id=other.container_id,
-                ifname=other.ifname,
-                network=other.network,
-            )
+            raise _attached(live[0])
         kept = live if on_existing == "allow" else []
-        stale = [record for record in found if record not in kept]
-        needed = networks | {record.network for record in stale}
+        to_detach = [record for record in earlier if record not in kept]
+        needed = networks | {record.network for record in to_detach}
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (now := node.look(rt.netns or "", rt.ifname)).ifindex:
-        # First test whether this ADD will be refused: then nothing may be detached for it.
-        places = [(place_of(node.records.with_partial(one)), one) for one in stale]
-        if all(one.is_refused or compare(made, now) == "other" for made, one in places):
-            raise _exists(draft)
-    renamed = [record for record in live if states[record.path] == "renamed"]
-    if renamed:
-        Ownership.of(node, renamed[0], rt.with_netns(renamed[0].netns)).netns()  # raises the error that names it
-    if any(record in live for record in stale):
+    # First test whether this ADD will be refused: then nothing may be detached for it.
+    if to_detach and on_existing != "allow":
+        _refuse_anothers_interface(node, draft, to_detach)
+    for record in live:
+        if states[record.path] == "renamed":
+            Ownership.of(node, record, rt.with_netns(record.netns)).netns()  # raises the error that names it
+    if live and on_existing == "replace":
         # A full disk must be found before a running container is detached, not after.
         node.records.ensure_writable(draft)
-    for record in stale:
+    for record in to_detach:
         await _detach_stale(node, record, net, rt)
-    return next((record for record in kept if record.network == net.name), None), is_first
+    return next((record for record in kept if record.network == net.name), None), readable == found
+
+
+def _refuse_anothers_interface(node: Node, draft: Record, to_detach: list[Record]) -> None:
+    """Raise InterfaceExistsError if the interface exists, and none of the attachments to detach has made it."""
+    now = node.look(draft.netns, draft.ifname)
+    if now.ifindex:
+        made = [place_of(node.records.with_partial(record)) for record in to_detach if not record.is_refused]
+        if all(compare(place, now) == "other" for place in made):
+            raise _exists(draft)
+
+
+def _attached(other: Record) -> AttachmentExistsError:
+    container_id, network, ifname = other.container_id, other.network, other.ifname
+    return AttachmentExistsError(
+        f"container {container_id} is already attached to network {network} with interface {ifname} ({other.path})",
+        container_id=container_id,
+        ifname=ifname,
+        network=network,
+    )
 
 
 async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
