@@ -47,10 +47,11 @@ def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeCon
 
 
 @pytest.mark.parametrize("state", ["", PENDING, DETACHING])
-def test_what_is_not_attached_is_not_checked(state: str) -> None:
+@pytest.mark.parametrize("use_given", [False, True])
+def test_what_is_not_attached_is_not_checked(state: str, use_given: bool) -> None:
     node = RecordingNode(records=[attached(CHAIN, state=state, result=None)] if state else [])
     with pytest.raises(NotAttachedError) as caught:
-        check(node)
+        check(node, use_given=use_given)
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
     assert error.state == state
