@@ -7,13 +7,13 @@ import sys
 import time
 
 from sim import faults, seam
-from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture
+from sim.scenarios import MIXTURES, SCENARIOS, explore, explore_seeds
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m sim")
-    parser.add_argument("scenarios", nargs="*", help="all by default; mixture is by seed")
+    parser.add_argument("scenarios", nargs="*", help="all by default; mixture and mixture_of_hooks are by seed")
     parser.add_argument("--bound", type=int, default=1, help="so many deviations from the default order")
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
@@ -33,8 +33,9 @@ def main() -> None:
     with seam.in_place_of_the_system(), faults.seeded(options.fault):
         for name in options.scenarios or SCENARIOS:
             began = time.process_time()
-            if name == "mixture":
-                found = explore_seeds(mixture, range(options.first, options.first + options.seeds), options.version)
+            if name in MIXTURES:
+                seeds = range(options.first, options.first + options.seeds)
+                found = explore_seeds(MIXTURES[name], seeds, options.version)
             else:
                 found = explore(
                     SCENARIOS[name],

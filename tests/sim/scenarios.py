@@ -145,6 +145,22 @@ def mixture(seed: int) -> Race:
     )
 
 
+def mixture_of_hooks(seed: int) -> Race:
+    """Return a race of two containers of an OCI runtime, a sweep and accidents that the seed chooses."""
+    pick = random.Random(seed).choice
+    network = pick(("bw", "bws", "bf"))
+    sweeps = ("collect", f"gc {network}", "repair", "collect; collect")
+    accidents = ["kill", "kill plugins", "end A", "end B", "unpin A", "kill_plugin ADD", "power_cut", "fill_disk"]
+    return Race(
+        (*(pick(("stop {0}; start {0} {1}", "stop {0}")).format(name, network) for name in "AB"), pick(sweeps)),
+        tuple(pick(accidents) for _ in range(pick((0, 1, 2)))),
+        before="check A b" + "".join(pick((f"; start {name} {network}", "")) for name in "AB"),
+    )
+
+
+MIXTURES = {one.__name__: one for one in (mixture, mixture_of_hooks)}
+
+
 @dataclass
 class Found:
     """A schedule that violates something, after how many schedules, and its story."""

@@ -105,7 +105,7 @@ class Stage:
         self.disturbed: set[str] = set()
         self.renamed: set[str] = set()
         self.forgotten: set[str] = set()
-        self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
+        self.has_hook = self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
 
@@ -247,6 +247,7 @@ class Stage:
     def start(self, container: str, *names: str) -> None:
         """Start a container as an OCI runtime does when its ID is free: a process, then the hook."""
         self.sim.touch("network", change=True)
+        self.has_hook = True
         self.sim.wait(lambda: container not in self.world.containers, None)
         self.used.update(names)
         if netns_of(container) in self.world.namespaces:
@@ -514,7 +515,7 @@ class Stage:
             living = sorted((container, ifname) for container, name, ifname in self.attached if name == network)
             self.alone("gc", partial(self.gc, network, *living))
         self.alone("repair", self.repair)
-        if "libcni" in self.world.disk.directory("/run").entries:
+        if self.has_hook:
             self.alone("collect", self.collect)
         self._check_records()
         self._check_effects()

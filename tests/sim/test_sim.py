@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim import faults, seam
-from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture, run, tell
+from sim.scenarios import MIXTURES, SCENARIOS, explore, explore_seeds, run, tell
 from sim.schedule import Choices, shrink
 
 PROMISES = Path(__file__).parents[2] / "testdata/evidence/promises.md"
@@ -48,8 +48,9 @@ def test_a_cancelled_add_on_asyncio() -> None:
 
 
 @pytest.mark.unmeasured
-def test_random_mixtures() -> None:
-    found = explore_seeds(mixture, range(200))
+@pytest.mark.parametrize("name", MIXTURES)
+def test_random_mixtures(name: str) -> None:
+    found = explore_seeds(MIXTURES[name], range(150))
     assert not found.violation, f"{found.violation}\n{found.story}"
 
 
@@ -67,8 +68,9 @@ def test_schedules_with_two_deviations(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
-def test_more_random_mixtures(version: str) -> None:
-    found = explore_seeds(mixture, range(3000), version)
+@pytest.mark.parametrize("name", MIXTURES)
+def test_more_random_mixtures(name: str, version: str) -> None:
+    found = explore_seeds(MIXTURES[name], range(3000), version)
     assert not found.violation, f"{found.violation}\n{found.story}"
 
 
