@@ -57,3 +57,10 @@ def test_check_fails_if_a_record_is_torn(attached: ManagerNode) -> None:
     assert isinstance(error, RecordError)
     assert (error.path.rpartition("/")[2], error.missing) == ("a-c1-eth0", "attachment")
     assert {(one.ifname, one.outcome) for one in caught.value.report.items} == {("", "unreadable"), ("eth1", "ok")}
+
+
+def test_a_torn_record_that_may_be_any_containers_fails_no_check(attached: ManagerNode) -> None:
+    """A hashed file name does not show its container."""
+    (attached.cache / "results" / "~0123456789abcdef").write_bytes(b"")
+    assert "" in [one.container_id for one in attached.client().get_cached_attachments("c1")]
+    assert [one.outcome for one in attached.manager().check("c1").items] == ["ok", "ok"]
