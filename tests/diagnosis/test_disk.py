@@ -48,6 +48,13 @@ def test_a_disk_without_inodes(node: OperatorNode) -> None:
         assert [one for one in node.diagnose().findings if one.severity == "error"] == []
 
 
+def test_a_disk_without_a_fixed_number_of_inodes_is_not_full(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As btrfs has it."""
+    ten_numbers = [4096, 4096, 1000, 1000, 1000, 0, 0, 0, 0, 255]
+    monkeypatch.setattr("libcni.diagnosis.disk.os.statvfs", lambda _: os.statvfs_result(ten_numbers))
+    assert diagnose(cni).findings == ()
+
+
 @pytest.mark.real
 def test_a_read_only_disk_is_not_blamed_on_rights(node: OperatorNode) -> None:
     with small_disk(node.cache, "size=10m"):
