@@ -74,7 +74,7 @@ def _veth(namespace: NetworkNamespace) -> Iterator[None]:
         _ip("link", "set", HOST_LINK, "up")
         # Otherwise the kernel adds its link-local address at some time during the test.
         _ip("-netns", namespace.name, "link", "set", IFNAME, "addrgenmode", "none")
-        _ip("-netns", namespace.name, "address", "add", "10.88.7.2/24", "dev", IFNAME)
+        _ip("-netns", namespace.name, "address", "add", "10.98.7.2/24", "dev", IFNAME)
         _ip("-netns", namespace.name, "link", "set", IFNAME, "up")
         _ip("-netns", namespace.name, "link", "set", "lo", "up")
         yield
@@ -101,7 +101,7 @@ class Subject:
         return {**self.faults, **(self.newer if "1.1.0" in versions else self.older)}
 
 
-IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.88.7.0/24", "dataDir": "DATA"}}
+IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/24", "dataDir": "DATA"}}
 ROUTED: Mapping[str, Any] = {"ipam": {**IPAM["ipam"], "routes": [{"dst": "10.99.0.0/16"}]}}
 
 SUBJECTS: Mapping[str, Subject] = {
@@ -112,7 +112,7 @@ SUBJECTS: Mapping[str, Subject] = {
         newer={"GC of everything frees": f"{NO_GC} (spec, section 2, GC: SHOULD remove IPAM reservations)"},
     ),
     "static": Subject(
-        {"ipam": {"type": "static", "addresses": [{"address": "10.88.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
+        {"ipam": {"type": "static", "addresses": [{"address": "10.98.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
     ),
     "bridge": Subject({"bridge": BRIDGE, **IPAM}, around=_bridge, newer=NOT_FORWARDED),
     "ptp": Subject(IPAM, newer=NOT_FORWARDED),
@@ -170,7 +170,7 @@ SUBJECTS: Mapping[str, Subject] = {
 def _previous(namespace: NetworkNamespace) -> dict[str, Any]:
     return {
         "interfaces": [{"name": HOST_LINK}, {"name": IFNAME, "sandbox": namespace.path}],
-        "ips": [{"address": "10.88.7.2/24", "gateway": "10.88.7.1", "interface": 1}],
+        "ips": [{"address": "10.98.7.2/24", "gateway": "10.98.7.1", "interface": 1}],
     }
 
 
