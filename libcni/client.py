@@ -27,12 +27,14 @@ from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
+from libcni.verbs.add import add
 from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
+from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.node import Node, run_to_end
 
-# Each verb is loaded with its first call: a hook or a command starts often, and runs one or two of them.
+# Other verbs than ADD and DEL are loaded with their first call: a hook or a command starts often. ADD and DEL are not,
+# because a finalizer may call them while the interpreter shuts down, when nothing can be imported any more.
 if TYPE_CHECKING:
-    from libcni.verbs.delete import DelReport
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
     from libcni.verbs.status import NetworkStatus
@@ -102,8 +104,6 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
             ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
         """
-        from libcni.verbs.add import add
-
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
         named = self._named(net)
         return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
@@ -186,8 +186,6 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
-        from libcni.verbs.delete import delete
-
         # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
         name, given = self._named_or_gone(net)
         return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
@@ -207,8 +205,6 @@ class CNIConfig(ClientBase[Executor]):
                 after the attachment was listed.
             CNIError: as for ``del_network_list``.
         """
-        from libcni.verbs.delete import delete
-
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
         running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
         network, listed = attachment.network, attachment.record

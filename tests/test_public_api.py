@@ -206,7 +206,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
         assert (value.__doc__ or "").strip()
 
 
-VERBS = ["add", "check", "delete", "forget", "gc", "reload", "status", "version"]
+VERBS = ["check", "forget", "gc", "reload", "status", "version"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from libcni.config import jsontext
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, plugin_documents
 
 _DATA_DIR = "/var/lib/cni/networks"
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -32,11 +31,6 @@ class AddressRange:
     def size(self) -> int:
         """How many containers it has addresses for: none gets the gateway's."""
         return int(self.end) - int(self.start) + 1 - (self.gateway in self)
-
-
-def plugin_documents(net: NetworkConfigList | None) -> list[Mapping[str, Any]]:
-    """Return the decoded plugin configurations of a network. Only the plugins know the types of most values."""
-    return [jsontext.parse(plugin.text) for plugin in net.plugins] if net is not None else []
 
 
 def reservation_directories(net: NetworkConfigList | None) -> set[str]:

@@ -476,3 +476,8 @@ def _log_warnings(warnings: tuple[str, ...], file: str | None) -> None:
     logger = logging.getLogger("libcni")
     for text in warnings:
         logger.warning("%s: %s", file or "network configuration", text)
+
+
+def plugin_documents(net: NetworkConfigList | None) -> list[Mapping[str, Any]]:
+    """Return the decoded plugin configurations of a network. Only the plugins know the types of most values."""
+    return [jsontext.parse(plugin.text) for plugin in net.plugins] if net is not None else []

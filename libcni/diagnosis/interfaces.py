@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from libcni._netlink import Link, Network
-from libcni.config.host_local import plugin_documents
+from libcni.config.network import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.reading import (
     Reading,

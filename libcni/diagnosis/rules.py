@@ -21,8 +21,7 @@ from libcni._rules import (
     ports_chain,
     program_of,
 )
-from libcni.config.host_local import plugin_documents
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, is_gateway, reload_in_place
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment

@@ -9,7 +9,7 @@ from typing import Literal
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import (
@@ -277,8 +277,6 @@ def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
         return ()  # nothing is known, or no rule has survived the reboot
     if chain.rt is not None and chain.rt.netns and chain.node.namespace(chain.rt.netns).netns is not None:
         return ()
-    from libcni.config.host_local import plugin_documents  # with ipaddress, for few of all DELs
-
     types = {str(document.get("type")) for document in plugin_documents(chain.net) if document.get("ipMasq") is True}
     return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from libcni import _rules
 from libcni._rules import Rule, Table
-from libcni.config.host_local import is_in_ranges, plugin_documents
-from libcni.config.network import NetworkConfigList
+from libcni.config.host_local import is_in_ranges
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, RecordError
 from libcni.options import DelPolicy

@@ -183,24 +183,36 @@ net = libcni.NetworkConfigList.from_bytes({net!r})
 cni = libcni.CNIConfig([{plugins!r}], {cache!r})
 def add(name, add=cni.add_network_list, net=net, conf=libcni.RuntimeConf):
     add(net, conf(name, None, "eth0"))
+def detach(name, detach=cni.del_network_list, net=net, conf=libcni.RuntimeConf):
+    detach(net, conf(name, None, "eth0"))
+class Late:
+    def __del__(self, add=add, detach=detach):
+        add("late")
+        add("ended")
+        detach("ended")
+late = Late()
 atexit.register(add, "atexit")
 threading.Thread(target=add, args=["thread"]).start()
-threading.Thread(target=lambda: [add(f"d{{number}}") for number in range(99)], daemon=True).start()
+if {daemon}:
+    threading.Thread(target=lambda: [add(f"d{{number}}") for number in range(99)], daemon=True).start()
 time.sleep(0.1)
 """
 
 
-def test_while_the_interpreter_shuts_down(allocating: AllocatingNode) -> None:
-    """In atexit, in a thread, and in a daemon thread that dies in the middle."""
+@pytest.mark.parametrize("daemon", [True, False])
+def test_while_the_interpreter_shuts_down(allocating: AllocatingNode, daemon: bool) -> None:
+    """In atexit, in a thread, in a daemon thread that dies in the middle, and in the very last finalizers."""
     net = allocating.network("alloc")
     script = SHUTDOWN.format(
-        path=sys.path, net=net.raw, plugins=str(allocating.bin), cache=str(allocating.cache)
+        path=sys.path, net=net.raw, plugins=str(allocating.bin), cache=str(allocating.cache), daemon=daemon
     )  # fmt: skip
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     cni, held = allocating.client(), allocating.held()
     states = {one.container_id: one.state for one in cni.get_cached_attachments()}
-    assert {states[name] for name in ("atexit", "thread")} == {"ready"}
+    # a daemon thread's frames keep everything alive, so that no finalizer runs
+    assert {states[name] for name in ("atexit", "thread", "thread" if daemon else "late")} == {"ready"}
+    assert "ended" not in states
     assert held <= set(states)
     cni.gc_network_list(net, [])
     assert (allocating.held(), cni.get_cached_attachments()) == (set(), [])
