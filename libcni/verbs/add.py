@@ -269,7 +269,7 @@ async def _undo(begun: _Begun) -> list[CNIError]:
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
     # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
     await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
-    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True), begun.ownership())
+    reports = await detach_chain(chain, lambda: prev_result, DelPolicy(keep_going=True), begun.ownership())
     problems = [report.error for report in reports if report.error is not None]
     if not problems and chain.node.has_running_plugin():
         # It may still act, and nothing would undo that. The next verb of the container waits for its end.

@@ -49,7 +49,11 @@ class Claims:
         try:
             for name, version in self._records.iter_versions():
                 there = earlier.get(name)
-                claim = there[1] if there is not None and there[0] == version else self._read(name)
+                try:
+                    claim = there[1] if there is not None and there[0] == version else self._read(name)
+                except RecordError as error:  # it must not hide the others
+                    logger.warning("going on without knowing what this attachment has: %s", error)
+                    continue
                 if claim is not None and claim.identity != own:
                     found.append(claim)
                 if version is not None:

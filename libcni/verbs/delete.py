@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from libcni.config import jsontext
@@ -310,24 +311,27 @@ def _corrected_chain(
     return Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
 
 
-def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None. After an ADD that did not end it is the result of its last plugin."""
+def _prev_result(node: Node, record: Record | None, version: str) -> Callable[[], str | None]:
+    """Return a function for ``prevResult``, which is None if there is none; DEL calls it before each plugin.
+
+    After an ADD that did not end it is the result of its last plugin.
+    """
     if record is None or record.result is None:
-        return None
+        return lambda: None
     try:
         if not supports(version, "prevResult on DEL"):
-            return None
+            return lambda: None
         result = recorded_result(record, version)
     # Go records versions that this library does not know, and any program may have written the file.
     except (RecordError, VersionError) as error:
         logger.warning("DEL goes on without prevResult: %s", error)
-        return None
-    if record.state == STALE_BOOT:
-        # No rule has survived the reboot, and another container may have the addresses by now.
-        return jsontext.merge(result.text, {"ips": []})
+        return lambda: None
     if record.state in {PENDING, DETACHING}:
-        return _without_given_away(node, record, result)
-    return result.text
+        # Asked again before each plugin: another container may get an address while one runs.
+        return partial(_without_given_away, node, record, result)
+    # No rule has survived a reboot, and another container may have the addresses by now.
+    text = jsontext.merge(result.text, {"ips": []}) if record.state == STALE_BOOT else result.text
+    return lambda: text
 
 
 def _without_given_away(node: Node, record: Record, result: Result) -> str:
@@ -346,12 +350,12 @@ def _without_given_away(node: Node, record: Record, result: Result) -> str:
 
 
 async def detach_chain(
-    chain: Chain, prev_result: str | None, policy: DelPolicy, ownership: Ownership | None
+    chain: Chain, prev_result: Callable[[], str | None], policy: DelPolicy, ownership: Ownership | None
 ) -> list[PluginReport]:
     """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``.
 
-    ``ownership`` is asked before each plugin, because the namespace or the interface can be replaced while one runs;
-    None: the plugins remove whatever is there.
+    ``prev_result`` and ``ownership`` are asked before each plugin, because an address, the namespace or the interface
+    can become another's while one runs; no ``ownership``: the plugins remove whatever is there.
     """
     reports = []
     for index in reversed(range(len(chain.net.plugins))):
@@ -364,7 +368,7 @@ async def detach_chain(
             # With keep_going a plugin that hangs must not use up the time of those after it.
             if ownership is not None:
                 chain = ownership.chain(chain)
-            invocation = chain.invocation("DEL", index, prev_result)
+            invocation = chain.invocation("DEL", index, prev_result())
             then = index - 1 if index and chain.executables[index - 1] else None
             sharers = index + 1 if policy.keep_going else 1
             outcome = await chain.call(invocation, sharers=sharers, then=then)

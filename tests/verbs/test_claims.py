@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -135,3 +136,30 @@ def test_an_add_that_ends_between_the_two_reads_has_its_address(
 
     monkeypatch.setattr(store, "with_partial", end_first)
     assert addresses(Claims(store)) == ["10.0.0.1"]
+
+
+def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(
+    store: RecordStore, tmp_path: Path
+) -> None:
+    """A repeated DEL: the plugin firewall removes rules by address alone, and a plugin before it may take a while."""
+    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"firewall"},{"type":"slow"}]')
+    keep(store, record("c20", "10.0.0.20", config=config))
+    plugins = Plugins(store)
+    CNIConfig("/bin", tmp_path, executor=plugins, durable=False).gc_network_list("net", [])
+    assert plugins.handed == {"c20": []}
+
+
+def test_a_record_that_cannot_be_read_hides_no_other_attachment(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 4):
+        store.begin(record(f"c{number}", f"10.0.0.{number}"))
+    read_file = files.read_file
+
+    def read(name: str, directory: int) -> bytes:
+        if name == "net-c2-eth0":
+            raise OSError(errno.EIO, "Input/output error")
+        return read_file(name, directory)
+
+    monkeypatch.setattr(records, "read_file", read)
+    assert addresses(Claims(store)) == ["10.0.0.1", "10.0.0.3"]
