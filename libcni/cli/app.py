@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 from libcni import printable
 from libcni.cli.commands import COMMANDS
@@ -14,9 +16,9 @@ from libcni.cli.inputs import Target
 from libcni.cli.parser import complete, overview, parser_of
 from libcni.cli.render import print_block
 from libcni.cli.session import Session
-from libcni.cli.signals import Interruption
 
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
+_SIGNAL_EXIT = 128
 
 
 class _Formatter(logging.Formatter):
@@ -28,25 +30,26 @@ class _Formatter(logging.Formatter):
 
 def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
-    interruption = Interruption()
     try:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level=logging.WARNING)
         logging.addLevelName(logging.WARNING, "warning")
-        _run(argv, interruption)
+        _run(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        # Python's own handler of SIGINT gives no argument.
+        number = interruption.args[0] if interruption.args else signal.SIGINT
         # All other commands leave the records as they are.
         if set(argv[:1]) & _CHANGING:
             note = "a verb that had begun is recorded as pending or detaching; see: libcni doctor"
-            print(f"{interruption.signal.name}: {note}", file=sys.stderr)
-        return interruption.exit_code
+            print(f"{number.name}: {note}", file=sys.stderr)
+        return _SIGNAL_EXIT + number
     return 0
 
 
-def _run(argv: Sequence[str], interruption: Interruption) -> None:
+def _run(argv: Sequence[str]) -> None:
     if "_ARGCOMPLETE" in os.environ:
         complete()
         return
@@ -64,7 +67,7 @@ def _run(argv: Sequence[str], interruption: Interruption) -> None:
     function, _ = command.load()
     # Intermixed: an option may stand between two arguments of which the second one may be missing.
     given = vars(parser_of(command).parse_intermixed_args(argv[1:]))
-    interruption.install()
+    _let_signals_interrupt()
     session = Session(**{name: given.pop(name) for name in Session.__dataclass_fields__})
     if "capabilities" in given:
         given["target"] = Target(**{name: given.pop(name) for name in Target._fields})
@@ -72,3 +75,20 @@ def _run(argv: Sequence[str], interruption: Interruption) -> None:
         if session.output == "openmetrics" and command.name != "doctor":
             raise UsageError("only doctor has --output openmetrics")
         function(session, **given)
+
+
+def _let_signals_interrupt() -> None:
+    """Let SIGINT, SIGTERM and SIGHUP end a verb with a KeyboardInterrupt that has the signal.
+
+    By default each of them would end the process at once, and the running plugin would go on alone. A
+    KeyboardInterrupt stops the plugin and leaves the record as it is. A signal that is ignored, such as SIGHUP under
+    nohup, stays ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A program that calls main() may have handlers of its own. They stay.
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number))

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import libcni
 from libcni import printable
-from libcni.cli.listing import attachment_data, matches, row
+from libcni.cli.listing import attachment_data, row
 from libcni.cli.session import Session
 
-_LOOK_EVERY, _READ_EVERY = 0.2, 2.0
+_EVERY = 1.0
 
 
-def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str]) -> None:
-    """Print a line for each attachment that is recorded, and then for each change, until a signal comes.
+def follow(session: Session, find: Callable[[], list[libcni.Attachment]]) -> None:
+    """Print a line for each attachment that ``find`` returns, and then for each change, until a signal comes.
 
-    The directory's time is polled, because a record that is written or removed changes a name in it. A namespace that
-    goes changes no record, and the begin of a DEL no name, so all are read again every two seconds.
+    The records are read again each second. A namespace that is removed changes no file, so no event of the directory
+    would tell of it.
     """
     known: dict[str, libcni.Attachment] | None = None
-    changed, read = -1, 0.0
     while True:
-        # The time is read before the records. A change in between is seen in the next round, never lost.
-        now = _changed(cni)
-        if now != changed or time.monotonic() - read > _READ_EVERY:
-            changed, read = now, time.monotonic()
-            found = {one.path: one for one in cni.get_cached_attachments() if matches(one, wanted)}
-            for event, one in _events(known, found):
-                _print(session, event, one)
-            known = found
-        time.sleep(_LOOK_EVERY)
+        found = {one.path: one for one in find()}
+        for event, one in _events(known, found):
+            _print(session, event, one)
+        known = found
+        time.sleep(_EVERY)
 
 
 def _events(
@@ -51,13 +45,6 @@ def _events(
     for path, one in (known or {}).items():
         if path not in found:
             yield "removed", one
-
-
-def _changed(cni: libcni.CNIConfig) -> int:
-    try:
-        return os.stat(f"{cni.cache_dir}/results").st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _print(session: Session, event: str, one: libcni.Attachment) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcni
@@ -51,11 +50,17 @@ def whole_id_hint(cni: libcni.CNIConfig, container: str) -> str:
 
 
 def find_attachments(
-    cni: libcni.CNIConfig, container_id: str, *, network: str = "", ifname: str = ""
+    cni: libcni.CNIConfig, container_id: str, *, network: str = "", ifname: str = "", state: str = ""
 ) -> list[libcni.Attachment]:
     """Return the recorded attachments that have all these values; an empty value means any."""
-    wanted = {"container_id": container_id, "network": network, "ifname": ifname}
-    return [one for one in cni.get_cached_attachments(container_id or None) if matches(one, wanted)]
+    return [
+        one
+        for one in cni.get_cached_attachments(container_id or None)
+        if container_id in {"", one.container_id}
+        and network in {"", one.network}
+        and ifname in {"", one.ifname}
+        and state in {"", one.state}
+    ]
 
 
 def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.RecordError | None:
@@ -72,31 +77,27 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
     return None
 
 
-def note_left_out(recorded: Iterable[libcni.Attachment]) -> None:
+def note_left_out(cni: libcni.CNIConfig, container: str) -> None:
     """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
-    unreadable = [one for one in recorded if one.state == "corrupt"]
+    unreadable = [one for one in cni.get_cached_attachments(container or None) if one.state == "corrupt"]
     if unreadable:
         hint = "run it as root" if any(one.is_denied for one in unreadable) else "libcni doctor shows what to do"
         print(f"note: left out {len(unreadable)} of the records, which cannot be read: {hint}", file=sys.stderr)
 
 
-def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
-    """Return whether an attachment has all wanted values; an empty value means any."""
-    return all(not value or getattr(one, name) == value for name, value in wanted.items())
+def identity_row(one: libcni.Attachment) -> list[str]:
+    """Return the cells of an attachment's identity: container, network, interface."""
+    return [one.container_id or "?", one.network or "?", one.ifname or "?"]
 
 
 def row(one: libcni.Attachment) -> list[str]:
-    """Return the cells of an attachment: container, network, interface, addresses, age, state, owner."""
-    addresses = ", ".join(listed_addresses(one))
-    return [
-        one.container_id or "?",
-        one.network or "?",
-        one.ifname or "?",
-        addresses,
-        age_of(one),
-        one.state,
-        one.owner or "-",
-    ]
+    """Return the cells of an attachment: its identity, addresses, age, state, owner."""
+    return [*identity_row(one), ", ".join(listed_addresses(one)), age_of(one), one.state, one.owner or "-"]
+
+
+def title_of(one: libcni.Attachment) -> str:
+    """Return the identity of an attachment as words."""
+    return f"{one.container_id} {one.ifname} on {one.network}"
 
 
 def listed_addresses(one: libcni.Attachment) -> list[str]:

@@ -15,6 +15,7 @@ from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
     from libcni import CNIConfig, Invocation
+    from libcni.cli.progress import Progress
     from libcni.observe import Observer
 
 DEFAULTS = {
@@ -52,51 +53,48 @@ class Session:
         """Return a blocking client. The plugins' stderr goes to this program's stderr."""
         import libcni
 
-        return libcni.CNIConfig(self.path, self.cache_dir, observer=self._observer(), **self._options())
-
-    def _observer(self) -> Observer | None:
+        observer: Observer | None = self._progress()
         if self.verbose:
             from libcni.cli.call_printer import CallPrinter
 
-            return CallPrinter()
-        if sys.stderr.isatty():
-            from libcni.cli.progress import progress_of
-
-            return progress_of(self.cache_dir)
-        return None
+            observer = CallPrinter()
+        # 0 means no limit on the command line. The library refuses 0, and takes None for it.
+        limit = self.timeout or None
+        return libcni.CNIConfig(
+            self.path, self.cache_dir, conf_dir=self.conf_dir, owner=self.owner, timeout=limit, stderr=_forward,
+            observer=observer,
+        )  # fmt: skip
 
     def working(self, command: str) -> AbstractContextManager[None]:
         """Show on a terminal, after a second, that a command works through the records. Print nothing meanwhile."""
+        progress = self._progress()
+        return progress.working(command) if progress is not None else nullcontext()
+
+    def _progress(self) -> Progress | None:
+        """Return the line on the terminal. --verbose prints there, too."""
         if self.verbose or not sys.stderr.isatty():
-            return nullcontext()
+            return None
         from libcni.cli.progress import progress_of
 
-        return progress_of(self.cache_dir).working(command)
-
-    def _options(self) -> dict[str, Any]:
-        # 0 means no limit on the command line. The library refuses 0, and takes None for it.
-        return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": _forward}
+        return progress_of(self.cache_dir)
 
     def command(self, text: str) -> str:
         """Return a text whose libcni commands have those common options that the caller's environment does not set."""
-        directories = self._directory_options()
+        environment = os.environ.get
+        set_otherwise = (
+            ("--conf-dir", self.conf_dir, environment("NETCONFPATH") or DEFAULTS["conf_dir"]),
+            ("--path", self.path, environment("CNI_PATH") or DEFAULTS["path"]),
+            ("--cache-dir", self.cache_dir, environment("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
+        )
+        directories = [word for option, value, default in set_otherwise if value != default for word in (option, value)]
 
         def with_options(found: re.Match[str]) -> str:
             # Without its owner, repair would detach the attachments that have none.
-            is_of_owner = found[1] == "repair" and self.owner != os.environ.get("LIBCNI_OWNER", "")
+            is_of_owner = found[1] == "repair" and self.owner != environment("LIBCNI_OWNER", "")
             options = [*directories, *(["--owner", self.owner] if is_of_owner else [])]
             return f"{found[0]} {shlex.join(options)}" if options else found[0]
 
         return _COMMAND.sub(with_options, text)
-
-    def _directory_options(self) -> list[str]:
-        """Return the directories that only options have set, as options."""
-        defaults = (
-            ("--conf-dir", self.conf_dir, os.environ.get("NETCONFPATH") or DEFAULTS["conf_dir"]),
-            ("--path", self.path, os.environ.get("CNI_PATH") or DEFAULTS["path"]),
-            ("--cache-dir", self.cache_dir, os.environ.get("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
-        )
-        return [word for option, value, default in defaults if value != default for word in (option, value)]
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""

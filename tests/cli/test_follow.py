@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -53,10 +52,10 @@ def test_the_first_attachment_of_a_node_is_attached_and_not_recorded(
             raise KeyboardInterrupt
         node.add("a")
 
-    monkeypatch.setattr("libcni.cli.follow.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    monkeypatch.setattr("libcni.cli.follow.time", SimpleNamespace(sleep=sleep))
     session = Session("", "", node.cni.cache_dir, "", 60.0, "json", verbose=False)
     with pytest.raises(KeyboardInterrupt):
-        follow(session, node.cni, {})
+        follow(session, node.cni.get_cached_attachments)
     assert json.loads(capsys.readouterr().out)["event"] == "attached"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 
 from libcni.cli.follow import follow
-from libcni.cli.listing import attachment_data, matches, recorded_container, row
+from libcni.cli.listing import attachment_data, find_attachments, recorded_container, row
 from libcni.cli.options import ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -41,12 +42,11 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     cni = session.client()
     with session.working("attachments"):
         container = recorded_container(cni, container)
-        recorded = [] if watch else cni.get_cached_attachments()
-    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
+        find = partial(find_attachments, cni, container, network=network, ifname=ifname, state=state)
+        found = [] if watch else find()
     if watch:
-        follow(session, cni, wanted)
+        follow(session, find)
         return
-    found = [one for one in recorded if matches(one, wanted)]
     if quiet:
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
             print(container_id)
@@ -57,7 +57,7 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],
-        Table(columns, rows, empty=_empty(session, len(recorded))),
+        Table(columns, rows, empty="" if found else _empty(session, len(cni.get_cached_attachments()))),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(one.is_denied for one in found):

@@ -7,12 +7,7 @@ import os
 import libcni
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Target
-from libcni.cli.listing import (
-    find_attachments,
-    identity_data,
-    named_attachments,
-    recorded_container,
-)
+from libcni.cli.listing import find_attachments, identity_data, identity_row, named_attachments, recorded_container
 from libcni.cli.options import OPTIONAL_TARGET, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -76,12 +71,9 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     named = f"{container}:{ifname}"
     found = named_attachments(cni, named, whole=False) if container else find_attachments(cni, "", ifname=ifname)
     errors: list[libcni.CNIError] = []
-    rows: list[list[str]] = []
-    data: list[dict[str, str]] = []
-    for one in found:
-        state = _checked(cni, one, errors)
-        rows.append([one.container_id or "?", one.network or "?", one.ifname or "?", state])
-        data.append({**identity_data(one), "check": state})
+    states = [_checked(cni, one, errors) for one in found]
+    rows = [[*identity_row(one), state] for one, state in zip(found, states, strict=True)]
+    data = [{**identity_data(one), "check": state} for one, state in zip(found, states, strict=True)]
     if not container or session.output != "text":
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     if errors:

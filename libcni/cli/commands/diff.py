@@ -9,7 +9,7 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.listing import identity_data, matches, note_left_out, recorded_container
+from libcni.cli.listing import find_attachments, identity_data, note_left_out, recorded_container
 from libcni.cli.options import OPTIONAL_NETWORK, RECORDED_CONTAINER
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -30,9 +30,7 @@ def diff(session: Session, network: str, container: str) -> None:
     found: list[dict[str, Any]] = []
     with session.working("diff"):
         container = recorded_container(cni, container)
-        recorded = cni.get_cached_attachments(container or None)
-        wanted = {"container_id": container, "network": network}
-        matching = [one for one in recorded if matches(one, wanted)]
+        matching = find_attachments(cni, container, network=network)
         # A misspelt name must not look like a network without differences.
         if network and network not in networks and not matching:
             cni.network(network)
@@ -44,7 +42,7 @@ def diff(session: Session, network: str, container: str) -> None:
         values = [_text(change["recorded"]), _text(change["current"])]
         rows.append([change["container_id"], change["network"], change["key"] or "(file)", *values])
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
-    note_left_out(recorded)
+    note_left_out(cni, container)
     if found:
         raise SystemExit(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libcni.cli.listing import named_attachments
+from libcni.cli.listing import named_attachments, title_of
 from libcni.cli.options import ONLY_NETWORK, WHOLE_ATTACHMENT
 from libcni.cli.session import Session
 
@@ -22,5 +22,5 @@ def forget(session: Session, attachment: str, network: str) -> None:
     for one in named_attachments(cni, attachment, network, whole=True):
         report = cni.forget_attachment(one)
         left = ", ".join(report.plugins) or "unknown plugins"
-        text = f"dropped the record of {one.container_id} {one.ifname} on {one.network}; what {left} made may be left"
+        text = f"dropped the record of {title_of(one)}; what {left} made may be left"
         session.show({"path": report.path, "plugins": list(report.plugins)}, text)

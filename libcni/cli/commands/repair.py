@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import libcni
-import libcni.diagnosis
 from libcni.cli.failures import message_of, print_error
+from libcni.cli.listing import title_of
 from libcni.cli.options import INCLUDE_GO, SKIP_MISSING, Argument, seconds
 from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
 from libcni.cli.stale import Sweep, check_include_go, repair_command, stale_by_sweep
+from libcni.diagnosis import StaleAttachment, find_stale_attachments
 
 ARGUMENTS = (
     Argument("--yes", "-y", action="store_true", help="Make the changes. Without it they are only shown."),
@@ -36,10 +36,22 @@ def repair(session: Session, yes: bool, pending_after: float, include_go: bool, 
     check_include_go(session, include_go=include_go)
     cni = session.client()
     policy = libcni.DelPolicy(skip_missing=skip_missing)
+    outcomes: list[libcni.DelReport | libcni.CNIError] = []
     with session.working("repair"):
-        find = partial(libcni.diagnosis.find_stale_attachments, cni, pending_after=pending_after, include_go=include_go)
-        actions, errors = _repair(cni, policy, find) if yes else (_plan(cni, find()), ())
-        actions += _of_others(session, pending_after, Sweep(session.owner, include_go))
+        # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
+        report = libcni.repair_records(cni.cache_dir, dry_run=not yes)
+        stale = find_stale_attachments(cni, pending_after=pending_after, include_go=include_go)
+        if yes:
+            try:
+                outcomes += cni.del_attachments([one.attachment for one in stale], policy=policy)
+            except libcni.CNIErrorGroup as group:
+                outcomes += group.report
+        actions = [
+            *_of_files(report, yes=yes),
+            *(map(_detached, stale, outcomes) if yes else map(_detach, stale)),
+            *(_action("left", path, reason) for path, _, reason in (text.partition(": ") for text in report.left)),
+            *_of_others(session, pending_after, Sweep(session.owner, include_go)),
+        ]
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if not yes and any(one["action"] != "left" for one in actions):
@@ -50,57 +62,38 @@ def repair(session: Session, yes: bool, pending_after: float, include_go: bool, 
         session.show_text(Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
     if remains := ", ".join(dict.fromkeys(what for one in actions for what in one["left"])):
         session.show_text(f"\n{remains} stay; this prints the commands: {session.command('libcni doctor')}")
-    for error in errors:
-        print_error(error, session)
+    for outcome in outcomes:
+        if isinstance(outcome, libcni.CNIError):
+            print_error(outcome, session)
     if any(one["action"] == "failed" for one in actions):
         raise SystemExit(1)
 
 
-_Actions = list[dict[str, Any]]
+_Action = dict[str, Any]
 
 
-def _plan(cni: libcni.CNIConfig, stale: tuple[libcni.diagnosis.StaleAttachment, ...]) -> _Actions:
-    report = libcni.repair_records(cni.cache_dir, dry_run=True)
-    return [
-        *(_action("set aside", one.path, one.problem) for one in report.corrupt),
-        *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
-        *(_action("detach", _name(one.attachment), one.reason) for one in stale),
-        *_left(report),
-    ]
+def _of_files(report: libcni.RepairReport, *, yes: bool) -> Iterator[_Action]:
+    # Without --yes nothing is moved.
+    for one, target in zip(report.corrupt, report.moved_to or [None] * len(report.corrupt), strict=True):
+        if yes and not target:
+            yield _action("failed", one.path, "the file could not be moved")
+        else:
+            yield _action("set aside", one.path, one.problem, moved_to=target)
+    for path in report.temporary:
+        yield _action("removed" if yes else "remove", path, "temporary file of a program that was killed")
 
 
-def _repair(
-    cni: libcni.CNIConfig, policy: libcni.DelPolicy, find: Callable[[], tuple[libcni.diagnosis.StaleAttachment, ...]]
-) -> tuple[_Actions, tuple[libcni.CNIError, ...]]:
-    report = libcni.repair_records(cni.cache_dir)
-    actions = [
-        _action("set aside", one.path, one.problem, moved_to=target)
-        if target
-        else _action("failed", one.path, "the file could not be moved")
-        for one, target in zip(report.corrupt, report.moved_to, strict=True)
-    ]
-    # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
-    actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
-    stale = find()
-    try:
-        outcomes: list[libcni.DelReport | libcni.CNIError]
-        outcomes = [*cni.del_attachments([one.attachment for one in stale], policy=policy)]
-    except libcni.CNIErrorGroup as group:
-        outcomes = group.report
-    actions += [
-        _action("failed", _name(one.attachment), message_of(outcome))
-        if isinstance(outcome, libcni.CNIError)
-        else _action("detached", _name(one.attachment), one.reason, left=outcome.left)
-        for one, outcome in zip(stale, outcomes, strict=True)
-    ]
-    return actions + _left(report), tuple(one for one in outcomes if isinstance(one, libcni.CNIError))
+def _detach(one: StaleAttachment) -> _Action:
+    return _action("detach", title_of(one.attachment), one.reason)
 
 
-def _left(report: libcni.RepairReport) -> _Actions:
-    return [_action("left", path, reason) for path, _, reason in (text.partition(": ") for text in report.left)]
+def _detached(one: StaleAttachment, outcome: libcni.DelReport | libcni.CNIError) -> _Action:
+    if isinstance(outcome, libcni.CNIError):
+        return _action("failed", title_of(one.attachment), message_of(outcome))
+    return _action("detached", title_of(one.attachment), one.reason, left=outcome.left)
 
 
-def _of_others(session: Session, pending_after: float, done: Sweep) -> _Actions:
+def _of_others(session: Session, pending_after: float, done: Sweep) -> list[_Action]:
     """Return an action for each other sweep that would find stale attachments: "nothing to repair" would deny them."""
     return [
         _action("left", f"stale attachments {sweep}: {len(stale)}", f"see: {repair_command(session, sweep)}")
@@ -109,11 +102,5 @@ def _of_others(session: Session, pending_after: float, done: Sweep) -> _Actions:
     ]
 
 
-def _name(one: libcni.Attachment) -> str:
-    return f"{one.container_id} {one.ifname} on {one.network}"
-
-
-def _action(
-    action: str, subject: str, reason: str, moved_to: str | None = None, left: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def _action(action: str, subject: str, reason: str, moved_to: str | None = None, left: tuple[str, ...] = ()) -> _Action:
     return {"action": action, "subject": subject, "reason": reason, "moved_to": moved_to, "left": list(left)}

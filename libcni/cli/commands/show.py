@@ -8,7 +8,7 @@ from typing import Any
 
 import libcni
 from libcni.cli.failures import UsageError
-from libcni.cli.listing import age_of, attachment_data, decoded, listed_addresses, named_attachments
+from libcni.cli.listing import age_of, attachment_data, decoded, listed_addresses, named_attachments, title_of
 from libcni.cli.options import ATTACHMENT, ONLY_NETWORK, Argument
 from libcni.cli.render import Fields, indented_json
 from libcni.cli.session import Session
@@ -69,5 +69,4 @@ def _block(one: libcni.Attachment) -> Fields:
         ("configuration", indented_json(decoded(one.config)) if one.config else ""),
         ("result", "none" if result is None else indented_json(result)),
     ]
-    title = f"{one.container_id} {one.ifname} on {one.network}"
-    return Fields(title, [(name, text) for name, text in rows if text])
+    return Fields(title_of(one), [(name, text) for name, text in rows if text])

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from libcni.cli.completion import owners
 from libcni.cli.failures import UsageError
-from libcni.cli.listing import (
-    attachment_data,
-    find_attachments,
-    named_attachments,
-    note_left_out,
-    row,
-)
+from libcni.cli.listing import attachment_data, find_attachments, identity_row, named_attachments, note_left_out
 from libcni.cli.options import ONLY_NETWORK, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -40,9 +34,9 @@ def take_over(session: Session, container: str, network: str, from_owner: str | 
         recorded = find_attachments(cni, "", network=network)
     found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
-    rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one) for one in taken)]
+    rows = [[*identity_row(one), one.owner or "-"] for one in taken]
     session.show(
         [attachment_data(one) for one in taken],
         Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
     )
-    note_left_out(cni.get_cached_attachments(container or None))
+    note_left_out(cni, container)
