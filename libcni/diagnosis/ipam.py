@@ -18,7 +18,7 @@ from libcni.diagnosis.reading import (
     reload_command,
 )
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.diagnosis.rules import chain_for_del, removal_commands
+from libcni.diagnosis.rules import chain_for_del, has_other_ports, removal_commands
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
@@ -44,8 +44,9 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Nod
     if node.why_unknown:
         return replace(about, meaning=f"nobody knows whether the container lives: {node.why_unknown}")
     commands = [f"rm {quoted(one.path)}" for one in reserved]
-    # DEL of portmap would remove the ports of all interfaces of a container.
-    if node.configured(network) is not None and ("", container_id) not in node.attached:
+    # DEL of portmap would remove the ports of all interfaces of a container, another runtime's of the same ID included.
+    others = ("", container_id) in node.attached or has_other_ports(node, network, container_id, addresses)
+    if node.configured(network) is not None and not others:
         # Without a namespace: DEL releases the addresses and some rules, and touches no interface.
         commands = [detach_command(container_id, ifname, network)]
     commands += removal_commands(node, network, container_id, ifname, addresses)

@@ -237,18 +237,18 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
     """Return the commands that remove the rules that Go's plugins made for addresses of a container.
 
     All interfaces of a container on a network have one chain of iptables for masquerade and one for ports; portmap's
-    rules in nftables are those of all its interfaces. Rules of the others stay. ``is_recorded``: not those of portmap
-    and firewall, which their DEL removes if there is a record.
+    rules in nftables are those of all its interfaces. Rules for other addresses stay: they are of another interface, or
+    of another runtime's container of the same ID. ``is_recorded``: not those of portmap and firewall, which their DEL
+    removes if there is a record.
     """
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
-    recorded = {address for one in node.attached.get((network, container_id), ()) for address in addresses_of(one)}
     commands = []
     for program in sorted({program_of(address) for address in addresses}):
         nat = node.table(program, "nat")
         hosts = {_host(address) for address in addresses}
         jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
         chains = [masquerade] if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)) else []
-        if not is_recorded and not recorded - set(addresses) and published in nat.chains:
+        if not is_recorded and published in nat.chains and not _targets(nat, published) - set(addresses):
             jumps += nat.leading_to(published)
             chains.append(published)
         commands += [shlex.join([program, "-t", "nat", "-D", *rule[1:]]) for rule in jumps]
@@ -261,16 +261,48 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
             ]
             commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
     mark = masquerade_mark(network, container_id, ifname)
-    marked = [(f"{MASQUERADE} masq_checks", mark)] if node.table("nft", MASQUERADE).find("masq_checks", mark) else []
+    masqueraded = node.table("nft", MASQUERADE).find("masq_checks", mark)
+    marked = [(f"{MASQUERADE} masq_checks", mark, rule) for rule in masqueraded]
     if not is_recorded and ("", container_id) not in node.attached and _ID.fullmatch(container_id):
         ports = port_rules(node.rules.get("nft", {}), container_id)
-        marked += [(f"{table} {chain}", container_id) for table, chain, _ in ports]
-    return commands + [_nft_removal(*one) for one in dict.fromkeys(marked)]
+        marked += [(f"{table} {chain}", container_id, rule) for table, chain, rule in ports]
+    found = [(chain, mark, _about(rule)) for chain, mark, rule in marked if _about(rule).address in addresses]
+    return commands + [_nft_removal(*one) for one in dict.fromkeys(found)]
 
 
-def _nft_removal(chain: str, mark: str) -> str:
+class _About(NamedTuple):
+    """The address of the container in a rule of nftables, and the text before and after which nft prints it."""
+
+    address: str
+    text: str
+
+
+def _about(rule: Rule) -> _About:
+    if target := _after(rule, "to"):
+        return _About(_without_port(target), f" to {target.rpartition(':')[0]}:")
+    # To itself, over a port of the host: from 127.0.0.1, or from its own address.
+    key = "saddr" if "masq_checks" in rule else "daddr"
+    address = _after(rule, key)
+    return _About(address, f" {key} {address} ")
+
+
+def _targets(nat: Table, chain: str) -> set[str]:
+    """Return the addresses whose ports a chain of portmap publishes."""
+    return {_without_port(target) for one in nat.chains.get(chain, ()) if (target := _after(one, "--to-destination"))}
+
+
+def has_other_ports(node: Reading, network: str, container_id: str, addresses: list[str]) -> bool:
+    """Return whether a DEL of portmap would remove published ports of other addresses than these."""
+    chain = ports_chain(network, container_id)
+    published = {_about(rule).address for _, _, rule in port_rules(node.rules.get("nft", {}), container_id)}
+    published = published.union(*(_targets(node.table(program, "nat"), chain) for program in ("iptables", "ip6tables")))
+    return bool(published - set(addresses))
+
+
+def _nft_removal(chain: str, mark: str, about: _About) -> str:
     # A handle is only looked up when the command is typed: after a flush it may be another container's.
-    found = f"""sed -n '/comment "{mark.replace(".", "[.]")}[,"]/s/.*# handle/delete rule {chain} handle/p'"""
+    text, comment = (re.sub(r"[.\[\]]", r"\\\g<0>", one) for one in (about.text, f'comment "{mark}'))
+    found = f"""sed -n '/{text}.*{comment}[,"]/s/.*# handle/delete rule {chain} handle/p'"""
     return f"nft -a list chain {chain} | {found} | nft -f -"
 
 

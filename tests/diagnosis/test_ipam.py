@@ -55,6 +55,13 @@ def test_a_leak_of_another_interface_does_not_cost_a_container_its_ports(made: M
     assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
 
 
+@pytest.mark.parametrize("backend", ["iptables", "nftables"])
+def test_a_leak_does_not_cost_another_runtimes_container_of_the_same_id_its_ports(made: MadeNode, backend: str) -> None:
+    make = made.make_rules if backend == "iptables" else made.make_nft_rules
+    make("lost", "10.1.0.99")
+    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+
+
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:
     """Its record is lost, or another runtime's."""
     netns = str(made.netns("lost"))

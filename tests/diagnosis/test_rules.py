@@ -200,3 +200,22 @@ def test_firewall_rules_of_an_address_that_another_container_has_by_now_stay(pub
     commands = published.finding(check_rules).commands
     assert not any("CNI-FORWARD" in command for command in commands)
     assert any(DNAT in command for command in commands)
+
+
+def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
+    in_nftables: MadeNode, host: Namespace
+) -> None:
+    """portmap's mark is the ID alone. The command finds the address, too, whatever is there when it is typed."""
+    in_nftables.records.clear()
+    in_nftables.reservations.clear()
+    in_nftables.spaces.clear()
+    (found,) = in_nftables.findings(check_rules)
+    in_nftables.make_nft_rules("c1", "10.1.0.20")
+    for one in in_nftables.nft().values():
+        subprocess.run(["nft", "-f", "-"], input=one, text=True, check=True)
+    for command in found.commands:
+        subprocess.run(["bash", "-c", command], check=True)
+    left = host.run("nft", "list", "ruleset")
+    assert "10.1.0.2 " not in left
+    assert "10.1.0.2:" not in left
+    assert left.count("10.1.0.20") == 4
