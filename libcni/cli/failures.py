@@ -88,8 +88,7 @@ def print_error(error: CNIError, session: Session) -> None:
 def message_of(error: CNIError) -> str:
     """Return the error in one sentence, without the fields that are printed below it."""
     if isinstance(error, PluginError) and error.plugin:
-        about = (error.network, error.container_id, error.ifname)
-        where = " ".join(filter(None, about))
+        where = " ".join(filter(None, (error.network, error.container_id, error.ifname)))
         what = f"{error.verb} of " if error.verb else ""
         return f'{what}plugin "{error.plugin}" failed' + (f" ({where})" if where else "")
     return error.text

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from libcni.cli.completion import containers, namespaces, networks, owners
-from libcni.cli.session import DEFAULTS
 
 Completer = Callable[[argparse.Namespace, str], Iterable[str]]
 
@@ -43,12 +42,16 @@ class Argument:
         text: str = self.keywords["help"]
         return f"{text} [{'; '.join(notes)}]" if notes else text
 
+    @property
+    def preset(self) -> str:
+        """The value without the option: the variable's, or the default."""
+        preset: str = os.environ.get(self.variable) or self.keywords["default"]
+        return preset
+
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         """Add the argument to a parser."""
-        keywords = {**self.keywords, "help": self.help}
-        if self.variable:
-            keywords["default"] = os.environ.get(self.variable) or keywords["default"]
-        action = parser.add_argument(*self.flags, **keywords)
+        keywords = {**self.keywords, "default": self.preset} if self.variable else self.keywords
+        action = parser.add_argument(*self.flags, **{**keywords, "help": self.help})
         if self.complete is not None:
             complete = self.complete
             # argcomplete reads this attribute.
@@ -99,14 +102,20 @@ INCLUDE_GO = Argument("--include-go", action="store_true",
     help="Detach records of Go libcni, too. They name no owner: they may be running containers of podman.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
-COMMON = (
-    Argument("--conf-dir", variable="NETCONFPATH", default=DEFAULTS["conf_dir"], metavar="DIR",
+DIRECTORIES = (
+    Argument("--conf-dir", variable="NETCONFPATH", default="/etc/cni/net.d", metavar="DIR",
         help="Network configurations."),
-    Argument("--path", variable="CNI_PATH", default=DEFAULTS["path"], metavar="DIR[:DIR]", help="Plugins."),
-    Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default=DEFAULTS["cache_dir"], metavar="DIR",
+    Argument("--path", variable="CNI_PATH", default=os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
+        metavar="DIR[:DIR]", help="Plugins."),
+    Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default="/var/lib/cni", metavar="DIR",
         help="Records and locks."),
-    Argument("--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
-        help="The owner of what add attaches. gc and repair detach only its attachments."),
+)  # fmt: skip
+OWNER = Argument(
+    "--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
+    help="The owner of what add attaches. gc and repair detach only its attachments.",
+)  # fmt: skip
+COMMON = (
+    *DIRECTORIES, OWNER,
     Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="Limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
         help="text, json or yaml; for doctor also openmetrics."),

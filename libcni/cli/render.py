@@ -46,11 +46,6 @@ class Fields:
 Block = str | Table | Fields
 
 
-def has_escapes(file: TextIO) -> bool:
-    """Return whether escape sequences may be written: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def one_line(text: str) -> str:
     """Return ``text`` as ``printable`` does, and with escapes for line feeds, which file names may contain."""
     return printable(text).replace("\n", "\\n")
@@ -128,8 +123,8 @@ def _console(file: TextIO) -> Console | None:
     except ImportError:  # without the extra "cli" there are plain lines
         return None
 
-    # Without a colour system rich still folds tables to the terminal's width, and writes no escape sequence at all.
-    system: Literal["auto"] | None = "auto" if has_escapes(file) else None
+    # https://no-color.org: rich still folds tables to the terminal's width, and writes no escape sequence at all.
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(file=file, highlight=False, emoji=False, markup=False, color_system=system)
 
 

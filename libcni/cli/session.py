@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -11,19 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from libcni import printable
+from libcni.cli.options import DIRECTORIES, OWNER
 from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
     from libcni import CNIConfig, Invocation
     from libcni.cli.progress import Progress
     from libcni.observe import Observer
-
-DEFAULTS = {
-    "conf_dir": "/etc/cni/net.d",
-    "path": os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
-    "cache_dir": "/var/lib/cni",
-}
-"""The directories that are used if neither an option nor a variable names others."""
 
 _COMMAND = re.compile(
     r"\blibcni (add|attachments|check|del|diff|doctor|forget|gc|networks|reload|repair|show|status)\b( --check| --yes)?"
@@ -80,17 +73,12 @@ class Session:
 
     def command(self, text: str) -> str:
         """Return a text whose libcni commands have those common options that the caller's environment does not set."""
-        environment = os.environ.get
-        set_otherwise = (
-            ("--conf-dir", self.conf_dir, environment("NETCONFPATH") or DEFAULTS["conf_dir"]),
-            ("--path", self.path, environment("CNI_PATH") or DEFAULTS["path"]),
-            ("--cache-dir", self.cache_dir, environment("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
-        )
-        directories = [word for option, value, default in set_otherwise if value != default for word in (option, value)]
+        given = zip(DIRECTORIES, (self.conf_dir, self.path, self.cache_dir), strict=True)
+        directories = [word for option, value in given if value != option.preset for word in (option.flags[0], value)]
 
         def with_options(found: re.Match[str]) -> str:
             # Without its owner, repair would detach the attachments that have none.
-            is_of_owner = found[1] == "repair" and self.owner != environment("LIBCNI_OWNER", "")
+            is_of_owner = found[1] == "repair" and self.owner != OWNER.preset
             options = [*directories, *(["--owner", self.owner] if is_of_owner else [])]
             return f"{found[0]} {shlex.join(options)}" if options else found[0]
 
