@@ -36,7 +36,8 @@ def check_configuration(node: Reading) -> Observations:
         yield _error(
             problem.file or path, seen, "its network cannot be used",
             problem.hint or "correct the file, or move it elsewhere; then:",
-            (f"libcni networks --check {quoted(problem.file)}",) if problem.file else (),
+            # Not of the file alone: a second file of a network's name is in order by itself.
+            ("libcni networks --check",),
         )  # fmt: skip
     for net in found.networks:
         for text in net.warnings:

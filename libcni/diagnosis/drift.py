@@ -95,14 +95,16 @@ def _without_file(node: Reading, network: str, attachments: list[Attachment]) ->
     path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
     newest = max(attachments, key=lambda one: one.record.created or 0)
     show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
-    # A file of that name may be a broken one, which the check of the configurations reports.
-    commands = (f"{show} > {quoted(path)}",) if newest.config and not os.path.lexists(path) else ()
+    # An unusable file, whatever its name, may be the network's: corrected, it would collide with a second one.
+    unusable = node.directory.problems if node.directory is not None else ()
+    commands = (f"{show} > {quoted(path)}",) if newest.config and not unusable and not os.path.lexists(path) else ()
+    advice = "correct the unusable file if it is its own, or put its file back" if unusable else "put its file back"
     where = "" if commands else f": {show}"
     yield NodeFinding(
         "drift", "warning", f"network {network}",
         f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
         "these work and can be detached from their records; no more can be attached",
-        f"if the network is still wanted, put its file back; the records have it{where}", commands,
+        f"if the network is still wanted, {advice}; the records have it{where}", commands,
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
 

@@ -322,7 +322,10 @@ async def _make_room(
         # A full disk must be found before a running container is detached, not after.
         node.records.ensure_writable(draft)
     for record in to_detach:
-        await _detach_stale(node, record, net, rt)
+        # A caller that replaces a complete attachment expects this. Any other is the remains of an interruption.
+        level = logging.INFO if record in live else logging.WARNING
+        logger.log(level, "%s: detaching it before ADD: it is %s", record.path, record.state)
+        await _detach_earlier(node, record, net, rt)
     return next((record for record in kept if record.network == net.name), None), readable == found
 
 
@@ -345,9 +348,8 @@ def _attached(other: Record) -> AttachmentExistsError:
     )
 
 
-async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
+async def _detach_earlier(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
     """Detach an earlier attachment. If it is of the same network, the caller's configuration and arguments can help."""
-    logger.warning("%s: detaching it before ADD: it is %s", record.path, record.state)
     is_same = record.network == net.name
     conf = replace(rt, netns=None) if is_same else RuntimeConf(record.container_id, None, record.ifname)
     try:

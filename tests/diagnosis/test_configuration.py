@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import only
 from libcni import CNIConfig
+from libcni.cli import main
 from libcni.diagnosis import diagnose
 
 
@@ -17,6 +19,20 @@ def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
     assert (finding.check, finding.severity) == ("configuration", "error")
     assert finding.subject.endswith("bad.conflist")
     assert finding.remedy == "there is a comma before the closing bracket"
+
+
+def test_a_second_file_of_a_network_is_shown_by_the_printed_command(
+    healthy: FakeNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is in order by itself: a command that checks it alone would say so."""
+    [first] = healthy.conf_dir.glob("*.conflist")
+    second = healthy.write("zz.conflist", first.read_text(encoding="utf-8"))
+    finding = only(healthy.cni)
+    assert finding.subject == str(second)
+    options = [f"--conf-dir={healthy.conf_dir}", f"--path={healthy.bin}", f"--cache-dir={healthy.cache}"]
+    [command] = finding.commands
+    main([*command.split()[1:], *options])
+    assert "is already in" in capsys.readouterr().out
 
 
 def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:

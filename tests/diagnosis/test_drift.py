@@ -51,6 +51,15 @@ def test_a_file_that_has_gone_is_written_from_the_newest_record_and_never_over_a
     assert found.remedy.endswith(show)
 
 
+def test_no_second_file_is_written_beside_a_broken_one_that_may_be_the_networks(made: MadeNode) -> None:
+    made.attach("c1")
+    Path(made.cni.conf_dir, "10-net.conflist").write_text('{"name": "net",', encoding="utf-8")
+    found = made.finding(check_drift)
+    assert found.commands == ()
+    assert "correct the unusable file if it is its own" in found.remedy
+    assert found.remedy.endswith("libcni show c1:eth0 -n net --config")
+
+
 def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:
     made.attach("c1")
     made.more["directory"] = None
