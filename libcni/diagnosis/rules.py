@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain as joined
 from typing import Any, NamedTuple
 
@@ -247,12 +247,14 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
         nat = node.table(program, "nat")
         hosts = {_host(address) for address in addresses}
         jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
-        chains = [masquerade] if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)) else []
+        commands += [_deletion(program, rule) for rule in jumps]
+        if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)):
+            commands.append(_chain_removal(program, masquerade, "", f"-j {masquerade}"))
         if not is_recorded and published in nat.chains and not _targets(nat, published) - set(addresses):
-            jumps += nat.leading_to(published)
-            chains.append(published)
-        commands += [shlex.join([program, "-t", "nat", "-D", *rule[1:]]) for rule in jumps]
-        commands += [f"{program} -t nat {flag} {chain}" for chain in chains for flag in ("-F", "-X")]
+            inside = nat.chains[published]
+            commands += [_deletion(program, rule) for rule in inside if "--to-destination" in rule]
+            jumps = nat.leading_to(published)
+            commands.append(_chain_removal(program, published, f" {published}", "--to-destination", jumps))
         if not is_recorded:
             # These have no container's name: another container may have the address by now.
             hosts -= {_host(address) for address in node.recorded_addresses}
@@ -268,6 +270,22 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
         marked += [(f"{table} {chain}", container_id, rule) for table, chain, rule in ports]
     found = [(chain, mark, _about(rule)) for chain, mark, rule in marked if _about(rule).address in addresses]
     return commands + [_nft_removal(*one) for one in dict.fromkeys(found)]
+
+
+def _deletion(program: str, rule: Rule) -> str:
+    return shlex.join([program, "-t", "nat", "-D", *rule[1:]])
+
+
+def _chain_removal(program: str, chain: str, listed: str, used: str, jumps: Iterable[Rule] = ()) -> str:
+    """Return the command that removes a chain, unless a text in the ``listed`` rules shows that it is ``used``.
+
+    When it is typed, the next container of the ID may have the chain.
+    """
+    removals = [
+        *(_deletion(program, rule) for rule in jumps),
+        *(f"{program} -t nat {one} {chain}" for one in ("-F", "-X")),
+    ]
+    return f"{program} -t nat -S{listed} | grep -q -- '{used}' || {{ {' && '.join(removals)}; }}"
 
 
 class _About(NamedTuple):

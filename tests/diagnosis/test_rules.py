@@ -172,8 +172,7 @@ def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
     found = published.finding(check_rules)
     assert found.subject == "rules of container c1"
     assert [command.split()[2:4] for command in found.commands] == [
-        ["nat", "-D"], ["nat", "-D"], ["nat", "-F"], ["nat", "-X"], ["nat", "-F"], ["nat", "-X"],
-        ["CNI-FORWARD", "-d"], ["CNI-FORWARD", "-s"],
+        ["nat", "-D"], ["nat", "-S"], ["nat", "-D"], ["nat", "-S"], ["CNI-FORWARD", "-d"], ["CNI-FORWARD", "-s"],
     ]  # fmt: skip
     assert {CHAIN, DNAT} <= {word for command in found.commands for word in command.split()}
 
@@ -219,3 +218,36 @@ def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
     assert "10.1.0.2 " not in left
     assert "10.1.0.2:" not in left
     assert left.count("10.1.0.20") == 4
+
+
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_the_next_container_of_the_id_keeps_its_chains(published: MadeNode, host: Namespace, is_alive: bool) -> None:
+    """It may have started between the doctor's look and the operator's command."""
+    published.records.clear()
+    published.reservations.clear()
+    published.spaces.clear()
+    chains = f":{CHAIN} -\n:{DNAT} -\n:CNI-HOSTPORT-DNAT -\n-A PREROUTING -j CNI-HOSTPORT-DNAT"
+
+    def load() -> str:
+        rules = "\n".join(dict.fromkeys(rule for rule in published.rules if "CNI-FORWARD" not in rule))
+        text = rules.replace("'", '"').replace('name: "net" id: "c1"', 'name: \\"net\\" id: \\"c1\\"')
+        subprocess.run(["iptables-restore"], input=f"*nat\n{chains}\n{text}\nCOMMIT\n", text=True, check=True)
+        return host.run("iptables-save", "-t", "nat")
+
+    load()
+    commands = [command for command in published.finding(check_rules).commands if "CNI-FORWARD" not in command]
+    if is_alive:
+        published.make_rules("c1", "10.1.0.20")
+        load()
+    for command in commands:
+        subprocess.run(["bash", "-c", command], check=True)
+    left = host.run("iptables-save", "-t", "nat")
+    assert not re.search(r"10[.]1[.]0[.]2\b", left)
+    assert (CHAIN in left, DNAT in left) == (is_alive, is_alive)
+    for part in (
+        "-s 10.1.0.20/32 .*-j CNI-",
+        "-j MASQUERADE",
+        "--dports 8080 .*-j CNI-DN-",
+        "--to-destination 10.1.0.20:80",
+    ):
+        assert bool(re.search(part, left)) == is_alive, part
