@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from libcni import Invocation, Outcome, printable
+from libcni.cli.render import ended_by
 from libcni.observe import Observer, Operation
 
 
@@ -31,9 +32,7 @@ def _call(invocation: Invocation) -> str:
 def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
     if error is not None or outcome is None:
         return type(error).__name__
-    if outcome.signal is not None:
-        return f"signal {outcome.signal}"
-    return "ok" if outcome.exit_status == 0 else f"exit status {outcome.exit_status}"
+    return "ok" if outcome.exit_status == 0 else ended_by(outcome)
 
 
 def _print(line: str) -> None:

@@ -22,7 +22,7 @@ from libcni import (
     PluginTimeoutError,
     VersionError,
 )
-from libcni.cli.render import Fields, print_block, print_data
+from libcni.cli.render import Fields, ended_by, print_block, print_data
 from libcni.cli.session import Session
 from libcni.diagnosis import executable_problem
 
@@ -122,16 +122,13 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
     code = "" if error.code is None else str(error.code)
     if error.well_known:
         code += f" ({error.well_known.name.lower().replace('_', ' ')})"
-    ended = f"signal {error.signal}" if error.signal is not None else ""
-    if error.exit_status is not None:
-        ended = f"exit status {error.exit_status}"
     return [
         ("code", code),
         ("message", error.msg or (error.problem if error.code is None else "")),
         ("details", error.details),
         ("plugin", error.path),
         ("cause", cause_of(error)),
-        ("ended", f"{ended} after {error.seconds:.3f} s".strip()),
+        ("ended", f"{ended_by(error)} after {error.seconds:.3f} s".strip()),
         ("stderr", "\n".join(error.stderr.rstrip().splitlines()[-_STDERR_LINES:])),
     ]
 

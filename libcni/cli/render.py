@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
+    from libcni import Outcome, PluginError
+
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
     "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
@@ -49,6 +51,13 @@ Block = str | Table | Fields
 def one_line(text: str) -> str:
     """Return ``text`` as ``printable`` does, and with escapes for line feeds, which file names may contain."""
     return printable(text).replace("\n", "\\n")
+
+
+def ended_by(call: PluginError | Outcome) -> str:
+    """Say how a plugin call ended, or "" if nothing ran."""
+    if call.exit_status is not None:
+        return f"exit status {call.exit_status}"
+    return f"signal {call.signal}" if call.signal is not None else ""
 
 
 def indented_json(data: Any) -> str:
@@ -96,7 +105,7 @@ def _lines(block: Block) -> Iterator[str]:
     if isinstance(block, str):
         yield block
     elif isinstance(block, Fields):
-        yield from filter(None, [block.title])
+        yield block.title
         width = max((len(name) for name, _ in block.rows), default=0)
         for name, text in block.rows:
             first, *rest = text.split("\n")
@@ -129,16 +138,12 @@ def _console(file: TextIO) -> Console | None:
 
 
 def _rich(block: Block, width: int) -> RenderableType:
-    from rich.text import Text
-
-    if isinstance(block, str):
-        return _styled_start(block)
     if isinstance(block, Table):
         return _rich_table(block, width)
-    lines = list(_lines(block))
-    text = _styled_start(lines[0]) if block.title else Text(lines[0])
-    name_width = max((len(name) for name, _ in block.rows), default=0) + 2
-    for line in lines[1:]:
+    first, *rest = _lines(block)
+    text = _styled_start(first)
+    name_width = max((len(name) for name, _ in block.rows), default=0) + 2 if isinstance(block, Fields) else 0
+    for line in rest:
         style = _STYLES.get(line[:name_width].strip(), "")
         text.append("\n").append(line[:name_width], "dim").append(line[name_width:], style)
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,10 +40,15 @@ def check_include_go(session: Session, *, include_go: bool) -> None:
         raise UsageError("--include-go contradicts --owner: records of Go libcni have no owner")
 
 
+def left_text(session: Session, left: Iterable[str]) -> str:
+    """Say what the plugins of a DEL are known to leave behind."""
+    return f"{', '.join(left)} stay; this prints the commands: {session.command('libcni doctor')}"
+
+
 def note_left(session: Session, report: DelReport) -> None:
     """Print on stderr what the plugins of a DEL are known to leave behind."""
     for what in report.left:
-        print(f"note: {what} stay; this prints the commands: {session.command('libcni doctor')}", file=sys.stderr)
+        print(f"note: {left_text(session, [what])}", file=sys.stderr)
 
 
 def repair_command(session: Session, sweep: Sweep) -> str:

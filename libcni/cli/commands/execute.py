@@ -11,6 +11,7 @@ import libcni.executor
 from libcni.cli.completion import plugins
 from libcni.cli.inputs import read_bytes
 from libcni.cli.options import CNI_ARGS, IFNAME, Argument
+from libcni.cli.render import ended_by
 from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
@@ -73,8 +74,7 @@ def _show(session: Session, outcome: libcni.Outcome) -> None:
         return
     sys.stdout.write(stdout)
     sys.stderr.write(stderr)
-    ended_by = f"signal {outcome.signal}" if outcome.signal is not None else f"exit status {outcome.exit_status}"
     if session.verbose or outcome.exit_status != 0:
         sys.stdout.flush()
         newline = "" if stdout.endswith("\n") or not stdout else "\n"
-        sys.stderr.write(f"{newline}{ended_by} after {outcome.seconds:.3f} s\n")
+        sys.stderr.write(f"{newline}{ended_by(outcome)} after {outcome.seconds:.3f} s\n")

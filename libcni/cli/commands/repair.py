@@ -11,7 +11,7 @@ from libcni.cli.listing import title_of
 from libcni.cli.options import INCLUDE_GO, SKIP_MISSING, Argument, seconds
 from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
-from libcni.cli.stale import Sweep, check_include_go, repair_command, stale_by_sweep
+from libcni.cli.stale import Sweep, check_include_go, left_text, repair_command, stale_by_sweep
 from libcni.diagnosis import StaleAttachment, find_stale_attachments
 
 ARGUMENTS = (
@@ -60,8 +60,8 @@ def repair(session: Session, yes: bool, pending_after: float, include_go: bool, 
     moved = [one_line(one["moved_to"]) for one in actions if one["moved_to"]]
     if moved:
         session.show_text(Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
-    if remains := ", ".join(dict.fromkeys(what for one in actions for what in one["left"])):
-        session.show_text(f"\n{remains} stay; this prints the commands: {session.command('libcni doctor')}")
+    if remains := dict.fromkeys(what for one in actions for what in one["left"]):
+        session.show_text(f"\n{left_text(session, remains)}")
     for outcome in outcomes:
         if isinstance(outcome, libcni.CNIError):
             print_error(outcome, session)
