@@ -64,8 +64,9 @@ async def reload(node: Node, attachment: Attachment) -> Result:
     # Now, because nothing may be detached that cannot be attached again.
     node.find_all(net)
     _find_ipam(node, net)
-    kept = await node.on_disk(partial(_make_removable, node, record, net, addresses))
+    kept: _Kept = []
     try:
+        await node.on_disk(partial(_make_removable, node, record, net, addresses, kept))
         await _detach_without_interface(node, record, given)
         return await add(node, net, _same_again(net, given, result), on_existing="replace")
     except PluginError as error:
@@ -138,47 +139,45 @@ _Kept = list[tuple[str, str, str, Rule]]
 """Rules of other interfaces that a DEL may remove, each with its program, table and chain."""
 
 
-def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresses: list[str]) -> _Kept:
-    """Make the chains without which bridge and ptp cannot detach, and return the rules that the DEL must not remove.
+def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresses: list[str], kept: _Kept) -> None:
+    """Make the chains without which bridge and ptp cannot detach, and add to ``kept`` what the DEL must not remove.
 
     Their DEL fails if the container's masquerade chain of iptables does not exist, even if they use nftables, or if a
     rule of another interface of the container leads to it.
     """
     types = {one.get("type") for one in plugin_documents(net)}
     if not types & {"bridge", "ptp", "portmap"}:
-        return []
+        return
     masquerades = any(one.get("ipMasq") for one in plugin_documents(net))
     env = node.settings.environment()
     networks = [one.network for one in node.records.records(record.container_id)]
-    kept: _Kept = []
+    chain = _rules.masquerade_chain(record.network, record.container_id)
     for program in (*sorted({_rules.program_of(address) for address in addresses}), "nft"):
         try:
             tables = _rules.saved_rules(program, env)
             if program != "nft":
-                is_shared = networks.count(record.network) > 1
-                kept += _of_iptables(program, tables.get("nat", Table()), record, env, masquerades, is_shared)
+                table = tables.get("nat", Table())
+                if masquerades and chain not in table.chains:
+                    _rules.change(program, ("-N", chain), env)
+                if networks.count(record.network) > 1:
+                    _of_iptables(program, table, record, env, masquerades, kept)
             elif len(networks) > 1:  # portmap's rules in nftables do not name the network
                 kept += [("nft", *one) for one in _rules.port_rules(tables, record.container_id)]
         except FileNotFoundError:  # then the plugins have no rules there
             continue
         except OSError as error:
             logger.warning("the rules of %s are unknown: %s", program, error)
-    return kept
 
 
 def _of_iptables(  # noqa: PLR0913, PLR0917 - what is there, and what is known of the container
-    program: str, table: Table, record: Record, env: Mapping[str, str], masquerades: bool, is_shared: bool
-) -> _Kept:
+    program: str, table: Table, record: Record, env: Mapping[str, str], masquerades: bool, kept: _Kept
+) -> None:
     chain = _rules.masquerade_chain(record.network, record.container_id)
-    if masquerades and chain not in table.chains:
-        _rules.change(program, ("-N", chain), env)
-    kept: _Kept = []
-    for one in (chain, _rules.ports_chain(record.network, record.container_id)) if is_shared else ():
+    for one in (chain, _rules.ports_chain(record.network, record.container_id)):
         for rule in (*table.leading_to(one), *table.chains.get(one, ())):
-            kept.append((program, "nat", rule[1], rule))
+            kept.append((program, "nat", rule[1], rule))  # first: an interrupt may come while it is removed
             if masquerades and rule[1] == "POSTROUTING" and one == chain:
                 _rules.change(program, ("-D", *rule[1:]), env)
-    return kept
 
 
 def _put_back(node: Node, kept: _Kept, addresses: list[str]) -> None:

@@ -17,6 +17,7 @@ from libcni import (
     PluginNotFoundError,
     RecordError,
     RuntimeConf,
+    _rules,
 )
 
 FLUSHED = "iptables -t nat -F; iptables -t nat -X; iptables -F; iptables -X"
@@ -84,6 +85,28 @@ def test_two_interfaces_of_a_container_share_a_chain(real_node: RealNode, contai
     # The chain's own rules are of the subnet; each ADD appends them anew.
     assert set(rules(real_node.host)) == set(before)
     assert len(real_node.host.rules("nat", "-A POSTROUTING")) == 2
+
+
+@pytest.mark.real
+def test_an_interrupt_leaves_the_other_interface_its_rules(
+    real_node: RealNode, container: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the rules are removed that would stop the DEL of bridge."""
+    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True))
+    for ifname in ("eth0", "eth1"):
+        real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, ifname))
+    before = real_node.host.rules("nat", "-A POSTROUTING")
+    change = _rules.change
+
+    def interrupt(program: str, rule: _rules.Rule, env: Any = None) -> None:
+        change(program, rule, env)
+        if rule[0] == "-D" and "10.234.0.3/32" in rule:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_rules, "change", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        reload(real_node, "c1")
+    assert before[1] in real_node.host.rules("nat", "-A POSTROUTING")
 
 
 PORTMAP_OF_NFTABLES = """chain="ip cni_hostport hostports"
