@@ -161,7 +161,7 @@ def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresse
                     _rules.change(program, ("-N", chain), env)
                 if networks.count(record.network) > 1:
                     _of_iptables(program, table, record, env, masquerades, kept)
-            elif len(networks) > 1:  # portmap's rules in nftables do not name the network
+            else:  # portmap's rules name neither the network nor the runtime, which may be another one with this ID
                 kept += [("nft", *one) for one in _rules.port_rules(tables, record.container_id)]
         except FileNotFoundError:  # then the plugins have no rules there
             continue

@@ -133,6 +133,20 @@ def test_portmap_removes_the_ports_of_all_interfaces_from_nftables(real_node: Re
 
 
 @pytest.mark.real
+def test_another_runtimes_container_of_the_same_id_keeps_its_ports(real_node: RealNode, container: Namespace) -> None:
+    node = real_node
+    neighbours = 'tcp dport 9090 dnat to 10.99.0.2:80 comment "c1"'
+    tables = "add table ip cni_hostport; add chain ip cni_hostport hostports"
+    subprocess.run(["nft", f"{tables}; add rule ip cni_hostport hostports {neighbours}"], check=True)
+    node.plugin("portmap", PORTMAP_OF_NFTABLES)
+    node.configure("net", node.bridge("10.234.0.0/24"), "portmap")
+    node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    reload(node, "c1")
+    left = node.host.run("nft", "list", "ruleset")
+    assert (left.count(neighbours), left.count("dport 8080")) == (1, 1)
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("damage", ["ip link del eth0", "ip address flush dev eth0", "ip route del default"])
 def test_an_interface_that_was_changed_by_hand(real_node: RealNode, container: Namespace, damage: str) -> None:
     real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True, isDefaultGateway=True))
