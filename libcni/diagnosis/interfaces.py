@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -34,12 +35,17 @@ _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 KNOWN_FAULTS = (
     ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the table of IPv6, too"),
     ("bandwidth", "nil pointer dereference", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
-    ("bandwidth", "goroutine 1 [", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
+    ("bandwidth", r"goroutine 1 \[", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
     ("bridge", "no plugin name provided", "bridge cannot check a network without IPAM"),
-    ("bridge", "gw:<nil>} not found in routing table", "bridge 1.1.1 looks for the route without its gateway"),
+    ("bridge", r"gw:<nil>\} not found in routing table", "bridge 1.1.1 looks for the route without its gateway"),
     ("bridge", "failed to find gateway", "bridge looks for routes in the main table, and sbr has moved them"),
+    (
+        "bridge",
+        r"^bridge interface \S+ mac doesn't match",
+        "a bridge without an address changes its MAC with its ports",
+    ),
 )
-"""Faults of plugins in CHECK: (plugin, a part of its message, what it means). The container may be in order.
+"""Faults of plugins in CHECK: (plugin, a pattern in its message, what it means). The container may be in order.
 
 Release 1.9.1 still has those without a version.
 """
@@ -258,9 +264,10 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
     for (plugin, meaning), containers in faults.items():
         shown = f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin"
+        newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
         yield NodeFinding(
             "interfaces", "note", f"plugin {plugin}", shown, f"{meaning}; the containers may be in order",
-            "nothing; attaching them again does not help. A newer plugin does not have the fault",
+            f"nothing; attaching them again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
 
@@ -269,7 +276,7 @@ def _known_fault(error: CNIError) -> tuple[str, str] | None:
     if not isinstance(error, PluginError):
         return None
     text = f"{error.msg} {error.details} {error.stderr}".lower()
-    return next((fault[::2] for fault in KNOWN_FAULTS if fault[0] == error.plugin and fault[1] in text), None)
+    return next((fault[::2] for fault in KNOWN_FAULTS if fault[0] == error.plugin and re.search(fault[1], text)), None)
 
 
 def _failed_check(one: Attachment, error: CNIError) -> NodeFinding:

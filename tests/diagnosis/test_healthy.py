@@ -106,11 +106,19 @@ def limited_and_routed_by_source(node: OperatorNode) -> None:
     attach(node, "c2", network="routed")
 
 
+def several_on_a_bridge_without_an_address(node: OperatorNode) -> None:
+    """Such a bridge has the lowest MAC of its ports, so the CHECK of earlier containers fails after a later ADD."""
+    node.write_bridge(isGateway=False)
+    attach(node, "c1")
+    attach(node, "c2")
+    subprocess.run(["ip", "link", "set", "dev", "br-node", "address", "02:00:00:00:00:01"], check=True)
+
+
 @pytest.mark.parametrize(
     "attached",
     [
         ports_published, macvlan, static, ipv6_only, dual_stack, several_interfaces, layer_2, host_device, empty,
-        two_owners, point_to_point, limited_and_routed_by_source,
+        two_owners, point_to_point, limited_and_routed_by_source, several_on_a_bridge_without_an_address,
     ],
 )  # fmt: skip
 def test_a_healthy_node_has_no_finding(node: OperatorNode, attached: Callable[[OperatorNode], None]) -> None:
@@ -122,6 +130,7 @@ def test_a_healthy_node_has_no_finding(node: OperatorNode, attached: Callable[[O
     expected: dict[Any, set[tuple[str, str]]] = {
         limited_and_routed_by_source: {("note", "plugin bridge")},
         layer_2: {("note", "plugin bridge")},
+        several_on_a_bridge_without_an_address: {("note", "plugin bridge")},
     }
     if not plugins_know_gc():  # faults that release 1.9.1 does not have
         expected[ports_published] = {("note", "plugin portmap")}
