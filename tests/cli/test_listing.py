@@ -20,6 +20,11 @@ def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
 
 
+def test_states_select_attachments(shown_node: CommandNode) -> None:
+    assert shown_node.run("attachments", "-s", "gone", "-q").out == "gone\n"
+    assert shown_node.run("reload", "--all", "--dry-run").err == "would interrupt good eth0 on dbnet\n"
+
+
 @pytest.mark.parametrize("words", [["check", "-c", "a"], ["del", "-c", "a"], ["show", "a"], ["forget", "a"]])
 def test_a_corrupt_record_is_not_a_missing_one(node: CommandNode, words: list[str]) -> None:
     node.add("a")
