@@ -123,5 +123,5 @@ def _set_aside(node: Reading) -> Observations:
         elif found.remedy:
             yield about(meaning + found.meaning, found.remedy, (), found.disrupts, found.containers)
         else:
-            remedy = "then remove the file:" if found.commands else ""
+            remedy = "then remove the file:" if found.commands else "remove the file when you have read it:"
             yield about(meaning + found.meaning, remedy, (*found.commands, remove), (), found.containers)
