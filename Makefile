@@ -6,7 +6,7 @@ READY := .venv/ready
 COMPILED := .venv/compiled
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables
-TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
+TEST_PACKAGES := $(REAL_PACKAGES) nftables gcc libc6-dev zsh fish
 SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq lxc bubblewrap systemd-container
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
@@ -56,7 +56,7 @@ test-slow: $(READY) ## run the slow suites: simulation, conformance
 
 # 77: the plugins cannot be had here, and the last line says why.
 test-newer: $(COMPILED) ## run the tests with real plugins with those of Debian sid
-	@scripts/system-packages $(REAL_PACKAGES) nftables || true
+	@scripts/system-packages $(TEST_PACKAGES) || true
 	@scripts/newer-plugins $(BIN)/pytest $(PARALLEL) -m "real and not slow" || { status=$$?; [ $$status = 77 ]; }
 
 soak: $(READY) ## for longer: 100,000 schedules of the simulated node

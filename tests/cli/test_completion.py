@@ -59,7 +59,6 @@ def shell(request: pytest.FixtureRequest, node: CommandNode) -> Iterator[Shell]:
     shell.close()
 
 
-@pytest.mark.may_skip  # only bash is on every machine
 def test_a_shell_completes_commands_networks_containers_and_options(shell: Shell) -> None:
     for word, whole in (
         ("att", "attachments"),
