@@ -5,8 +5,8 @@ BIN := .venv/bin
 READY := .venv/ready
 COMPILED := .venv/compiled
 
-REAL_PACKAGES := containernetworking-plugins iproute2 iptables
-TEST_PACKAGES := $(REAL_PACKAGES) nftables gcc libc6-dev zsh fish
+REAL_PACKAGES := containernetworking-plugins iproute2 iptables nftables
+TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev zsh fish
 SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq lxc bubblewrap systemd-container
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.

@@ -171,7 +171,8 @@ def why_no_real_plugins() -> str | None:
     if os.geteuid() != 0:
         return "needs root"
     missing = [name for name in NEEDED if not os.access(REAL_PLUGINS / name, os.X_OK)]
-    missing += [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
+    missing += [tool for tool in ("ip", "iptables", "nft") if shutil.which(tool) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (apt-get install containernetworking-plugins iproute2 iptables)"
+        packages = "containernetworking-plugins iproute2 iptables nftables"
+        return f"not installed: {', '.join(missing)} (apt-get install {packages})"
     return why_no_namespaces()

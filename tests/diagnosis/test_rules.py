@@ -125,6 +125,7 @@ def test_a_host_without_iptables_is_not_a_host_without_rules(made: MadeNode) -> 
     assert made.not_checked(check_rules) == [("network net", "rules of iptables: there is no such program in PATH")]
 
 
+@pytest.mark.real
 def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, host: Namespace) -> None:
     """The commands remove its rules, and look for them when they are typed: handles change with each flush."""
     for container, address in (("c11", "10.1.0.3"), ("c.1", "10.1.0.4"), ("cx1", "10.1.0.5")):
@@ -201,6 +202,7 @@ def test_firewall_rules_of_an_address_that_another_container_has_by_now_stay(pub
     assert any(DNAT in command for command in commands)
 
 
+@pytest.mark.real
 def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
     in_nftables: MadeNode, host: Namespace
 ) -> None:
@@ -220,6 +222,7 @@ def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
     assert left.count("10.1.0.20") == 4
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("is_alive", [False, True])
 def test_the_next_container_of_the_id_keeps_its_chains(published: MadeNode, host: Namespace, is_alive: bool) -> None:
     """It may have started between the doctor's look and the operator's command."""
