@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -366,6 +367,8 @@ def test_a_program_that_enters_a_user_namespace_between_two_looks_comes_back(nam
             descriptor = new_namespace(lo_up=False)
             enter(f"/proc/self/fd/{descriptor}")
             status = int(status_of("/proc/thread-self/ns/net") != own)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
