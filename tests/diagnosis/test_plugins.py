@@ -58,7 +58,7 @@ def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
 def test_a_version_that_hangs_is_ended_after_a_while(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("libcni.diagnosis.plugins._SECONDS", 1.0)
     path = install(node, b"#!/bin/sh\nexec sleep 300\n")
-    assert node.finding("it did not end within 1 s").remedy
+    assert node.finding("it did not end within").remedy
     path.unlink()
     node.assert_healthy()
 
