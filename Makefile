@@ -7,7 +7,7 @@ COMPILED := .venv/compiled
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables nftables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev zsh fish
-SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq lxc bubblewrap systemd-container
+SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq lxc bubblewrap systemd-container xfsprogs btrfs-progs
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
 PARALLEL := -n 4 --dist load
@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc test test-slow test-newer soak fuzz conformance-go check types format coverage bench docs docs-serve package clean
+.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go check types api format coverage bench docs docs-serve package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,14 @@ demo-real: $(READY) ## the same with the real plugins, between two network names
 demo-runc: $(READY) ## run two containers with runc and libcni's hook, and let them talk; needs root
 	@scripts/system-packages $(REAL_PACKAGES) runc busybox-static
 	@$(BIN)/python examples/demo_runc.py $(if $(DOCUMENTS),--documents)
+
+demo-node: $(READY) ## free the addresses of 58 dead pods while three living ones answer; needs root
+	@scripts/system-packages $(REAL_PACKAGES)
+	@$(BIN)/python examples/demo_node.py
+
+# 77: podman cannot be had here, and the last line says why.
+demo-podman: $(READY) ## the same with podman 5 of Debian sid, unpacked below build/; needs root
+	@scripts/with-podman -- python3 /repository/examples/demo_podman.py || { status=$$?; [ $$status = 77 ]; }
 
 # Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
 # The coverage is measured by "make package", which runs the same tests.
@@ -74,10 +82,14 @@ check: $(READY) ## lint and type-check; edits nothing
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
-types: $(READY) ## show that the public API is typed completely, as pyright sees it
+types: $(READY) ## show that the public API is typed completely, and that type checkers refuse doubtful calls
 	@scripts/need types
 	@# pyright asks the "python" of PATH where the requirements are, and a machine may have none, or another one.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=$(CURDIR) pyright --verifytypes libcni --ignoreexternal
+	@$(BIN)/python scripts/doubtful_calls.py
+
+api: $(READY) ## write testdata/api.txt, the public API, after a change that is meant
+	@$(BIN)/python scripts/api.py
 
 format: $(READY) ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix
@@ -97,6 +109,7 @@ bench: $(READY) ## compare with Go libcni, in under 10 minutes
 docs: $(READY) ## build the documentation into site/
 	@scripts/need docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+	@if command -v node >/dev/null; then scripts/site-search; fi
 
 docs-serve: $(READY) ## show the documentation, with its search, on http://127.0.0.1:8000
 	@scripts/need docs

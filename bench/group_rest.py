@@ -7,11 +7,11 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from types import FrameType
 
 from common import (
     EXT4,
@@ -30,12 +30,12 @@ from common import (
     running,
 )  # fmt: skip
 
-from libcni import NetworkConfigList, RuntimeConf, _namespace
-from libcni.store import place
-from libcni.store.attachments import pending_record
+import libcni
+from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni.store.attachments import new_record
+from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.place import EnteredNamespace
-from libcni.store.record import READY
+from libcni.store.model import UNKNOWN
 from libcni.store.records import RecordStore
 
 NAME = "3 start-up, records, prices"
@@ -61,6 +61,8 @@ def run(*, quick: bool) -> list[Row]:
         _start_up(2 if quick else 25)
         + _records(100 if quick else 10_000, 2 if quick else 6)
         + _prices(20 if quick else 500)
+        + _calls()
+        + ([] if quick else _podman())
     )
 
 
@@ -70,7 +72,7 @@ def _start_up(rounds: int) -> list[Row]:
     env = _prepare(directory)
     run = [one for one in interpreter() if not one.startswith("PYTHONPATH=")]
     env["PYTHONPATH"] = next(one for one in interpreter() if one.startswith("PYTHONPATH=")).partition("=")[2]
-    libcni = [*run, "-m", "libcni.cli"]
+    libcni = [*run, "-m", "libcni"]
     add = [*libcni, "add", "n", "/run/netns/none", "--on-existing", "allow"]
     commands: dict[str, tuple[list[str], str, float | None]] = {  # what it is compared with, the bar
         PYDANTIC: ([*run, "-c", PYDANTIC], PYDANTIC, None),
@@ -159,7 +161,8 @@ def _records(number: int, rounds: int) -> list[Row]:
                 one = worker.ask("list", f"c{number // 2}")
                 everything = worker.ask("list", "-")
                 assert (one["found"], everything["found"]) == (1, number)
-                pair = [worker.ask(verb, 1_000_000, 1, 1)["each"][0] for verb in ("add", "del")]
+                # The others all have the first one's port of the host.
+                pair = [worker.ask(verb, 1_000_001, 1, 1)["each"][0] for verb in ("add", "del")]
                 for what, taken in zip(each, (one["each"], everything["each"], [sum(pair)]), strict=True):
                     each[what].setdefault(worker.name, []).extend(milliseconds(taken) if turn else [])
     for cache in (template, *caches):
@@ -183,12 +186,11 @@ def _prices(rounds: int) -> list[Row]:
             lambda: _look(Setup.netns), time.process_time_ns,
         ),
         "each further look: processor time": (lambda: _look(Setup.netns, entered), time.process_time_ns),
-        "the first look in a thread, as in 0.2.0: processor time": (
-            lambda: _look_in_thread(Setup.netns), time.process_time_ns,
-        ),
         "locks of the network and the container": (lambda: _lock(str(fast), net.name), time.perf_counter_ns),
-        "both records, tmpfs": (lambda: _write(RecordStore(str(fast), durable=False), net, rt), time.perf_counter_ns),
-        "both records, ext4, durable": (
+        "a record from ADD to DEL, tmpfs": (
+            lambda: _write(RecordStore(str(fast), durable=False), net, rt), time.perf_counter_ns,
+        ),
+        "a record from ADD to DEL, ext4, durable": (
             lambda: _write(RecordStore(str(slow), durable=True), net, rt), time.perf_counter_ns,
         ),
     }  # fmt: skip
@@ -213,14 +215,6 @@ def _look(netns: str, entered: EnteredNamespace | None = None) -> None:
         known.close()
 
 
-def _look_in_thread(netns: str) -> None:
-    def visit(namespace: int) -> int:
-        return _namespace.call_in_thread(lambda: _namespace._visit(namespace, -1)[0])  # noqa: SLF001
-
-    with patch.object(place, "netlink_socket", visit):
-        _look(netns)
-
-
 def _lock(cache: str, network: str) -> None:
     locks = LockSet(cache, LockRequest((network,), "c1"))
     assert locks.try_acquire()
@@ -228,6 +222,65 @@ def _lock(cache: str, network: str) -> None:
 
 
 def _write(store: RecordStore, net: NetworkConfigList, rt: RuntimeConf) -> None:
-    record = store.begin(pending_record(net, rt))
-    store.complete(replace(record, state=READY, result=RESULT))
-    Path(record.path).unlink()
+    with store.begin(new_record(net, rt)) as journal:
+        journal.write("started", interface=UNKNOWN)
+        for plugin in range(2):
+            journal.write("step", plugin=plugin, interface=UNKNOWN, partial=RESULT)
+        journal.write("complete", interface=UNKNOWN, result=RESULT)
+        journal.write("detach")
+    store.forget(journal.record)
+
+
+def _calls() -> list[Row]:
+    """Count the calls of the library's own functions, which a reader of a verb would have to follow."""
+    directory = TMPFS / "calls"
+    _prepare(directory)
+    plugins = [{"type": "noop"}] * 3
+    net = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "n", "plugins": plugins})
+    cni = CNIConfig([directory], directory / "cache", start_ahead="never")
+    each: dict[str, list[float]] = {"ADD": [], "DEL": []}
+    for number in range(4):
+        rt = RuntimeConf(f"c{number}", None, "eth0")
+        each["ADD"].append(_own_calls(lambda rt=rt: cni.add_network_list(net, rt)))
+        each["DEL"].append(_own_calls(lambda rt=rt: cni.del_network_list(net, rt)))
+    # The first verbs import modules. The others differ by the calls that wait for a plugin's end.
+    return [Row(NAME, f"3 plugins: own functions called by {verb}", "", "", min(found)) for verb, found in each.items()]
+
+
+def _own_calls(verb: Callable[[], object]) -> float:
+    called = 0
+    own = str(Path(libcni.__file__).parent)
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal called
+        called += event == "call" and frame.f_code.co_filename.startswith(own)
+
+    sys.setprofile(count)
+    try:
+        verb()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def _podman() -> list[Row]:
+    """Measure the driver's own processor time in ``podman run --rm`` of four plugins, without what plugins take."""
+    words = [
+        ROOT / "scripts/with-podman",
+        "experimental",
+        "--",
+        "python3",
+        "/repository/tests/netavark/inside.py",
+        "cost",
+    ]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    # The first one writes the bytecode.
+    costs = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("cost ")][1:]
+    own, of_all = [float(one) for one, _ in costs], [float(one) for _, one in costs]
+    if not costs:
+        return []
+    what, ratio = "podman run --rm, four plugins: processor time", median(own) / median(of_all)
+    return [
+        Row(NAME, what, "podman and all that it starts", "ms", median(of_all), p99(of_all), 1.0, "all"),
+        Row(NAME, what, "the driver alone, two runs", "ms", median(own), p99(own), ratio, "all"),
+    ]

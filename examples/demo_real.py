@@ -1,41 +1,28 @@
-"""Attach two network namespaces with the real plugins, send packets between them, detach them again. Needs root.
+"""Run two containers with examples/runtime.py on the real plugins, let them talk, and kill the runtime. Needs root.
 
-All happens on a machine of its own: a network namespace in which this program runs again. So nothing of this machine
-is touched, and the bridge and the firewall rules vanish at the end.
+All happens on a machine of its own: network and mount namespaces in which this program runs again. So nothing of this
+machine is touched, and the bridge and the firewall rules vanish at the end.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import subprocess
 import sys
-from contextlib import ExitStack
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from narrator import Narrator, folded, headline, print_tree, quiet_at_end_of_pipe, wrapped
+from narrator import headline, print_tree, quiet_at_end_of_pipe
 
-import libcni
-from libcni.testing import NetworkNamespace, network_namespace, why_no_namespaces
+from libcni.testing import why_no_namespaces
 
 HERE = Path(__file__).resolve().parent
 PLUGINS = Path("/usr/lib/cni")
-PORT = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
-SERVER = """
-import socket
-with socket.create_server(("", 80)) as server:
-    print("listening", flush=True)
-    for _ in range(2):
-        connection, peer = server.accept()
-        with connection:
-            connection.sendall(f"hello, you are {peer[0]}".encode())
-"""
-PORTMAP = (
-    "Debian's portmap 1.1.1 fails every CHECK if the machine has IPv6 NAT (could not check ipv6 dnat). That is its own "
-    "fault. Here the plugins find an ip6tables without NAT first: testdata/no-ip6-nat."
-)
-CLIENT = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).recv(99).decode())"
+RUNTIME = [sys.executable, str(HERE / "runtime.py")]
+SERVER = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=80)"
+FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).status, 'from', sys.argv[1])"
 
 
 def main() -> None:
@@ -46,74 +33,70 @@ def main() -> None:
     if reason is not None:
         sys.exit(f"demo-real: {reason}")
     if sys.argv[1:] != ["inside"]:
-        os.execvp("unshare", ["unshare", "--net", sys.executable, __file__, "inside"])
+        own = ["unshare", "--net", "--mount", "--propagation", "private"]
+        os.execvp("unshare", [*own, sys.executable, __file__, "inside"])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    with ExitStack() as stack, quiet_at_end_of_pipe():
-        blue, green = (stack.enter_context(network_namespace()) for _ in range(2))
-        demo(blue, green, Path(stack.enter_context(TemporaryDirectory(prefix="libcni-demo-"))))
+    with TemporaryDirectory(prefix="libcni-demo-", ignore_cleanup_errors=True) as directory, quiet_at_end_of_pipe():
+        try:
+            demo(Path(directory))
+        finally:
+            for name in ("web", "client", "lost"):
+                subprocess.run([*RUNTIME, "rm", name], stderr=subprocess.DEVNULL, check=False)
 
 
-def demo(blue: NetworkNamespace, green: NetworkNamespace, directory: Path) -> None:
-    """Run ADD, CHECK and DEL for both containers; tell the first one's in full."""
-    leases = directory / "leases"
-    text = (HERE / "demo_real.conflist").read_text().replace("/run/libcni-demo", os.fspath(leases))
-    net = libcni.NetworkConfigList.from_bytes(text)
-    narrator = Narrator(net)
-    # The first directory holds an ip6tables without NAT: with it portmap's CHECK is sound (the file says why).
-    env = {"PATH": f"{HERE.parent / 'testdata/no-ip6-nat'}:/usr/sbin:/usr/bin:/sbin:/bin"}
-    narrated = libcni.CNIConfig(path=[os.fspath(PLUGINS)], cache_dir=directory, env=env, observer=narrator)
-    quiet = libcni.CNIConfig(path=[os.fspath(PLUGINS)], cache_dir=directory, env=env)
-    first = libcni.RuntimeConf("c1", blue.path, "eth0", None, {"mac": "02:11:22:33:44:55", "portMappings": [PORT]})
-    second = libcni.RuntimeConf("c2", green.path, "eth0")
-
+def demo(directory: Path) -> None:
+    """Start two containers, ask one from the other and from the machine, kill a runtime, and remove everything."""
+    leases, records = directory / "leases", directory / "cache/results"
+    conflist = (HERE / "demo_real.conflist").read_text(encoding="utf-8")
+    (directory / "net.d").mkdir()
+    (directory / "net.d/10-demo.conflist").write_text(conflist.replace("/run/libcni-demo", str(leases)))
+    os.environ |= {
+        "RUNTIME_HOME": str(directory),
+        "LIBCNI_CACHE_DIR": str(directory / "cache"),
+        "NETCONFPATH": str(directory / "net.d"),
+        "CNI_PATH": str(PLUGINS),
+    }
     headline("The network: examples/demo_real.conflist")
-    print(folded(json.loads(text), 2))
-    with narrator.verb("ADD", f"container c1, whose network namespace is {blue.path}"):
-        result = narrated.add_network_list(net, first)
-    headline(f"ADD  container c2, whose network namespace is {green.path} (in short)")
-    print(f"\n  {quiet.add_network_list(net, second).ips[0].address}")
-    headline("What is there now")
-    show_interfaces(blue=blue, green=green)
-    show_packets(result.ips[0].address.partition("/")[0], result.ips[0].gateway or "", blue, green)
-    headline("On disk: libcni's record of c1, and host-local's leases")
-    print_tree(directory / "results", "*-c1-*", empty="nothing")
-    print_tree(leases, "10.*", empty="nothing")
+    print(conflist)
 
-    with narrator.verb("CHECK", "container c1"):
-        print()
-        wrapped(PORTMAP, 2)
-        narrated.check_network_list(net, first)
-    with narrator.verb("DEL", "container c1 (the plugins in reverse order)"):
-        narrated.del_network_list(net, first)
-    headline("DEL  container c2 (in short)")
-    quiet.del_network_list(net, second)
-    headline("What is there now")
-    show_interfaces(blue=blue, green=green)
-    print_tree(directory / "results", empty="no record")
-    print_tree(leases, "10.*", empty="no lease")
-    narrator.print_times()
-
-
-def show_interfaces(**namespaces: NetworkNamespace) -> None:
-    """Print the interfaces of each namespace with their addresses."""
-    for name, namespace in namespaces.items():
-        print(f"\n  in {name}:")
-        for interface, addresses in namespace.interfaces().items():
-            print(f"    {interface:8} {', '.join(addresses) or '-'}")
-
-
-def show_packets(address: str, gateway: str, blue: NetworkNamespace, green: NetworkNamespace) -> None:
-    """Let a server in blue answer a client in green, and one on the machine that uses the mapped port."""
+    headline("Two containers, one with a published port")
+    show("run", "web", "--network", "demonet", "--publish", "8080:80", "--", sys.executable, "-c", SERVER)
+    show("run", "client", "--network", "demonet", "--", "sleep", "600")
+    show("exec", "client", "--", "ip", "-4", "address", "show", "eth0")
     headline("Packets cross")
-    command = ["ip", "netns", "exec", blue.name, sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        said = green.run(sys.executable, "-c", CLIENT, address, "80").strip()
-        print(f'\n  green connects to {address}:80, and blue says: "{said}"')
-        port = str(PORT["hostPort"])
-        said = subprocess.run([sys.executable, "-c", CLIENT, gateway, port], check=True, capture_output=True, text=True)
-        print(f'  the machine connects to {gateway}:{port}, and blue says: "{said.stdout.strip()}"')
+    wait_for_port()
+    show("exec", "client", "--", sys.executable, "-c", FETCH, "http://10.1.0.2/")
+    print("\nthe machine:", flush=True)  # before what the other process prints
+    subprocess.run([sys.executable, "-c", FETCH, "http://10.1.0.1:8080/"], check=True)
+
+    headline("kill -9 of the runtime, in the middle of an ADD")
+    victim = subprocess.Popen([*RUNTIME, "run", "lost", "--network", "demonet", "--", "sleep", "600"])
+    while not list(leases.rglob("10.1.0.4")):  # host-local has reserved the address, and the chain goes on
+        time.sleep(0.001)
+    victim.kill()
+    victim.wait()
+    print_tree(leases, "10.1.0.4", empty="no lease")
+    show("gc")
+    show("ps")
+
+    headline("The end")
+    show("rm", "web")
+    show("rm", "client")
+    print_tree(records, empty="no record")
+    print_tree(leases, "10.*", empty="no lease")
+
+
+def show(*words: str) -> None:
+    """Print a command of the runtime and run it."""
+    short = {sys.executable: "python3", SERVER: "SERVER", FETCH: "FETCH"}
+    print(f"\n$ runtime.py {shlex.join(short.get(word, word) for word in words)}", flush=True)
+    subprocess.run([*RUNTIME, *words], check=True)
+
+
+def wait_for_port() -> None:
+    """Wait until the web server answers."""
+    probe = "until (: </dev/tcp/10.1.0.2/80) 2>/dev/null; do sleep 0.05; done"
+    subprocess.run(["bash", "-c", probe], check=True, timeout=20)
 
 
 if __name__ == "__main__":

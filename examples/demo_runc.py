@@ -69,7 +69,7 @@ class Demo:
         spec["annotations"] = {f"libcni.{key}": value for key, value in annotations.items()}
         (bundle / "config.json").write_text(json.dumps(spec))
         words = [f"--{key}={self.directory / value}" for key, value in DIRECTORIES.items()]
-        command_line = [sys.executable, "-m", "libcni.cli", "oci-hook", *words, "--path=/usr/lib/cni"]
+        command_line = [sys.executable, "-m", "libcni", "oci-hook", *words, "--path=/usr/lib/cni"]
         subprocess.run([*command_line, "--install", str(bundle)], check=True, stdout=subprocess.DEVNULL)
         return bundle
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CNIErrorGroup,
         ConfigError,
         ErrorCode,
+        Hint,
         InterfaceExistsError,
         InvalidIdentifierError,
         InvalidOutputError,
@@ -53,11 +54,6 @@ if TYPE_CHECKING:
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
-    from libcni.verbs.delete import DelReport, PluginReport
-    from libcni.verbs.forget import ForgetReport
-    from libcni.verbs.gc import GCReport
-    from libcni.verbs.status import NetworkStatus, PluginStatus
-    from libcni.verbs.version import PluginValidation, ValidationReport
 
 _MODULES = {
     "aio": "AsyncCNIConfig",
@@ -67,15 +63,10 @@ _MODULES = {
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
-    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
+    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode Hint InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError printable",
     "options": "DelPolicy",
-    "verbs.delete": "DelReport PluginReport",
-    "verbs.forget": "ForgetReport",
-    "verbs.gc": "GCReport",
-    "verbs.status": "NetworkStatus PluginStatus",
-    "verbs.version": "PluginValidation ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "store.repair": "RepairReport repair_records",
@@ -87,13 +78,12 @@ _MODULES = {
 __all__ = [
     "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "Attachment", "AttachmentExistsError", "Bandwidth",
     "CNIConfig", "CNIError", "CNIErrorGroup", "CapabilityArgs", "ConfigDirectory", "ConfigError", "DNSServers",
-    "DelPolicy", "DelReport", "ErrorCode", "ForgetReport", "GCReport", "IPConfig", "IPRange", "Interface",
-    "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError",
-    "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError", "NetworkStatus", "NotAttachedError",
-    "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
-    "PluginTimeoutError", "PluginValidation", "PortMapping", "RecordError", "RepairReport", "Result", "Route",
-    "RuntimeConf", "ValidationReport", "VersionError", "__version__", "format_args", "inject_conf",
-    "load_network_conf", "parse_args", "printable", "read_config_directory", "repair_records",
+    "DelPolicy", "ErrorCode", "Hint", "IPConfig", "IPRange", "Interface", "InterfaceExistsError",
+    "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError", "NamespaceMismatchError",
+    "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome", "PluginConfig", "PluginError",
+    "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "RepairReport", "Result",
+    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "inject_conf", "load_network_conf",
+    "parse_args", "printable", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

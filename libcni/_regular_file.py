@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 
-import libcni._system as system
+import libcni.kernel.system as system
 
 _CHUNK = 1 << 20
 

@@ -6,30 +6,22 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.async_process import AsyncProcessExecutor
-from libcni.executor.protocol import AsyncExecutor, CallOptions
-from libcni.observe.protocol import Operation
-from libcni.options import (
-    DEFAULT,
-    AddOptions,
-    DelPolicy,
-    GCOptions,
-    Network,
-    Timeout,
-    ValidAttachment,
-)
+from libcni.executor.interface import AsyncExecutor, CallOptions
+from libcni.executor.loop_events import let_others_run
+from libcni.observe.observer import Operation
+from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.check import check
-from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
+from libcni.verbs.client_base import ClientBase, attachment_operation, operation, single
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import del_attachments
 from libcni.verbs.forget import ForgetReport, forget, take_over
@@ -37,6 +29,9 @@ from libcni.verbs.gc import GCReport, gc
 from libcni.verbs.node import Node
 from libcni.verbs.status import NetworkStatus, status, status_or_raise
 from libcni.verbs.version import ValidationReport, negotiate, validate, version
+
+if TYPE_CHECKING:
+    from libcni.verbs.reload import Outcomes
 
 __all__ = ["AsyncCNIConfig"]
 
@@ -73,34 +68,29 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
     async def check_network_list(
-        self,
-        net: Network,
-        rt: RuntimeConf,
-        *,
-        use_given: bool = False,
-        timeout: Timeout = DEFAULT,
+        self, net: Network, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
         """Check an attachment; see ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
-        name, given = self._named_or_gone(net)
-        return await self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
+        name, config = self._named_or_gone(net)
+        return await self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
     async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
         """Check a recorded attachment; see ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""
-        running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
+        running, rt = self._operation_of("CHECK", attachment)
         await self._run(running, timeout, check, attachment.network, None, rt)
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container from a network; see ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
-        name, given = self._named_or_gone(net)
-        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
+        name, config = self._named_or_gone(net)
+        return await self._run(operation("DEL", name, rt), timeout, delete, name, config, rt, policy)
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a recorded attachment; see ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
-        running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
+        running, rt = self._operation_of("DEL", attachment)
         network, listed = attachment.network, attachment.record
         return await self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
 
@@ -109,7 +99,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> list[DelReport]:
         """Detach recorded attachments, in tasks; see ``CNIConfig.del_attachments`` (spec 1.1.0, section 3)."""
         delete_one = partial(self.del_attachment, policy=policy, timeout=timeout)
-        side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
+        side_by_side = partial(_side_by_side, self._state.turns.of_a_sweep)
         return await del_attachments(attachments, delete_one, side_by_side)
 
     async def gc_network_list(
@@ -121,26 +111,18 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         **options: Unpack[GCOptions],
     ) -> GCReport:
         """Detach all attachments that are not valid; see ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
-        name, given = self._named_or_gone(net)
-        return await self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
+        name, config = self._named_or_gone(net)
+        return await self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 
-    async def status_network_list(
-        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
-    ) -> NetworkStatus:
+    async def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
         """Ask whether a network can serve ADD; see ``CNIConfig.status_network_list`` (spec 1.1.0, section 2)."""
         named = self._named(net)
-        return await self._run(
-            Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
-        )
+        return await self._run(Operation("STATUS", named.name), timeout, status_or_raise, named)
 
-    async def network_status(
-        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
-    ) -> NetworkStatus:
+    async def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
         """Ask all plugins whether they can serve ADD; see ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
         named = self._named(net)
-        return await self._run(
-            Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version
-        )
+        return await self._run(Operation("STATUS", named.name), timeout, status, named)
 
     async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find plugins and ask for their versions; see ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
@@ -166,9 +148,21 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
         """Detach and attach a recorded container again in place; see ``CNIConfig.reload_attachment``."""
-        from libcni.verbs.reload import reload  # few programs need this module and its imports
+        from libcni.verbs.reload import own_result, reload  # few programs need this module and its imports
 
-        return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+        outcomes = await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+        return own_result(outcomes, attachment)
+
+    async def reload_attachments(
+        self, attachments: Iterable[Attachment], *, timeout: Timeout = DEFAULT
+    ) -> list[Result]:
+        """Reload recorded attachments in concurrent tasks; see ``CNIConfig.reload_attachments``."""
+        from libcni.verbs.reload import reload, reload_each
+
+        async def reload_one(attachment: Attachment) -> Outcomes:
+            return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+
+        return await reload_each(attachments, reload_one, partial(_side_by_side, self._state.turns.of_a_sweep))
 
     async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
         """Make an attachment this client's own; see ``CNIConfig.take_over_attachment``."""
@@ -200,16 +194,10 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> AnswerT:
-        with self._node(operation, timeout) as node:
-            await node.wait_for_turn()
-            try:
-                return await verb(node, *args, **kwargs)
-            finally:
-                # Even after a cancellation: a plugin that was started ahead must not outlive the verb.
-                await node.discard_prepared()
+        return await self._node(operation, timeout).run(verb, *args, **kwargs)
 
-    def _node(self, operation: Operation, timeout: Timeout) -> Node:
-        return _AsyncNode(self._state, self._executor, self._seconds(timeout), operation)
+    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
+        return _AsyncNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
 
 class _AsyncNode(Node):
@@ -218,20 +206,20 @@ class _AsyncNode(Node):
     _executor: AsyncExecutor
 
     async def wait_for_turn(self) -> None:
-        if not self._limit.enter(self._turn):
+        if self._turn is not None and not self._turns.enter(self._turn):
             loop = asyncio.get_running_loop()
             has_come: asyncio.Future[None] = loop.create_future()
             # The verb that ends may run in another thread.
-            self._limit.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
+            self._turns.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
             try:
                 async with asyncio.timeout(self.seconds_left()):
                     await has_come
             except TimeoutError:
-                raise self.turn_timeout() from None
-        await _let_others_run()
+                raise self._turns.timeout(self._turn, self._seconds or 0.0) from None
+        await let_others_run()
 
     async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
-        return await _side_by_side(self._limit.of_a_sweep, works)
+        return await _side_by_side(self._turns.of_a_sweep, works)
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)
@@ -246,22 +234,6 @@ class _AsyncNode(Node):
 
     async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         return await to_the_end(asyncio.ensure_future(work))
-
-
-_AT_ONCE = 8
-"""How many verbs of an event loop begin before its other tasks run. Each takes half a millisecond until it waits."""
-
-_begun: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
-
-
-async def _let_others_run() -> None:
-    """Wait until fewer than ``_AT_ONCE`` verbs have begun in this pass of the event loop."""
-    loop = asyncio.get_running_loop()
-    while _begun.get(loop, 0) >= _AT_ONCE:  # noqa: ASYNC110 - the next pass is what it waits for
-        await asyncio.sleep(0)
-    if loop not in _begun:
-        loop.call_soon(_begun.pop, loop, None)  # in the next pass
-    _begun[loop] = _begun.get(loop, 0) + 1
 
 
 def _set_result(future: asyncio.Future[None]) -> None:

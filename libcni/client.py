@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.executor.interface import CallOptions, Executor
 from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import CallOptions, Executor
-from libcni.observe.protocol import Operation
-from libcni.options import (
-    DEFAULT,
-    AddOptions,
-    DelPolicy,
-    GCOptions,
-    Network,
-    Timeout,
-    ValidAttachment,
-)
+from libcni.observe.observer import Operation
+from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
-from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
+from libcni.verbs.client_base import ClientBase, attachment_operation, operation, single
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.node import Node, run_to_end
 
@@ -37,6 +28,7 @@ from libcni.verbs.node import Node, run_to_end
 if TYPE_CHECKING:
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
+    from libcni.verbs.reload import Outcomes
     from libcni.verbs.status import NetworkStatus
     from libcni.verbs.version import ValidationReport
 
@@ -49,22 +41,27 @@ _P = ParamSpec("_P")
 class CNIConfig(ClientBase[Executor]):
     """Run the verbs of networks, blocking; safe to share between threads.
 
-    Every list verb takes a NetworkConfigList, or the name of a network in ``conf_dir``. Every verb takes ``timeout``:
-    seconds for the whole verb, the wait for locks included. None means no limit. Without the argument, the client's
-    own timeout applies.
+    ``net`` is a NetworkConfigList, or the name of a network in ``conf_dir``; for DEL, CHECK and GC its file may be gone
+    if there is a record. ``rt`` has the attachment's parameters; recorded values replace those that are None.
+    ``attachment`` is one of ``get_cached_attachments``. ``timeout``: seconds for the whole verb, the wait for locks
+    included; for several attachments, seconds for each. None means no limit; without it the client's own applies.
+    ``policy``: exceptions of DEL to the specification's rule to stop at the first error; None: no exceptions.
 
-    At most ``max_verbs`` verbs run at once, and one at a time for each container, in the order of their calls. Any verb
-    may raise LockTimeoutError: if other verbs run until its deadline, it is not run.
+    At most ``max_verbs`` verbs run at once, and one at a time for each container, in the order of their calls.
 
-    Each verb may also raise ConfigError if ``conf_dir`` cannot be read, and InvalidIdentifierError if a name breaks
-    the specification's rules. In both cases nothing was run.
+    Each verb may raise these errors; then it has run nothing. Its own docstring lists what else it may raise.
+    LockTimeoutError: other verbs held the container or the network, or ran, until the deadline. NetworkNotFoundError:
+    there is no network of that name, nor a record of it for DEL. PluginNotFoundError: an executable is missing.
+    InvalidIdentifierError: a name breaks the specification's rules. ConfigError: ``conf_dir`` cannot be read, or the
+    configuration cannot be used. TypeError, ValueError: an argument is of a wrong type, or an option has an unknown
+    value. RecordError: the record cannot be read, names no attachment, has no usable configuration, or was rewritten
+    after the attachment was listed. NamespaceMismatchError, of DEL and CHECK: ``rt`` names another namespace than the
+    recorded one. NotAttachedError, of CHECK and reload: there is no completed ADD, or its namespace no longer exists.
 
     Examples:
         >>> cni = CNIConfig("/opt/cni/bin", "cache", executor=executor)  # without executor it runs the plugins
         >>> cni.add_network_list(net, rt).ips[0].address
         '10.1.0.5/16'
-        >>> [plugin.plugin for plugin in cni.del_network_list(net, rt).plugins]
-        ['bridge']
     """
 
     def _default_executor(self) -> Executor:
@@ -75,102 +72,58 @@ class CNIConfig(ClientBase[Executor]):
     ) -> Result:
         """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
-        Args:
-            net: the network.
-            rt: the attachment's parameters.
-            timeout: seconds for the whole verb; None: no limit.
-            options: ``rollback``, ``on_existing``, ``strict``, ``negotiate_version``, ``allow_own_netns`` and
-                ``on_cancel``, as ``libcni.options.AddOptions`` describes them.
+        The options are ``rollback``, ``on_existing``, ``strict``, ``negotiate_version``, ``allow_own_netns`` and
+        ``on_cancel``, as ``libcni.options.AddOptions`` describes them.
 
         Returns:
             The last plugin's result, in the network's spec version.
 
         Raises:
             PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``.
-            PluginTimeoutError: a PluginError: the plugin was stopped at the deadline.
             InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
-            PluginNotFoundError: an executable is missing; nothing was run.
             AttachmentExistsError: the container has that interface already; nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
                 says that this library made it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
-            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
-            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
-            ConfigError: the namespace is this program's own; or the environment is too large to start a plugin, or an
-                argument for a record; or, with ``strict``, no plugin declares some capability argument. Nothing was
-                run.
+            NamespaceMismatchError: another namespace came to the path while the ADD ran; the ADD was rolled back.
+            ConfigError: the namespace is this program's own; the environment is too large to start a plugin, or an
+                argument for a record; with ``strict``, no plugin declares some capability argument. Nothing was run.
             VersionError: with ``negotiate_version``: no version is supported by all plugins; nothing was attached.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
-            ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
         """
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
         named = self._named(net)
         return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
     def check_network_list(
-        self,
-        net: Network,
-        rt: RuntimeConf,
-        *,
-        use_given: bool = False,
-        timeout: Timeout = DEFAULT,
+        self, net: Network, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
         """Check an attachment with the recorded configuration (spec 1.1.0, section 3, Checking an attachment).
 
-        ``net`` may be the name of a network whose file no longer exists, if there is a record.
-
-        Args:
-            net: the network.
-            rt: the attachment's parameters. Recorded values replace those that are None.
-            use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
-            timeout: seconds for the whole verb; None: no limit.
+        ``use_given``: use the caller's configuration, arguments and capabilities instead of the recorded ones.
 
         Raises:
             PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not
                 called.
-            NotAttachedError: there is no completed ADD, or its namespace no longer exists; nothing was run.
             VersionError: the configuration's version has no CHECK; nothing was run.
-            RecordError: the record cannot be read; nothing was run.
-            PluginNotFoundError: an executable is missing; nothing was run.
-            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
-            NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
-            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
         from libcni.verbs.check import check
 
         # The file of a network may be removed while containers are attached. Their records hold the configuration.
-        name, given = self._named_or_gone(net)
-        return self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
+        name, config = self._named_or_gone(net)
+        return self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
     def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
-        """Check a recorded attachment with its record alone (spec 1.1.0, section 3, Checking an attachment).
-
-        Args:
-            attachment: one of ``get_cached_attachments``.
-            timeout: seconds for the whole verb; None: no limit.
-
-        Raises:
-            RecordError: the record does not identify an attachment.
-            CNIError: as for ``check_network_list``.
-        """
+        """Check a recorded attachment with its record alone (spec 1.1.0, section 3, Checking an attachment)."""
         from libcni.verbs.check import check
 
-        running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
+        running, rt = self._operation_of("CHECK", attachment)
         self._run(running, timeout, check, attachment.network, None, rt)
 
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container with the recorded configuration (spec 1.1.0, section 3, Deleting an attachment).
-
-        ``net`` may be the name of a network whose file no longer exists, if there is a record.
-
-        Args:
-            net: the network.
-            rt: the attachment's parameters. Recorded values replace those that are None.
-            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
-            timeout: seconds for the whole verb; None: no limit.
 
         Returns:
             A report for each plugin, in the order of the calls. DEL succeeds if the container was not attached.
@@ -179,54 +132,28 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: a plugin failed, or was stopped at the deadline. The other plugins were not called, and the
                 record stays.
             CNIErrorGroup: with ``policy.keep_going``: the errors of all plugins that failed; the record stays.
-            PluginNotFoundError: an executable is missing; nothing was run.
-            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
-            NetworkNotFoundError: there is neither a configuration of that name nor a record; nothing was run.
-            RecordError: ``net`` is a name, its file no longer exists, and the record has no usable configuration.
-            NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
-            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
         # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
-        name, given = self._named_or_gone(net)
-        return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
+        name, config = self._named_or_gone(net)
+        return self._run(operation("DEL", name, rt), timeout, delete, name, config, rt, policy)
 
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment with its record alone (spec 1.1.0, section 3, Deleting an attachment).
-
-        Args:
-            attachment: one of ``get_cached_attachments``.
-            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
-            timeout: seconds for the whole verb; None: no limit.
-
-        Raises:
-            RecordError: the record does not identify an attachment, has no usable configuration, or was rewritten
-                after the attachment was listed.
-            CNIError: as for ``del_network_list``.
-        """
+        """Detach a recorded attachment with its record alone, as ``del_network_list`` does."""
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
-        running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
+        running, rt = self._operation_of("DEL", attachment)
         network, listed = attachment.network, attachment.record
         return self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
 
     def del_attachments(
         self, attachments: Iterable[Attachment], *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> list[DelReport]:
-        """Detach recorded attachments, and go on after errors (spec 1.1.0, section 3, Deleting an attachment).
+        """Detach recorded attachments, go on after errors, and return the reports; see ``del_attachment``.
 
-        The attachments of one container are detached in order. Different containers are detached in parallel, in
-        threads. If a plugin fails a DEL, and another interface of the container leaves the same network, the
-        DEL is repeated once at the end: some plugins make rules that two interfaces share, and cannot remove them
-        with the first one.
-
-        Args:
-            attachments: some of ``get_cached_attachments``, in the order of the DELs.
-            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
-            timeout: seconds for each DEL; None: no limit.
-
-        Returns:
-            The reports in the order of the attachments.
+        The attachments of one container are detached in order, different containers in parallel, in threads. If a
+        plugin fails a DEL, and another interface of the container leaves the same network, the DEL is repeated once at
+        the end: some plugins make rules that two interfaces share, and cannot remove them with the first one.
 
         Raises:
             CNIErrorGroup: all errors, as of ``del_attachment``; ``report`` is the list of outcomes in the order of the
@@ -235,10 +162,10 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.detach_each import del_attachments
 
-        async def delete_one(one: Attachment) -> DelReport:
-            return self.del_attachment(one, policy=policy, timeout=timeout)
+        async def delete_one(attachment: Attachment) -> DelReport:
+            return self.del_attachment(attachment, policy=policy, timeout=timeout)
 
-        side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
+        side_by_side = partial(_side_by_side, self._state.turns.of_a_sweep)
         return run_to_end(del_attachments(attachments, delete_one, side_by_side))
 
     def gc_network_list(
@@ -253,87 +180,48 @@ class CNIConfig(ClientBase[Executor]):
 
         A failed DEL is repeated as in ``del_attachments``.
 
-        Args:
-            net: the network.
-            valid: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
-            timeout: seconds for the whole verb; None: no limit.
-            options: ``dry_run``, ``policy``, ``negotiate_version`` and ``include_go``, as ``libcni.options.GCOptions``
-                describes them.
+        ``valid``: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
+        The options are ``dry_run``, ``policy`` and ``include_go``, as ``libcni.options.GCOptions`` describes them.
 
         Returns:
             The stale attachments, and which of them were detached.
 
         Raises:
             CNIErrorGroup: all errors. GC goes on after an error; ``report`` tells what it did.
-            LockTimeoutError: other verbs held the network until the deadline; nothing was run.
             RecordError: the records cannot be listed or locked; nothing was run.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
-            InvalidIdentifierError: a name in ``valid`` breaks the specification's rules; nothing was run.
-            TypeError: ``valid`` is None; nothing was run.
         """
         from libcni.verbs.gc import gc
 
-        name, given = self._named_or_gone(net)
+        name, config = self._named_or_gone(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
-        return self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
+        return self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 
-    def status_network_list(
-        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
-    ) -> NetworkStatus:
+    def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
         """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS). Stop at the first no.
-
-        Args:
-            net: the network.
-            negotiate_version: ask the plugins, and use the highest version that all of them support.
-            timeout: seconds for the whole verb; None: no limit.
 
         Raises:
             PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity).
             PluginTimeoutError: a PluginError: the plugin did not answer before the deadline.
-            PluginNotFoundError: a plugin is missing. STATUS finds this at every spec version.
-            ConfigError: the network has no plugins.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         from libcni.verbs.status import status_or_raise
 
         named = self._named(net)
-        return self._run(
-            Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
-        )
+        return self._run(Operation("STATUS", named.name), timeout, status_or_raise, named)
 
-    def network_status(
-        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
-    ) -> NetworkStatus:
+    def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
         """Ask all of a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS).
 
         The errors of plugins are in the returned object, not raised.
-
-        Args:
-            net: the network.
-            negotiate_version: ask the plugins, and use the highest version that all of them support.
-            timeout: seconds for the whole verb; None: no limit.
-
-        Raises:
-            ConfigError: the network has no plugins.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         from libcni.verbs.status import status
 
         named = self._named(net)
-        return self._run(Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version)
+        return self._run(Operation("STATUS", named.name), timeout, status, named)
 
     def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find a network's plugins and ask for their versions (spec 1.1.0, section 2, VERSION).
 
         Problems are in the returned report, not raised.
-
-        Args:
-            net: the network.
-            timeout: seconds for the whole verb; None: no limit.
-
-        Raises:
-            ConfigError: the network has no plugins.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         from libcni.verbs.version import validate
 
@@ -341,31 +229,17 @@ class CNIConfig(ClientBase[Executor]):
         return self._run(Operation("VERSION", named.name), timeout, validate, named)
 
     def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Validate a single plugin, as ``validate_network_list`` does.
-
-        Args:
-            plugin: the plugin's configuration, which must have a name.
-            timeout: seconds for the whole verb; None: no limit.
-
-        Raises:
-            ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
-        """
+        """Validate a single plugin, like ``validate_network_list``; its configuration needs the network's ``name``."""
         return self.validate_network_list(single(plugin), timeout=timeout)
 
     def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
         """Return the network at the highest version that all its plugins support (spec 1.1.0, section 2, VERSION).
 
-        Only the versions that its configuration lists are candidates.
-
-        Args:
-            net: the network.
-            timeout: seconds for the whole verb; None: no limit.
+        Only the versions that its configuration lists are candidates. Give the returned network to STATUS or GC, too.
 
         Raises:
             VersionError: there is none; the error names the plugins that support none of the candidates.
-            PluginNotFoundError: a plugin is missing; nothing was run.
             PluginError: a plugin does not answer before the deadline, or fails.
-            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         from libcni.verbs.version import negotiate
 
@@ -375,14 +249,8 @@ class CNIConfig(ClientBase[Executor]):
     def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for the spec versions that it supports (spec 1.1.0, section 2, VERSION).
 
-        Args:
-            plugin: the plugin's type.
-            timeout: seconds for the whole verb; None: no limit.
-
         Raises:
-            PluginNotFoundError: the plugin is missing.
             PluginError: the plugin does not answer before the deadline, or fails.
-            InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         from libcni.verbs.version import version
 
@@ -392,53 +260,28 @@ class CNIConfig(ClientBase[Executor]):
     def add_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
-        """Attach with a single plugin, with its own name and version (spec 1.1.0, section 3, Adding an attachment).
-
-        Args:
-            plugin: the plugin's configuration, which must have a name.
-            rt: the attachment's parameters.
-            timeout: seconds for the whole verb; None: no limit.
-            options: the options of ``add_network_list``.
-
-        Raises:
-            ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
-            CNIError: as for ``add_network_list``.
-        """
+        """Attach with a single plugin, like ``add_network_list``; its configuration needs the network's ``name``."""
         return self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
     def check_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
-        """Check an attachment of ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
-
-        Parameters and errors are those of ``add_network``, with the options and errors of ``check_network_list``.
-        """
+        """Check an attachment of ``add_network``, as ``check_network_list`` does."""
         return self.check_network_list(single(plugin), rt, use_given=use_given, timeout=timeout)
 
     def del_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach an attachment of ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
-
-        Parameters and errors are those of ``add_network``, with the options and errors of ``del_network_list``.
-        """
+        """Detach an attachment of ``add_network``, as ``del_network_list`` does."""
         return self.del_network_list(single(plugin), rt, policy=policy, timeout=timeout)
 
     def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
-        """Remove an attachment's record without running a plugin.
+        """Remove an attachment's record without running a plugin; return the plugins whose effects may still exist.
 
         Use it if no DEL of the attachment can succeed. Interfaces, addresses and rules that its plugins made stay.
 
-        Args:
-            attachment: one of ``get_cached_attachments``, in any state.
-            timeout: seconds to wait for other verbs of the container; None: no limit.
-
-        Returns:
-            The plugins whose effects may still exist.
-
         Raises:
-            LockTimeoutError: other verbs held the container until the deadline; the record stays.
-            RecordError: the record cannot be removed, or it was rewritten after the attachment was listed.
+            RecordError: the record cannot be removed.
         """
         from libcni.verbs.forget import forget
 
@@ -450,41 +293,50 @@ class CNIConfig(ClientBase[Executor]):
 
         It mends what somebody removed: rules that a firewall's reload has flushed, an interface, a route. The recorded
         configuration and arguments are used. Addresses of host-local, those of the recorded arguments and those of
-        ``static`` stay; other IPAM plugins may give others. The attachment keeps its owner.
+        ``static`` stay; other IPAM plugins may give others. The attachment keeps its owner. Other attachments of the
+        container that share rules with it are reloaded with it.
 
-        Args:
-            attachment: one of ``get_cached_attachments`` in the state ``ready``, or ``detaching`` after a reload that
-                failed.
-            timeout: seconds for each of the two verbs; None: no limit.
+        ``attachment`` is in the state ``ready`` or ``lost``, or ``pending`` or ``detaching`` after a reload that was
+        stopped.
 
         Returns:
             The new result. If the container could not get its own addresses again, it has others.
 
         Raises:
-            NotAttachedError: there is no completed ADD, or its namespace no longer exists; nothing was run.
-            RecordError: the record has no usable configuration, was rewritten after the attachment was listed, or
-                cannot be written; nothing was run.
+            RecordError: the record cannot be written, or rules of another runtime carry the container's ID; nothing
+                was run.
+            NamespaceMismatchError: another namespace or another interface came while the plugins detached; it is not
+                touched, and the attachment is detached.
             PluginError: a plugin failed. The record stays, so that a further reload can mend the attachment.
-            PluginNotFoundError: an executable is missing; nothing was run.
-            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+            CNIErrorGroup: several attachments that share rules failed.
         """
-        from libcni.verbs.reload import reload  # few programs need this module and its imports
+        from libcni.verbs.reload import own_result, reload
 
-        return self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+        outcomes = self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+        return own_result(outcomes, attachment)
 
-    def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
-        """Make an attachment of another owner, or of Go libcni, this client's own. Its GC may detach it from then on.
+    def reload_attachments(self, attachments: Iterable[Attachment], *, timeout: Timeout = DEFAULT) -> list[Result]:
+        """Reload recorded attachments, go on after errors, and return the results; see ``reload_attachment``.
 
-        Args:
-            attachment: one of ``get_cached_attachments``.
-            timeout: seconds to wait for other verbs of the container; None: no limit.
-
-        Returns:
-            The attachment with its new owner.
+        The attachments of different containers are reloaded in parallel, in threads. An attachment that was reloaded
+        with another one, because they share rules, is not reloaded again.
 
         Raises:
-            LockTimeoutError: other verbs held the container until the deadline.
-            RecordError: the record no longer exists, cannot be read, has no identity, or cannot be written.
+            CNIErrorGroup: all errors, as of ``reload_attachment``; ``report`` is the list of outcomes in the order of
+                the attachments, each a Result or a CNIError.
+        """
+        from libcni.verbs.reload import reload, reload_each
+
+        async def reload_one(attachment: Attachment) -> Outcomes:
+            return self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+
+        return run_to_end(reload_each(attachments, reload_one, partial(_side_by_side, self._state.turns.of_a_sweep)))
+
+    def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
+        """Make this client the owner of an attachment of another owner or of Go libcni, and return it with that owner.
+
+        Raises:
+            RecordError: the record no longer exists, or cannot be written.
         """
         from libcni.verbs.forget import take_over
 
@@ -498,14 +350,11 @@ class CNIConfig(ClientBase[Executor]):
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        # The context releases the locks and ends the observer's operation, whatever the verb raises.
-        with self._node(operation, timeout) as node:
-            # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
-            run_to_end(node.wait_for_turn())
-            return run_to_end(verb(node, *args, **kwargs))
+        # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
+        return run_to_end(self._node(operation, timeout).run(verb, *args, **kwargs))
 
-    def _node(self, operation: Operation, timeout: Timeout) -> Node:
-        return _BlockingNode(self._state, self._executor, self._seconds(timeout), operation)
+    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
+        return _BlockingNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
 
 class _BlockingNode(Node):
@@ -513,25 +362,15 @@ class _BlockingNode(Node):
 
     _executor: Executor
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Even after Ctrl-C: a plugin that was started ahead must not outlive the verb.
-        try:
-            if self._ahead is not None:
-                run_to_end(self.discard_prepared())
-        finally:
-            # Even after a second Ctrl-C: a kept exception refers to this node, and so would keep its locks and plugin.
-            self._ahead = None
-            super().__exit__(kind, error, trace)
-
     async def wait_for_turn(self) -> None:
-        if not self._limit.enter(self._turn):
+        if self._turn is not None and not self._turns.enter(self._turn):
             has_come = system.event()
-            self._limit.call_when_it_comes(self._turn, has_come.set)
+            self._turns.call_when_it_comes(self._turn, has_come.set)
             if not has_come.wait(self.seconds_left()):
-                raise self.turn_timeout()
+                raise self._turns.timeout(self._turn, self._seconds or 0.0)
 
     async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        return await _side_by_side(self._limit.of_a_sweep, works)
+        return await _side_by_side(self._turns.of_a_sweep, works)
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)

@@ -11,13 +11,13 @@
     │   └── InvalidOutputError                   a plugin exited with 0, but printed no valid result
     ├── AttachmentExistsError               ADD: this container already has that interface
     │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
-    ├── NamespaceMismatchError              DEL, CHECK: the given namespace is not the recorded one
+    ├── NamespaceMismatchError              the given namespace is not the recorded one, or was replaced meanwhile
     ├── NotAttachedError                    CHECK: no completed ADD is on record, or what it made no longer exists
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
     └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
 
-Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text.
+Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. ``hint`` is data, too: a ``Hint``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from errno import EACCES, EFBIG, EMFILE, ENFILE, EPERM
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, Literal, Self, TypeVar
 
     from libcni._error_code import ErrorCode
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     ErrorT = TypeVar("ErrorT", bound="CNIError")
 
 __all__ = [
-    "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "InterfaceExistsError",
-    "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError", "NamespaceMismatchError",
-    "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError", "PluginTimeoutError",
-    "RecordError", "VersionError", "printable",
+    "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "Hint", "InterfaceExistsError",
+    "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError",
+    "NamespaceMismatchError", "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError",
+    "PluginTimeoutError", "RecordError", "VersionError", "printable",
 ]  # fmt: skip
 
 _SHOWN = 2048
@@ -66,6 +67,109 @@ if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt na
         return ErrorCode
 
 
+DEFAULTS = {
+    "conf_dir": "/etc/cni/net.d", "path": "/opt/cni/bin:/usr/lib/cni", "cache_dir": "/var/lib/cni", "owner": "",
+}  # fmt: skip
+"""The directories and the owner of a command without options."""
+_NEEDED = {
+    "attachments": ("cache_dir",), "show": ("cache_dir",), "forget": ("cache_dir",), "networks": ("conf_dir", "path"),
+    # Without its owner, these would detach the attachments that have none.
+    "gc": ("conf_dir", "path", "cache_dir", "owner"), "repair": ("conf_dir", "path", "cache_dir", "owner"),
+}  # fmt: skip
+"""The names of DEFAULTS that a command needs; the others need the three directories."""
+
+
+class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the caller, so it has no hash
+    """What to do about an error: in words, and if a command of ``libcni`` does it, with its fields.
+
+    ``str`` is the hint of a program: with the argument of the library's function, and the command with the options of
+    the client that raised the error. A surface of its own words it with its own options.
+
+    Attributes:
+        text (str): what to do, in words. ``{argument}`` in it stands for the argument.
+        command (str): the command of ``libcni`` that does it, such as ``del``, ``forget`` or ``doctor``; "" for none.
+        container_id (str): the container that the command is about, or "".
+        ifname (str): the interface that the command is about, or "".
+        network (str): the network that the command is about, or "".
+        options (tuple[str, ...]): further options of the command, such as ``--check``.
+        argument (str): the argument of the failed call that would change its outcome, such as ``on_existing``; "" for
+            none.
+        value (object): the argument's value; None if the caller has to choose one.
+        other_command (tuple[str, ...]): the words of another program's command that does it, such as ``ip link del``.
+        client (Mapping[str, str]): the client that raised the error: its ``conf_dir``, ``path`` (with colons between
+            the directories), ``cache_dir`` and ``owner``; empty if no client raised it.
+
+    Examples:
+        >>> hint = Hint("detach it first", command="del", container_id="web", ifname="eth0")
+        >>> print(hint)
+        detach it first: libcni del web -i eth0
+    """
+
+    client: Mapping[str, str] = {}
+
+    def __init__(  # noqa: PLR0913 - the fields
+        self,
+        text: str,
+        command: str = "",
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        options: tuple[str, ...] = (),
+        argument: str = "",
+        value: object = True,
+        other_command: tuple[str, ...] = (),
+    ) -> None:
+        self.text = text
+        self.command = command
+        self.container_id = container_id
+        self.ifname = ifname
+        self.network = network
+        self.options = options
+        self.argument = argument
+        self.value = value
+        self.other_command = other_command
+
+    @classmethod
+    def about(cls, subject: Any, text: str, command: str, **fields: Any) -> Hint:
+        """Return a hint about an attachment: ``subject`` is an error, a record or an Attachment."""
+        return cls(
+            text, command,
+            container_id=subject.container_id, ifname=subject.ifname, network=subject.network, **fields,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"={self.value}" if self.value is True else f'="{self.value}"'
+        words = self.words(self.argument + value)
+        command = self.shell_command(self.client)
+        return f"{words}: {command}" if command else words
+
+    def __repr__(self) -> str:
+        return f"Hint({self.text!r}, {self.command!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hint) and vars(self) == vars(other)
+
+    def words(self, argument: str) -> str:
+        """Return what to do in words, with the argument as a surface writes it."""
+        return self.text.replace("{argument}", argument) if self.argument else self.text
+
+    def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS) -> str:
+        """Return the command for a shell, "" if there is none: with options for a client that is not the default."""
+        from shlex import join  # plugins start without it
+
+        if not self.command:
+            return join(self.other_command)
+        words = ["libcni", self.command, *filter(None, [self.container_id])]
+        for option, name in (("-i", self.ifname), ("-n", self.network)):
+            words += [option, name] if name else []
+        words += self.options
+        for name in _NEEDED.get(self.command, ("conf_dir", "path", "cache_dir")):
+            value = client.get(name, defaults[name])
+            words += [f"--{name.replace('_', '-')}", value] if value != defaults[name] else []
+        return join(words)
+
+
 def _restore(cls: type[ErrorT], args: tuple[Any, ...], state: dict[str, Any]) -> ErrorT:
     # __init__ is not called again: it would build the text a second time from an already built text.
     error = cls.__new__(cls, *args)
@@ -82,7 +186,8 @@ class CNIError(Exception):
 
     Attributes:
         text (str): the error's text without the hint.
-        hint (str | None): how to solve the problem, in parts that ``; `` separates. It is part of the text.
+        hint (Hint | None): how to solve the problem. ``str`` of the error contains it.
+        client (Mapping[str, str]): the client that raised the error, as in ``Hint``; empty if none did.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
             attachment's record still exists, and ``str`` says so.
         record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several, or none.
@@ -97,35 +202,40 @@ class CNIError(Exception):
 
     rollback_errors: tuple[CNIError, ...] = ()
     record_state: str = ""
+    client: Mapping[str, str] = {}
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: Hint | str | None = None) -> None:
         # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
         self.text: str = printable(shorten(message, KEPT))
         super().__init__(self.text)
-        self._hint = hint
+        self._hint = (Hint(hint) if isinstance(hint, str) else hint) if hint else None
 
     def __str__(self) -> str:
         text = self.text
         if self.rollback_errors:
             stays = f", and the record stays {self.record_state}" if self.record_state else ""
             text += f"; the roll-back failed{stays}: {'; '.join(error.text for error in self.rollback_errors)}"
-        return f"{text} ({printable(self.hint)})" if self.hint else text
+        return f"{text} ({printable(str(self.hint))})" if self.hint else text
 
     @property
-    def hint(self) -> str | None:
+    def hint(self) -> Hint | None:
         """How to solve the problem; by default what the class knows."""
-        return self._hint or self._usual_hint() or None
+        hint = self._hint or self._usual_hint()
+        if hint is not None and self.client:
+            hint.client = self.client
+        return hint
 
     @hint.setter
-    def hint(self, hint: str | None) -> None:
+    def hint(self, hint: Hint | None) -> None:
         self._hint = hint
 
-    def _usual_hint(self) -> str:
-        return ""
+    def _usual_hint(self) -> Hint | None:
+        return None
 
-    def suggest(self, hint: str) -> None:
-        """Add a hint for the user, to ``hint`` and to the text."""
-        self._hint = f"{self.hint}; {hint}" if self.hint else hint
+    def suggest(self, hint: Hint) -> None:
+        """Set ``hint``, unless the error has a hint without a command, which says what the cause is."""
+        if self._hint is None or self._hint.command:
+            self._hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle makes an exception from its args alone, and the fields of subclasses would be lost.
@@ -149,7 +259,7 @@ class ConfigError(CNIError, ValueError):
     """
 
     def __init__(
-        self, problem: str, *, file: str | None = None, location: str | None = None, hint: str | None = None
+        self, problem: str, *, file: str | None = None, location: str | None = None, hint: Hint | str | None = None
     ) -> None:
         super().__init__(": ".join([*filter(None, (file, location)), problem]), hint=hint)
         self.problem = problem
@@ -180,14 +290,20 @@ class NetworkNotFoundError(ConfigError, LookupError):
         known: tuple[str, ...] = (),
         file: str | None = None,
         location: str | None = None,
-        hint: str | None = None,
+        hint: Hint | str | None = None,
     ) -> None:
         super().__init__(problem, file=file, location=location, hint=hint)
         self.network = network
         self.known = known
 
-    def _usual_hint(self) -> str:
-        return f"there are: {', '.join(self.known)}" if self.known else ""
+    def _usual_hint(self) -> Hint | None:
+        if not self.known:
+            return None
+        from difflib import get_close_matches  # plugins start without it
+
+        near = get_close_matches(self.network or "", self.known, 1)
+        known = f"there are: {', '.join(self.known)}"
+        return Hint(f"did you mean {near[0]}? T{known[1:]}" if near else known)
 
 
 class InvalidIdentifierError(CNIError, ValueError):
@@ -228,7 +344,7 @@ class VersionError(CNIError, ValueError):
         7.0.0
     """
 
-    def __init__(self, message: str, *, version: object = None, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, version: object = None, hint: Hint | str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.version = version
 
@@ -250,7 +366,12 @@ class PluginNotFoundError(CNIError):
     """
 
     def __init__(
-        self, plugin: str, searched: tuple[str, ...] = (), rejected: tuple[str, ...] = (), *, hint: str | None = None
+        self,
+        plugin: str,
+        searched: tuple[str, ...] = (),
+        rejected: tuple[str, ...] = (),
+        *,
+        hint: Hint | str | None = None,
     ) -> None:
         if not searched:
             text = f'plugin "{plugin}": no plugin directories given (CNI_PATH is empty)'
@@ -263,8 +384,9 @@ class PluginNotFoundError(CNIError):
         self.searched = searched
         self.rejected = rejected
 
-    def _usual_hint(self) -> str:
-        return "install it there, or name its directory in CNI_PATH (--path)" if self.searched else ""
+    def _usual_hint(self) -> Hint | None:
+        text = "install it there, or name its directory in {argument}"
+        return Hint(text, argument="path", value=None) if self.searched else None
 
 
 class PluginError(CNIError):
@@ -313,7 +435,7 @@ class PluginError(CNIError):
         msg: str = "",
         details: str = "",
         was_run: bool = True,
-        hint: str | None = None,
+        hint: Hint | str | None = None,
     ) -> None:
         self.problem = problem
         self.plugin: str = invocation.plugin if invocation else ""
@@ -360,17 +482,18 @@ class PluginError(CNIError):
         """Whether the plugin asked the runtime to try again later (code 11)."""
         return self.well_known == _TRY_AGAIN_LATER
 
-    def _usual_hint(self) -> str:
+    def _usual_hint(self) -> Hint | None:
         if self.rollback_errors:
-            return way_out(self.network, self.container_id, self.ifname)
+            return Hint.about(self, "correct the cause, then detach it", "del")
         if self.retryable:
-            return "the plugin asks you to try again later"
+            return Hint("the plugin asks you to try again later")
         if self.verb == "CHECK":
-            return "libcni doctor --check shows what to type"
+            return Hint("see what is wrong, and what mends it", "doctor", options=("--check",))
         # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
         if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
-            return f"libcni networks --check {self.network} shows whether the plugin supports the network's version"
-        return ""
+            text = "see whether the plugin supports the network's version"
+            return Hint(text, "networks", options=("--check", self.network))
+        return None
 
     @property
     def cleanup_needed(self) -> bool:
@@ -391,10 +514,13 @@ class PluginTimeoutError(PluginError, TimeoutError):
         '10.1.0.5/16'
     """
 
-    def _usual_hint(self) -> str:
+    def _usual_hint(self) -> Hint | None:
+        if self.rollback_errors:
+            return super()._usual_hint()
         # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
-        time = "install the plugin again" if self.verb == "VERSION" else "timeout=SECONDS gives it more time"
-        return "; ".join(filter(None, (time, super()._usual_hint() if self.rollback_errors else "")))
+        if self.verb == "VERSION":
+            return Hint("install the plugin again")
+        return Hint("a higher {argument} gives it more time", argument="timeout", value=None)
 
 
 class InvalidOutputError(PluginError):
@@ -423,7 +549,7 @@ class _AttachmentError(CNIError):
         netns: str = "",
         recorded_netns: str = "",
         state: str = "",
-        hint: str | None = None,
+        hint: Hint | str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.container_id = container_id
@@ -435,10 +561,12 @@ class _AttachmentError(CNIError):
 
 
 class AttachmentExistsError(_AttachmentError):
-    """ADD was refused because this container has this interface already. Nothing was run.
+    """ADD was refused because this container has this interface already, or another one has its host port.
+
+    Nothing was run.
 
     Attributes:
-        container_id (str): the container of the ADD.
+        container_id (str): the container of the ADD; the one that has the host port.
         ifname (str): the interface's name.
         network (str): the network that the interface is attached to now.
 
@@ -451,8 +579,9 @@ class AttachmentExistsError(_AttachmentError):
         c1 eth0 dbnet
     """
 
-    def _usual_hint(self) -> str:
-        return f'detach it first: libcni del -c {self.container_id} -i {self.ifname}; or use on_existing="replace"'
+    def _usual_hint(self) -> Hint | None:
+        text = "use {argument}, or detach it first"
+        return Hint.about(self, text, "del", argument="on_existing", value="replace")
 
 
 class InterfaceExistsError(AttachmentExistsError):
@@ -477,20 +606,18 @@ class InterfaceExistsError(AttachmentExistsError):
         '10.1.0.5/16'
     """
 
-    def _usual_hint(self) -> str:
-        from shlex import quote  # plugins start without it
-
+    def _usual_hint(self) -> Hint | None:
         directory, _, name = self.netns.rpartition("/")
         is_named = directory in {"/run/netns", "/var/run/netns"}
-        ip = f"ip -n {name}" if is_named else f"nsenter --net={quote(self.netns)} ip"
-        return (
-            f"if nobody uses it: {ip} link del {self.ifname}; or choose another name; "
-            'on_existing="allow" lets the plugins work on it'
-        )
+        ip = ("ip", "-n", name) if is_named else ("nsenter", f"--net={self.netns}", "ip")
+        text = "choose another name, let the plugins work on it ({argument}), or if nobody uses it, remove it"
+        return Hint(text, argument="on_existing", value="allow", other_command=(*ip, "link", "del", self.ifname))
 
 
 class NamespaceMismatchError(_AttachmentError):
     """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
+
+    ADD and reload raise it if another namespace came to the path meanwhile. The container is not attached then.
 
     Attributes:
         container_id (str): the container.
@@ -509,16 +636,15 @@ class NamespaceMismatchError(_AttachmentError):
         []
     """
 
-    def _usual_hint(self) -> str:
-        name = f"-c {self.container_id} -i {self.ifname}"
-        return (
-            f"to detach it from the recorded one: libcni del {name}; "
-            f"from the given one: libcni del {self.network} {self.netns} {name} --use-given"
-        )
+    def _usual_hint(self) -> Hint | None:
+        text = "{argument} detaches it from the given one; detach it from the recorded one"
+        return Hint.about(self, text, "del", argument="use_given")
 
 
 class NotAttachedError(_AttachmentError):
-    """CHECK or a reload was refused: no completed ADD is on record, or what it made no longer exists. Nothing was run.
+    """CHECK or a reload was refused: no completed ADD is on record, or its namespace or interface has gone.
+
+    Nothing was run.
 
     Attributes:
         container_id (str): the container.
@@ -535,10 +661,10 @@ class NotAttachedError(_AttachmentError):
         c1 dbnet
     """
 
-    def _usual_hint(self) -> str:
-        if self.state:
-            return f"detach it: libcni del -c {self.container_id} -i {self.ifname}; then attach it again"
-        return "libcni attachments lists the recorded attachments"
+    def _usual_hint(self) -> Hint | None:
+        if not self.state:
+            return Hint("see the recorded attachments", "attachments")
+        return Hint.about(self, "detach it, then attach it again", "del")
 
 
 class LockTimeoutError(CNIError, TimeoutError):
@@ -565,8 +691,9 @@ class LockTimeoutError(CNIError, TimeoutError):
         self.path = path
         self.seconds = seconds
 
-    def _usual_hint(self) -> str:
-        return "libcni doctor shows which program holds it"
+    def _usual_hint(self) -> Hint | None:
+        # Without a path, other operations of the same client were the reason.
+        return Hint("see which program holds it", "doctor") if self.path else None
 
 
 class RecordError(CNIError):
@@ -597,22 +724,22 @@ class RecordError(CNIError):
         path: str = "",
         errno: int | None = None,
         missing: Literal["", "attachment", "configuration", "namespace"] = "",
-        hint: str | None = None,
+        hint: Hint | str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.path = path
         self.errno = errno
         self.missing = missing
 
-    def _usual_hint(self) -> str:
+    def _usual_hint(self) -> Hint | None:
         if self.missing == "attachment":
-            return "DEL with the network's configuration detaches it; libcni repair --yes sets it aside"
-        if self.missing == "configuration":
-            with_file = "give the network's configuration: libcni del FILE -c ID -i IFNAME --use-given"
-            return f"{with_file}; or drop the record: libcni forget ID:IFNAME"
+            text = "detach it with the network's configuration, or set the record aside"
+            return Hint(text, "repair", options=("--yes",))
         if self.errno in {EACCES, EPERM} and os.geteuid():
-            return "run it as root"
-        return LIMIT_HINTS.get(self.errno, "libcni doctor shows what is wrong with the disk") if self.errno else ""
+            return Hint("run it as root")
+        if self.errno in LIMIT_HINTS:
+            return Hint(LIMIT_HINTS[self.errno])
+        return Hint("see what is wrong with the disk", "doctor") if self.errno else None
 
 
 class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named like ExceptionGroup
@@ -643,7 +770,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
 
     @classmethod
     def raise_any(cls, message: str, errors: list[CNIError] | tuple[CNIError, ...], report: object = None) -> None:
-        """Raise the group of ``errors`` with its ``report`` if there are any; ``{}`` in ``message`` is their number."""
+        """Raise a group of ``errors`` with ``report`` if there are any; ``{}`` in ``message`` becomes their number."""
         if errors:
             group = cls(message.format(len(errors)), errors)
             group.report = report
@@ -657,13 +784,12 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
         return "\n".join([self.message, *(f"  {error}" for error in self.exceptions)])
 
 
-def way_out(network: str, container_id: str, ifname: str) -> str:
-    """Return the hint for an attachment that its plugins cannot detach."""
-    name = f"-c {container_id} -i {ifname}"
-    return (
-        f"correct the cause, then: libcni del {name}; with today's configuration: libcni del {network} {name} "
-        f"--use-given; if no DEL can succeed: libcni forget {container_id}:{ifname}"
-    )
+def name_client(error: BaseException | None, client: Mapping[str, str]) -> None:
+    """Note in an error, and in those that it contains, which client raised it."""
+    if isinstance(error, CNIError) and not error.client:
+        error.client = client
+        for inner in (*error.rollback_errors, *(error.exceptions if isinstance(error, CNIErrorGroup) else ())):
+            name_client(inner, client)
 
 
 def printable(text: str) -> str:

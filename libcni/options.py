@@ -61,7 +61,7 @@ StartAhead = Literal["auto", "always", "never"]
 """The plugins that may start before their configuration is known: those that read it first, all, or none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DelPolicy:
     """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
 
@@ -91,7 +91,8 @@ class AddOptions(TypedDict, total=False):
     Attributes:
         rollback: run DEL of the whole chain when the ADD fails; on by default.
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
-            ``replace``: detach that attachment first; ``allow``: go on.
+            ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, a host port may also be one
+            that another container publishes.
         strict: refuse capability arguments that no plugin declares, and results in another version than the
             network's.
         negotiate_version: ask the plugins, and use the highest version that all of them support.
@@ -120,7 +121,6 @@ class GCOptions(TypedDict, total=False):
         dry_run: run nothing, only report.
         policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins' GC,
             too. ``use_given`` has no effect: GC uses the recorded configurations.
-        negotiate_version: ask the plugins, and use the highest version that all of them support.
         include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
             the running containers of podman or containerd.
 
@@ -132,5 +132,4 @@ class GCOptions(TypedDict, total=False):
 
     dry_run: bool
     policy: DelPolicy | None
-    negotiate_version: bool
     include_go: bool

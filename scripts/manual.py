@@ -51,7 +51,7 @@ def manual_page() -> str:
         lines.append(f".SH {escaped(section.upper())}")
         for command in COMMANDS:
             lines += of_command(command) if command.section == section else []
-    lines += [".SH COMMON OPTIONS", "All commands except oci\\-hook have these options."]
+    lines += [".SH COMMON OPTIONS", "All commands except oci\\-hook and netavark\\-plugin have these options."]
     for one in COMMON:
         lines += of_argument(one)
     lines += [".SH EXIT STATUS", escaped(EXIT_CODES)]

@@ -1,8 +1,12 @@
 """Draw docs/pictures/*.svg from the texts beside them; ``--check`` fails if one of them is not as its text says.
 
 A line of a text draws one thing: ``size WIDTH HEIGHT``, ``box NAME X Y WIDTH HEIGHT KIND "LINE" ...``,
-``text X Y "LINE"`` (or ``note``, smaller, or ``code``), ``arrow FROM TO ["LABEL"]``. FROM and TO are points, ``X,Y``,
-or sides of boxes: ``NAME.left``, ``.right``, ``.top``, ``.bottom``; ``NAME.left@0.25`` is a quarter of the side down.
+``text X Y "LINE"`` (or ``note``, smaller, or ``code``), ``arrow FROM TO ["LABEL"]``, ``legend X Y KIND "LINE"``. FROM
+and TO are points, ``X,Y``, or sides of boxes: ``NAME.left``, ``.right``, ``.top``, ``.bottom``; ``NAME.left@0.25`` is a
+quarter of the side down.
+
+``event FROM TO EVENT`` is an arrow between states of the model's table: the table must have it, and each of its events
+that leads to another state must be drawn.
 """
 
 from __future__ import annotations
@@ -11,6 +15,10 @@ import html
 import shlex
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from libcni.store.model import READY, STATES
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 SIDES = {"left": (0.0, None), "right": (1.0, None), "top": (None, 0.0), "bottom": (None, 1.0)}
@@ -43,6 +51,7 @@ class Picture:
         self.size = (420.0, 300.0)
         self.boxes: dict[str, tuple[float, float, float, float]] = {}
         self.parts: list[str] = []
+        self.events: set[tuple[str, str, str]] = set()
 
     def draw(self, line: str) -> None:
         """Add what one line of the text says."""
@@ -57,6 +66,12 @@ class Picture:
                 self.text(float(x), float(y), words, kind)
             case ["arrow", start, end, *label]:
                 self.arrow(start, end, " ".join(label))
+            case ["legend", x, y, kind, words]:
+                self.box("legend", (float(x), float(y), 16, 12), kind, [])
+                self.text(float(x) + 22, float(y) + 11, words, "note")
+            case ["event", start, end, event]:
+                self.events.add((start.partition(".")[0], event, end.partition(".")[0]))
+                self.arrow(start, end, event)
             case words:
                 raise SystemExit(f"not understood: {words}")
 
@@ -117,7 +132,20 @@ def picture(text: Path) -> str:
     made = Picture()
     for line in text.read_text(encoding="utf-8").splitlines():
         made.draw(line)
+    if made.events and made.events != events_of_the_model():
+        differences = sorted(made.events ^ events_of_the_model())
+        raise SystemExit(f"{text.name}: not the events of the model: {differences}")
     return made.svg()
+
+
+def events_of_the_model() -> set[tuple[str, str, str]]:
+    """Return (state, event, next state) of the table. A look's states have the events of ``ready``."""
+    return {
+        (state, event, target)
+        for state, row in STATES.items()
+        for event, target in row.after.items()
+        if target != state and (state == READY or row.after is not STATES[READY].after)
+    }
 
 
 def main() -> int:

@@ -130,11 +130,11 @@ def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, names
 
 
 def _import(data: str) -> None:
-    """Import what the commands import, also what rich imports at its first text; measure from then on."""
+    """Import what the commands import; measure from then on."""
     import libcni.manager
     from libcni.cli import main
 
-    for name in ("asyncio", "rich.console", "rich.table", "libcni.cli.progress"):
+    for name in ("asyncio", "libcni.cli.progress"):
         import_module(name)
 
     for module in (libcni, libcni.manager):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
-from libcni.executor.protocol import CallOptions
-from libcni.observe.protocol import Operation
+from libcni.executor.interface import CallOptions
+from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.place import Place, is_other_mac
-from libcni.store.record import DETACHING, READY, Identity, Record
+from libcni.store.journal import Journal
+from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, is_other_mac
+from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore, Version
 from libcni.verbs.add import add
-from libcni.verbs.claims import Claims
 from libcni.verbs.node import Node, run_to_end
-from libcni.verbs.settings import ClientState, Settings
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
@@ -80,9 +81,10 @@ class RecordingNode(Node):
         self.log: list[str] = []
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
-        settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
-        store = _Records(self)
-        super().__init__(ClientState(settings, store, Claims(store)), None, None, Operation("ADD"))
+        client, store = CNIConfig(path, owner=owner, env={}, durable=False)._state, _Records(self)
+        settings = replace(client.settings, cache_dir="", conf_dir="")
+        state = replace(client, settings=settings, records=store, recorded_interfaces=RecordedInterfaces(store))
+        super().__init__(state, None, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = dict(namespaces or {})
         self.cookies = dict(cookies or {})
@@ -136,6 +138,9 @@ class RecordingNode(Node):
     async def wait_for_turn(self) -> None:
         return
 
+    def part(self, operation: Operation) -> RecordingNode:
+        return copy(self)
+
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = 0.0
     ) -> None:
@@ -166,22 +171,44 @@ class RecordingNode(Node):
         if there.netns is None:
             return there
         key = (netns, ifname)
-        return replace(there, ifindex=self.interfaces.get(key, 0), mac=self.macs.get(key, ""))
+        if key not in self.interfaces:
+            return there.with_interface(ABSENT)
+        return there.with_interface(Known(self.interfaces[key], self.macs.get(key, "")))
 
     def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
         for (path, name), index in self.interfaces.items():
             mac = self.macs.get((path, name), "")
             if path != netns and everywhere and made.mac and made.mac == mac:
                 yield replace(self.look(path, name), found_as=f"{name} in {path}")
-            is_it = made.ifindex == index if made.ifindex else made.mac == mac
+            is_it = made.number == index if made.number else made.mac == mac
             if path == netns and is_it and not is_other_mac(made.mac, mac):
                 yield replace(self.look(path, name), found_as=name)
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
 
-    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
+    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Journal:
         return self.records.begin(replace(record, owner=self.settings.owner))
+
+    async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
+        return self.records.begin(record, event)
+
+
+class _Journal(Journal):
+    """The journal of a record of a RecordingNode."""
+
+    def __init__(self, node: RecordingNode, record: Record) -> None:
+        super().__init__(record, -1, size=0)
+        self._node = node
+
+    def write(self, event: Event, **told: Any) -> None:
+        self._node.note(f"{event} {self.record.network}")
+        told.pop("plugin", None)
+        self.record = self.record.after(event, **told)
+        self._node.recorded[self.record.identity] = self.record
+
+    def has_name(self) -> bool:
+        return True
 
 
 class _Records(RecordStore):
@@ -190,14 +217,6 @@ class _Records(RecordStore):
     def __init__(self, node: RecordingNode) -> None:
         super().__init__("", durable=False)
         self._world = node
-        self._partial: dict[Identity, Record] = {}
-
-    def keep_partial(self, record: Record) -> None:
-        self._partial[record.identity] = record
-
-    def with_partial(self, record: Record) -> Record:
-        kept = self._partial.get(record.identity, record)
-        return record.with_fields(result=kept.result, ifindex=kept.ifindex, mac=kept.mac)
 
     def find(self, identity: Identity) -> Record | None:
         self._world.note("lookup")
@@ -207,10 +226,10 @@ class _Records(RecordStore):
         self._world.note("list")
         yield from list(self._world.recorded.values())
 
-    def iter_versions(self) -> Iterator[tuple[str, Version]]:
-        self._world.note("list")
-        for identity in self._world.recorded:
-            yield "-".join(identity), None
+    def versions(self) -> dict[str, Version]:
+        if isinstance(error := self._world.answers.get("list"), CNIError):
+            raise error
+        return dict.fromkeys("-".join(identity) for identity in self._world.recorded)
 
     def read(self, name: str) -> Record | None:
         return next(one for identity, one in self._world.recorded.items() if "-".join(identity) == name)
@@ -223,21 +242,14 @@ class _Records(RecordStore):
     def ensure_writable(self, record: Record) -> None:
         self._world.note(f"ensure-writable {record.network}")
 
-    def begin(self, record: Record) -> Record:
-        self._world.note(f"begin {record.network}")
+    def begin(self, record: Record, event: str = "") -> Journal:
+        self._world.note(f"{event or 'begin'} {record.network}")
         placed = replace(record, path="/cache/" + "-".join(record.identity))
         self._world.recorded[record.identity] = placed
-        return placed
+        return _Journal(self._world, placed)
 
-    def complete(self, record: Record) -> None:
-        self._world.note(f"complete {record.network}")
-        self._world.recorded[record.identity] = record
-
-    def mark_detaching(self, record: Record) -> Record:
-        self._world.note(f"detaching {record.network}")
-        marked = replace(record, state=DETACHING)
-        self._world.recorded[record.identity] = marked
-        return marked
+    def open(self, record: Record) -> Journal:
+        return _Journal(self._world, record)
 
     def forget(self, record: Record) -> None:
         self._world.note(f"forget {record.network}")
@@ -250,11 +262,17 @@ class _Records(RecordStore):
 
 
 def attached(net: NetworkConfigList | None = None, rt: RuntimeConf = RT, **more: Any) -> Record:
-    """Return the record of an attachment as a RecordingNode's ADD leaves it, with ``more`` replaced in it."""
+    """Return the record of an attachment as a RecordingNode's ADD leaves it, with ``more`` replaced in it.
+
+    Without a version it is a record of Go's. Without a result, no plugin has printed one.
+    """
     node = RecordingNode()
     used = net or network("a", "b")
     node.run(add, used, rt)
     identity: Identity = (used.name, rt.container_id, rt.ifname)
     record = node.recorded[identity]
     assert record.state == READY
-    return replace(record, **more)
+    if "result" in more:
+        more = {"partial": None, **more}
+    record = replace(record, **more)
+    return record if record.version else MadeByGo(**vars(record))

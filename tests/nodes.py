@@ -142,16 +142,17 @@ class FakeNode:
         """Change what a record has under ``libcni``; a pending record has no result."""
         path = self.record(container, network, ifname)
         record = json.loads(path.read_text(encoding="utf-8"))
+        if own.pop("state", "") == "pending":
+            record = {key: value for key, value in record.items() if key != "result"}
+            del record[max(key for key in record if key.startswith("libcni."))]
         record["libcni"] |= own
-        if own.get("state") == "pending":
-            del record["result"]
         path.write_text(json.dumps(record), encoding="utf-8")
 
     def strip_record(self, *identity: str) -> None:
         """Make a record one of Go libcni's; ``identity``: the parameters of ``record``."""
         record = json.loads(self.record(*identity).read_text(encoding="utf-8"))
-        del record["libcni"]
-        self.record(*identity).write_text(json.dumps(record), encoding="utf-8")
+        of_go = {key: value for key, value in record.items() if not key.startswith("libcni")}
+        self.record(*identity).write_text(json.dumps(of_go), encoding="utf-8")
 
 
 @pytest.fixture

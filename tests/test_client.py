@@ -18,17 +18,9 @@ from helpers import RESULT, document, network
 from nodes import FakeNode
 from processes import fork, wait
 
-import libcni
-import libcni.observe
-from libcni import AsyncCNIConfig, CNIConfig, Invocation, RuntimeConf
-from libcni.errors import (
-    ConfigError,
-    NotAttachedError,
-    PluginError,
-    PluginTimeoutError,
-    RecordError,
-)
-from libcni.testing import RecordingExecutor, wait_until
+from libcni import AsyncCNIConfig, CNIConfig, RuntimeConf
+from libcni.errors import CNIError, ConfigError, NotAttachedError, PluginError, PluginTimeoutError, RecordError
+from libcni.testing import wait_until
 
 CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
 
@@ -64,8 +56,16 @@ def test_the_main_job(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
     assert cni.get_cached_attachments() == []
     assert (cni.path, cni.cache_dir) == ((str(node.bin),), str(node.cache))
-    assert sorted(os.listdir(node.cache)) == ["locks", "partial", "results", "tmp"]
-    assert os.listdir(node.results) == os.listdir(node.cache / "partial") == os.listdir(node.cache / "tmp") == []
+    assert sorted(os.listdir(node.cache)) == ["locks", "results", "tmp"]
+    assert os.listdir(node.results) == os.listdir(node.cache / "tmp") == []
+
+
+@pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig])
+def test_a_client_shows_its_directories_and_owner(kind: type[CNIConfig | AsyncCNIConfig]) -> None:
+    cni = kind("/a:/b", "/c", conf_dir="/d", owner="me", env={"TOKEN": "secret"})
+    assert repr(cni) == f"{kind.__name__}(path=('/a', '/b'), cache_dir='/c', conf_dir='/d', owner='me')"
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) takes from 2 to 3"):
+        kind("/a", "/c", "/d")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig])
@@ -217,31 +217,6 @@ def test_stderr_of_a_success_goes_where_it_is_wanted(
     assert len(caplog.records) == 1
 
 
-class Raising(libcni.observe.Observer):
-    def __init__(self, when: str) -> None:
-        self.when = when
-
-    def before_call(self, operation: Any, invocation: Invocation) -> None:
-        if self.when == "before":
-            raise RuntimeError("bug")
-
-    def after_call(self, operation: Any, invocation: Invocation, outcome: Any, error: Any) -> None:
-        if self.when == "after":
-            raise RuntimeError("bug")
-
-
-@pytest.mark.parametrize(("when", "verbs"), [("before", ["DEL"]), ("after", ["ADD", "DEL"])])
-def test_an_add_whose_observer_raises_is_rolled_back(
-    node: FakeNode, rt: RuntimeConf, when: str, verbs: list[str]
-) -> None:
-    executor = RecordingExecutor()
-    cni = node.client(executor=executor, observer=Raising(when))
-    with pytest.raises(RuntimeError, match="bug"):
-        cni.add_network_list(network("a"), rt)
-    assert [verb for verb, _ in executor.verbs] == verbs
-    assert cni.get_cached_attachments() == []
-
-
 def test_allow_replaces_the_record_where_it_is(node: FakeNode) -> None:
     cni = node.client()
     first, second = RuntimeConf("c", "", "eth0"), RuntimeConf("b-c", "", "eth0")
@@ -314,3 +289,50 @@ def test_a_recorded_attachment_is_all_that_check_needs(node: FakeNode, cni: CNIC
     cni.del_attachment(attachment)
     with pytest.raises(NotAttachedError):
         cni.check_attachment(attachment)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda cni: cni.network("nowhere"),
+        lambda cni: cni.find_plugin("nowhere"),
+        lambda cni: cni.networks(),
+        lambda cni: cni.get_cached_attachments(),
+        lambda cni: list(cni.iter_cached_attachments()),
+        lambda cni: cni.get_network_list_cached_config("net", RuntimeConf("c1", None, "eth0")),
+    ],
+)
+def test_what_runs_no_verb_names_the_client_in_its_errors_too(node: FakeNode, work: Any) -> None:
+    (node.root / "file").touch()
+    cni = node.client(cache_dir=node.root / "file", conf_dir=node.root / "file")
+    with pytest.raises(CNIError) as caught:
+        work(cni)
+    assert caught.value.client["cache_dir"] == str(node.root / "file")
+
+
+@pytest.mark.parametrize("verb", ["check_attachment", "del_attachment"])
+def test_the_hint_about_an_unreadable_record_acts_on_the_clients_records(node: FakeNode, verb: str) -> None:
+    node.cache.joinpath("results").mkdir(parents=True)
+    node.cache.joinpath("results", "net-c1-eth0").write_text("torn")
+    [corrupt] = node.cni.get_cached_attachments()
+    with pytest.raises(RecordError, match=f"libcni repair --yes .*--cache-dir {node.cache}"):
+        getattr(node.cni, verb)(corrupt)
+    with pytest.raises(RecordError, match=f"libcni repair --yes .*--cache-dir {node.cache}"):
+        asyncio.run(getattr(node.async_client(), verb)(corrupt))
+
+
+def test_the_events_of_an_attachment_are_those_of_its_file(node: FakeNode, rt: RuntimeConf) -> None:
+    node.configure("net", "a", "b")
+    node.cni.add_network_list("net", rt)
+    [listed] = node.cni.get_cached_attachments()
+    assert [event for _, event in listed.events] == ["started", "step a", "complete"]
+    assert listed.created is not None
+    assert all(-0.01 < (at - listed.created).total_seconds() < 60 for at, _ in listed.events)
+    node.plugin("b", "exit 1")
+    with pytest.raises(PluginError):
+        node.cni.del_network_list("net", rt)
+    assert [event for _, event in listed.events][-1] == "detach"
+    node.strip_record()
+    assert listed.events == ()
+    node.record().unlink()
+    assert listed.events == ()

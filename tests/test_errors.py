@@ -15,6 +15,7 @@ from libcni.errors import (
     CNIErrorGroup,
     ConfigError,
     ErrorCode,
+    Hint,
     InterfaceExistsError,
     InvalidIdentifierError,
     InvalidOutputError,
@@ -27,6 +28,7 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
     VersionError,
+    name_client,
     printable,
     short_repr,
     shorten,
@@ -57,7 +59,7 @@ EXAMPLES: list[CNIError] = [
 
 def test_there_is_an_example_of_every_class() -> None:
     public = {value for name in errors.__all__ if isinstance(value := getattr(errors, name), type)}
-    assert {type(error) for error in EXAMPLES} == public - {ErrorCode, CNIErrorGroup}
+    assert {type(error) for error in EXAMPLES} == public - {ErrorCode, CNIErrorGroup, Hint}
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
@@ -225,13 +227,59 @@ def test_a_value_without_a_repr_is_shown_by_its_type() -> None:
     assert "<int too large to show>" in str(InvalidIdentifierError("container ID", 10**5000, "it must be a string"))
 
 
-def test_the_text_is_apart_from_the_hints() -> None:
+def test_the_text_is_apart_from_the_hint() -> None:
     error = VersionError("unknown", hint="do this")
-    error.suggest("or that")
-    assert (error.text, error.hint, str(error)) == ("unknown", "do this; or that", "unknown (do this; or that)")
+    assert (error.text, error.hint, str(error)) == ("unknown", Hint("do this"), "unknown (do this)")
+    error.hint = Hint("do that", "doctor")
+    assert str(error) == "unknown (do that: libcni doctor)"
     group = CNIErrorGroup("two\x1b", [error])
-    group.suggest("h")
     assert group.text == "two\\x1b"
+
+
+DEL = Hint("{argument}, or detach it", "del", container_id="c1", ifname="eth0", network="n", argument="use_given")
+
+
+@pytest.mark.parametrize(
+    ("hint", "text"),
+    [
+        (DEL, "use_given=True, or detach it: libcni del c1 -i eth0 -n n"),
+        (Hint("use {argument}", argument="on_existing", value="replace"), 'use on_existing="replace"'),
+        (Hint("a higher {argument}", argument="timeout", value=None), "a higher timeout"),
+        (Hint('write {"type": "x"}'), 'write {"type": "x"}'),
+        (Hint("see it", "doctor", options=("--check",)), "see it: libcni doctor --check"),
+        (Hint("remove it", other_command=("rm", "a b")), "remove it: rm 'a b'"),
+    ],
+)
+def test_a_hint_in_the_words_of_a_program(hint: Hint, text: str) -> None:
+    assert str(hint) == text
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("del", "--conf-dir /n --path /p --cache-dir '/c d'"),
+        ("attachments", "--cache-dir '/c d'"),
+        ("networks", "--conf-dir /n --path /p"),
+        ("repair", "--conf-dir /n --path /p --cache-dir '/c d' --owner podman"),
+    ],
+)
+def test_the_command_of_a_hint_acts_on_the_records_of_the_client(command: str, options: str) -> None:
+    error = CNIError("x", hint=Hint("do it", command))
+    assert str(error) == f"x (do it: libcni {command})"
+    error.client = {"conf_dir": "/n", "path": "/p", "cache_dir": "/c d", "owner": "podman"}
+    assert str(error) == f"x (do it: libcni {command} {options})"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_the_errors_of_a_client_name_it() -> None:
+    inner, rolled_back, of_another = CNIError("a"), CNIError("b"), CNIError("c")
+    of_another.client = {"cache_dir": "/other"}
+    inner.rollback_errors = (rolled_back,)
+    group = CNIErrorGroup("x", [inner, of_another])
+    client = {"cache_dir": "/c"}
+    name_client(group, client)
+    assert group.client is inner.client is rolled_back.client is client
+    assert of_another.client == {"cache_dir": "/other"}
 
 
 def test_a_text_of_any_length_is_bounded() -> None:

@@ -43,9 +43,22 @@ def left_by_del(tmp_path: Path, once: Callable[[list[Any]], Iterable[Any]], *, o
     return len(reports), [one.container_id for one in cni.get_cached_attachments()]
 
 
+def refused_by_reload(tmp_path: Path, once: Callable[[list[Any]], Iterable[Any]], *, on_asyncio: bool) -> object:
+    cni = client(tmp_path, on_asyncio=on_asyncio)
+    with pytest.raises(libcni.CNIErrorGroup) as caught:  # the attachments have no namespace
+        cni.reload_attachments(once(cni.get_cached_attachments()))
+    return [error.container_id for error in caught.value.exceptions if isinstance(error, libcni.NotAttachedError)]
+
+
 CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]] = {
     "libcni.AsyncCNIConfig.del_attachments(attachments)": lambda path, once: left_by_del(path, once, on_asyncio=True),
     "libcni.AsyncCNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=True),
+    "libcni.AsyncCNIConfig.reload_attachments(attachments)": lambda path, once: refused_by_reload(
+        path, once, on_asyncio=True
+    ),
+    "libcni.CNIConfig.reload_attachments(attachments)": lambda path, once: refused_by_reload(
+        path, once, on_asyncio=False
+    ),
     "libcni.CNIConfig.del_attachments(attachments)": lambda path, once: left_by_del(path, once, on_asyncio=False),
     "libcni.CNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=False),
     "libcni.NetworkConfigList.with_plugins(plugins)": lambda _, once: NET.with_plugins(once([*NET.plugins])),

@@ -1,6 +1,6 @@
 """The command line ``libcni``. Each command is a file in ``commands``.
 
-The extra ``libcni[cli]`` adds completion, and colours and folded tables on a terminal.
+The extra ``libcni[cli]`` adds completion at the Tab key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    # The hook runs at every start and end of a container, so it must not wait for the imports of the other commands.
+    # Both run at every start and end of a container, so they must not wait for the imports of the other commands.
+    if arguments[:1] == ["netavark-plugin"]:
+        from libcni.netavark import main as run_driver
+
+        return run_driver(arguments[1:])
     if arguments[:1] == ["oci-hook"]:
         from libcni.oci import main as run_hook
 

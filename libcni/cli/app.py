@@ -12,13 +12,20 @@ from types import FrameType
 from libcni import printable
 from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import UsageError, report_errors
-from libcni.cli.inputs import Target
-from libcni.cli.parser import complete, overview, parser_of
+from libcni.cli.inputs import Selection, Target
+from libcni.cli.parser import closest, complete, overview, read_words
 from libcni.cli.render import print_block
 from libcni.cli.session import Session
 
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
 _SIGNAL_EXIT = 128
+_OTHER_WORDS = {
+    "ps": "attachments", "ls": "attachments", "list": "attachments", "get": "attachments", "containers": "attachments",
+    "inspect": "show", "describe": "show", "rm": "del", "delete": "del", "remove": "del", "detach": "del",
+    "disconnect": "del", "attach": "add", "connect": "add", "network": "networks", "prune": "gc", "fix": "repair",
+    "restart": "reload", "watch": "attachments --watch", "version": "--version", "help": "--help",
+}  # fmt: skip
+"""What people type who know other tools, and the command that they mean."""
 
 
 class _Formatter(logging.Formatter):
@@ -28,11 +35,26 @@ class _Formatter(logging.Formatter):
         return printable(super().format(record))
 
 
+class _Once(logging.Filter):
+    """Drops a message that was printed already, such as the warning about a network that is used for each container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._seen
+        self._seen.add(text)
+        return is_new
+
+
 def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
     try:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+        handler.addFilter(_Once())
         logging.basicConfig(handlers=[handler], level=logging.WARNING)
         logging.addLevelName(logging.WARNING, "warning")
         _run(argv)
@@ -58,19 +80,17 @@ def _run(argv: Sequence[str]) -> None:
         raise SystemExit(0 if argv else 2)
     command = next((one for one in COMMANDS if one.name == argv[0]), None)
     if command is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(argv[0], [one.name for one in COMMANDS], 1)
-        meant = f"did you mean {near[0]}?" if near else "see: libcni --help"
+        near = _OTHER_WORDS.get(argv[0]) or closest(argv[0], [one.name for one in COMMANDS])
+        meant = f"did you mean: libcni {near}" if near else "see: libcni --help"
         print_block(f"error: there is no command {argv[0]}; {meant}", sys.stderr)
         raise SystemExit(2)
     function, _ = command.load()
-    # Intermixed: an option may stand between two arguments of which the second one may be missing.
-    given = vars(parser_of(command).parse_intermixed_args(argv[1:]))
+    given = read_words(command, argv[1:])
     _let_signals_interrupt()
     session = Session(**{name: given.pop(name) for name in Session.__dataclass_fields__})
-    if "capabilities" in given:
-        given["target"] = Target(**{name: given.pop(name) for name in Target._fields})
+    for name, kind, sign in (("target", Target, "capabilities"), ("selection", Selection, "container")):
+        if {sign, "network"} <= given.keys():
+            given[name] = kind(**{field: given.pop(field) for field in kind._fields if field in given})
     with report_errors(session):
         if session.output == "openmetrics" and command.name != "doctor":
             raise UsageError("only doctor has --output openmetrics")

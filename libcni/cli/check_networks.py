@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import libcni
-from libcni.cli.failures import cause_of, error_data, exit_code, message_of
+import libcni.reports
+from libcni.cli.failures import cause_of, error_data, exit_code, hint_fields, message_of
 from libcni.cli.inputs import network_of
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 from libcni.diagnosis import ask_plugins
 
-_Checked = tuple[str, tuple[libcni.PluginValidation, ...], list[libcni.CNIError]]
+_Checked = tuple[str, tuple[libcni.reports.PluginValidation, ...], list[libcni.CNIError]]
 """A network's name, or the path of a file with an unusable one; the answers of its plugins, and all problems."""
 
 
@@ -70,7 +71,7 @@ def _of(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> _Checked:
 def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     # The first column has the file.
     text = message_of(error).removeprefix(f"{name}: ")
-    more = cause_of(error) or session.command(error.hint or "")
+    more = cause_of(error) or ": ".join(hint_fields(error, session).values())
     return f"{text} ({more})" if more else text
 
 

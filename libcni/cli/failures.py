@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from libcni import (
     PluginTimeoutError,
     VersionError,
 )
-from libcni.cli.render import Fields, ended_by, print_block, print_data
+from libcni.cli.render import Fields, Verbatim, ended_by, print_block, print_data, with_short_ids
 from libcni.cli.session import Session
 from libcni.diagnosis import executable_problem
 
@@ -33,21 +32,15 @@ class UsageError(CNIError):
     """Options that contradict each other, or an option that is missing."""
 
 
-_CODES: tuple[tuple[type[CNIError], int], ...] = (
-    (PluginTimeoutError, TOO_LATE),
-    (LockTimeoutError, TOO_LATE),
-    (NetworkNotFoundError, NOT_FOUND),
-    (PluginNotFoundError, NOT_FOUND),
-    (NotAttachedError, NOT_FOUND),
-    (ConfigError, CONFIGURATION),
-    (VersionError, CONFIGURATION),
-    (InvalidIdentifierError, USAGE),
-    (UsageError, USAGE),
-)
-"""The first matching class decides."""
+_CODES: dict[int, tuple[type[CNIError], ...]] = {
+    TOO_LATE: (PluginTimeoutError, LockTimeoutError),
+    NOT_FOUND: (NetworkNotFoundError, PluginNotFoundError, NotAttachedError),
+    CONFIGURATION: (ConfigError, VersionError),
+    USAGE: (InvalidIdentifierError, UsageError),
+}
+"""The first code with a matching class decides."""
 
 _STDERR_LINES = 20
-_ARGUMENT = re.compile(r'\b(on_existing|use_given|skip_missing|timeout)=(?:True|"?(\w+)"?)')
 # env and shells exit with 126 and 127 if they cannot start a program.
 _NOT_STARTED = {None, 126, 127}
 
@@ -57,7 +50,7 @@ def exit_code(error: CNIError) -> int:
     if isinstance(error, CNIErrorGroup):
         codes = {exit_code(one) for one in error.exceptions if isinstance(one, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED
-    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+    return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
 
 
 @contextmanager
@@ -78,43 +71,44 @@ def print_error(error: CNIError, session: Session) -> None:
         print_data({"error": error_data(error, session)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
-        print_block(f"error: {error.message}", sys.stderr)
+        if len(error.exceptions) > 1:
+            print_block(f"error: {error.message}", sys.stderr)
         for one in error.exceptions:
             print_error(one if isinstance(one, CNIError) else CNIError(str(one)), session)
         return
-    print_block(Fields(f"error: {message_of(error)}", _details(error, session)), sys.stderr)
+    block = Fields(f"error: {message_of(error)}", _details(error, session))
+    # A UsageError names IDs for the next command.
+    is_whole = session.no_trunc or isinstance(error, UsageError)
+    print_block(block if is_whole else with_short_ids(block), sys.stderr)
 
 
 def message_of(error: CNIError) -> str:
     """Return the error in one sentence, without the fields that are printed below it."""
     if isinstance(error, PluginError) and error.plugin:
-        where = " ".join(filter(None, (error.network, error.container_id, error.ifname)))
+        names = (("container", error.container_id), ("interface", error.ifname), ("network", error.network))
+        where = ", ".join(f"{kind} {name}" for kind, name in names if name)
         what = f"{error.verb} of " if error.verb else ""
         return f'{what}plugin "{error.plugin}" failed' + (f" ({where})" if where else "")
     return error.text
 
 
-def hint_of(error: CNIError, session: Session) -> str:
-    """Return the hint of an error in the words of the command line, and its commands on lines of their own."""
-    parts = [_ARGUMENT.sub(_option, part) for part in (error.hint or "").split("; ")]
-    # The command line has not every option of the library.
-    text = "\n".join(part for part in parts if "=True" not in part)
-    return session.command(text.replace(": libcni ", ":\n  libcni "))
-
-
-def _option(found: re.Match[str]) -> str:
-    name, value = found.groups()
-    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
+    """Return the hint of an error in the words of the command line: what to do, and the command to type."""
+    hint = error.hint
+    if hint is None:
+        return {}
+    value = "" if hint.value in {True, None} else f" {hint.value}"
+    words = hint.words(f"--{hint.argument.replace('_', '-')}{value}")
+    fields = {"hint": words, "type": session.hint_command(hint)}
+    return {name: text for name, text in fields.items() if text}
 
 
 def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    if isinstance(error, NetworkNotFoundError) and error.known:
-        rows.append(("networks", "\n".join(error.known)))
-    else:
-        rows.append(("hint", hint_of(error, session)))
+    hint = hint_fields(error, session)
+    rows += [("hint", hint.get("hint", "")), ("type", Verbatim(hint.get("type", "")))]
     return [(name, text) for name, text in rows if text]
 
 
@@ -129,7 +123,7 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
         ("plugin", error.path),
         ("cause", cause_of(error)),
         ("ended", f"{ended_by(error)} after {error.seconds:.3f} s".strip()),
-        ("stderr", "\n".join(error.stderr.rstrip().splitlines()[-_STDERR_LINES:])),
+        ("stderr", Verbatim("\n".join(error.stderr.rstrip().splitlines()[-_STDERR_LINES:]))),
     ]
 
 
@@ -166,6 +160,4 @@ def error_data(error: CNIError, session: Session) -> dict[str, Any]:
         data["cause"] = cause
     if notes := _notes(error):
         data["notes"] = notes
-    if hint := hint_of(error, session):
-        data["hint"] = hint
-    return {**data, "exit": exit_code(error)}
+    return {**data, **hint_fields(error, session), "exit": exit_code(error)}

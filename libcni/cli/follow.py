@@ -50,7 +50,7 @@ def _events(
 def _print(session: Session, event: str, one: libcni.Attachment) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if session.output == "text":
-        container, network, ifname, addresses, _, state, _ = row(one)
+        container, network, ifname, addresses, _, state, *_ = row(one)
         line = printable(f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}")
     else:
         line = json.dumps({"time": now, "event": event, **attachment_data(one)})

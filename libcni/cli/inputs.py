@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,17 @@ def container_id_of(netns: str) -> str:
     return f"cnitool-{digest[:20]}"
 
 
+class Selection(NamedTuple):
+    """A container, as a person names it, and what narrows the selection of its recorded attachments; "": all.
+
+    A container of None means those of all containers.
+    """
+
+    container: str | None
+    ifname: str = ""
+    network: str = ""
+
+
 class Target(NamedTuple):
     """The arguments of add, check, del and explain: an attachment, which need not be recorded."""
 
@@ -35,6 +45,15 @@ class Target(NamedTuple):
     container: str | None
     args: str
     capabilities: str
+    only: str = ""
+
+    def selection(self) -> Selection | None:
+        """Return the recorded attachments that a container selects; None for cnitool's NETWORK and NETNS."""
+        if self.netns is not None:
+            return None
+        if self.container is None:
+            return Selection(self.network, self.ifname, self.only)
+        return Selection(self.container, self.ifname, self.network or self.only)
 
     def net(self) -> str | NetworkConfigList:
         """Return the network's name, or its configuration if a path was given."""
@@ -66,6 +85,9 @@ def network_of(text: str) -> str | NetworkConfigList:
     is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
     if not is_path:
         return text
+    if text != "-" and not os.path.exists(text):
+        near = [one for ending in _ENDINGS for one in [os.path.splitext(text)[0] + ending] if os.path.isfile(one)]
+        raise ConfigError("there is no such file", file=text, hint=f"did you mean {near[0]}?" if near else None)
     # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):
         return libcni.NetworkConfigList.from_file(text)
@@ -73,25 +95,13 @@ def network_of(text: str) -> str | NetworkConfigList:
 
 
 def _network_from(data: bytes, source: str) -> NetworkConfigList:
-    if data.lstrip().startswith(b"{") and b'"kind"' not in data:
+    if data.lstrip().startswith(b"{"):
         # Not decoded here: from_bytes keeps each number as it is written.
         return libcni.NetworkConfigList.from_bytes(data, file=source)
     document = _parse(data, source)
     if not isinstance(document, dict):
         raise ConfigError("a network's configuration must be an object", file=source)
-    if "kind" in document and "spec" in document:
-        return _from_definition(document, source)
     return libcni.NetworkConfigList.from_dict(document, file=source)
-
-
-def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigList:
-    from libcni.manager import NetworkAttachmentDefinition
-
-    found = NetworkAttachmentDefinition.from_object(document, file=source)
-    if found.net is None:
-        hint = f"give the name of the network on this node: {found.name}"
-        raise ConfigError("the definition has no spec.config", file=source, hint=hint)
-    return found.net
 
 
 def load_document(path: str) -> Any:

@@ -5,61 +5,132 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import libcni
 import libcni.diagnosis
 from libcni.cli.failures import UsageError
+from libcni.cli.inputs import Selection, Target
+from libcni.cli.render import SHORT, is_of_engine, plural, print_block, short_ids
+from libcni.cli.session import Session
 
+_UNREADABLE = 'to detach it, give the namespace, or "" if it no longer exists: NETWORK NETNS -c ID; see what is known'
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
-def named_attachments(cni: libcni.CNIConfig, text: str, network: str = "", *, whole: bool) -> list[libcni.Attachment]:
-    """Return the recorded attachments that ``ID[:IFNAME]`` names.
+def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False) -> list[libcni.Attachment]:
+    """Return the recorded attachments of a container that a selection names.
 
     Args:
         cni: the client whose records are searched.
-        text: the argument of the command.
-        network: only attachments of this network; "" for all.
-        whole: refuse the beginning of an ID.
+        selection: names the container: its ID, the start of the ID, or ``ID:IFNAME``.
+        removes: whether the command takes something from what it selects; see ``recorded_container``.
 
     Raises:
         NotAttachedError: there are none.
         RecordError: there are none, and an unreadable record may be of this container.
+        UsageError: the ID is empty, or several IDs begin with it, or it is a network's name.
+    """
+    selection = resolved(cni, selection, removes=removes)
+    if found := find_attachments(cni, selection):
+        return found
+    container, ifname, network = selection.container or "", selection.ifname, selection.network
+    if (corrupt := corrupt_error(cni, container, ifname)) is not None:
+        raise corrupt
+    if container in {net.name for net in libcni.read_config_directory(cni.conf_dir).networks}:
+        raise UsageError(f"{container} is a network, and CONTAINER is expected; --network {container} selects by it")
+    about = (f", interface {ifname}" if ifname else "") + (f", network {network}" if network else "")
+    raise libcni.NotAttachedError(
+        f"there is no record of container {container}{about}",
+        container_id=container, ifname=ifname, network=network, hint=_meant(cni, container),
+    )  # fmt: skip
+
+
+def check_no_container(cni: libcni.CNIConfig, target: Target) -> None:
+    """Raise UsageError if somebody gave a container and an interface where NETWORK and NETNS are expected."""
+    if target.netns and "/" not in target.network + target.netns and target.network in _recorded_ids(cni):
+        raise UsageError(f"{target.network} is a container; did you mean: {target.network} -i {target.netns}")
+
+
+def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False) -> Selection:
+    """Return a selection with the whole ID of its container; None, for all containers, stays.
+
+    Raises:
         UsageError: the ID is empty, or several IDs begin with it.
     """
-    container, _, ifname = text.partition(":")
-    if not container:
+    if selection.container is None:
+        return selection
+    text, _, ifname = selection.container.partition(":")
+    if not text:
         # Every ID begins with "", so an empty variable of a script would name the container of the only record.
         raise UsageError("the ID of the container is empty; give one")
-    container = container if whole else recorded_container(cni, container)
-    found = find_attachments(cni, container, ifname=ifname, network=network)
-    if not found:
-        if (corrupt := corrupt_error(cni, container, ifname)) is not None:
-            raise corrupt
-        hint = whole_id_hint(cni, container) or "libcni attachments lists the recorded attachments"
-        problem = f"there is no record of {text.rstrip(':')}"
-        raise libcni.NotAttachedError(problem, container_id=container, ifname=ifname, hint=hint)
-    return found
+    container = recorded_container(cni, text, removes=removes)
+    return Selection(container, selection.ifname or ifname, selection.network)
 
 
-def whole_id_hint(cni: libcni.CNIConfig, container: str) -> str:
-    """Return a hint if recorded IDs begin with ``container``, or ""."""
-    longer = [one for one in longer_ids(cni, container) if one != container]
-    return f"this needs a whole ID, such as {longer[0]}" if longer else ""
+def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:
+    recorded = _recorded_ids(cni)
+    if container in recorded:
+        return libcni.Hint("see its attachments", "attachments", container_id=container)
+    near = [one for one in recorded if one.startswith(container)] or get_close_matches(container, recorded, 1)
+    return libcni.Hint(f"did you mean container {near[0]}? Give its whole ID") if near else None
+
+
+def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
+    return sorted({one.container_id for one in cni.get_cached_attachments() if one.container_id})
+
+
+def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = False) -> str:
+    """Return the recorded container whose ID is ``text`` or begins with it; ``text`` itself if there is none.
+
+    Args:
+        cni: the client whose records are searched.
+        text: the ID, or its start.
+        removes: take only a start that no other container can have by accident: at least as many digits as the tables
+            show, of an ID that a container engine has made.
+
+    Raises:
+        UsageError: several IDs begin with ``text``.
+    """
+    try:
+        # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
+        if any(one.container_id == text for one in cni.get_cached_attachments(text)):
+            return text
+        longer = [one for one in _recorded_ids(cni) if one.startswith(text)]
+    except (libcni.RecordError, libcni.InvalidIdentifierError):
+        return text  # the verb itself reports it
+    if not longer:
+        return text
+    # The up-arrow key repeats a command. After c1 has been detached, "libcni del c1" must not mean c12.
+    if removes and (len(text) < SHORT or not is_of_engine(longer[0])):
+        return text
+    if len(longer) > 1:
+        raise UsageError(f"{len(longer)} container IDs begin with {text}: {', '.join(longer)}")
+    if removes:
+        print(f"note: {text} is container {longer[0]}", file=sys.stderr)
+    return longer[0]
+
+
+def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
+    """Return names, of which some are ``ID[:IFNAME]``, with whole IDs."""
+    parts = [one.partition(":") for one in names]
+    return ["".join([recorded_container(cni, text, removes=True), *rest]) for text, *rest in parts]
 
 
 def find_attachments(
-    cni: libcni.CNIConfig, container_id: str, *, network: str = "", ifname: str = "", state: str = ""
+    cni: libcni.CNIConfig, selection: Selection, *, state: str = "", owner: str = ""
 ) -> list[libcni.Attachment]:
-    """Return the recorded attachments that have all these values; an empty value means any."""
+    """Return the recorded attachments of a selection, whose ID is whole, with this state and owner; "" means any."""
     return [
         one
-        for one in cni.get_cached_attachments(container_id or None)
-        if container_id in {"", one.container_id}
-        and network in {"", one.network}
-        and ifname in {"", one.ifname}
+        for one in cni.get_cached_attachments(selection.container)
+        if selection.container in {None, one.container_id}
+        and selection.network in {"", one.network}
+        and selection.ifname in {"", one.ifname}
         and state in {"", one.state}
+        and owner in {"", one.owner}
     ]
 
 
@@ -68,21 +139,35 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
     for one in cni.get_cached_attachments(container):
         name = os.path.basename(one.path)
         if one.state == "corrupt" and f"-{container}-{ifname}" in name:
-            way_out = "libcni doctor shows how to detach it; libcni repair --yes sets it aside"
             return libcni.RecordError(
                 f"{one.path}: it may be the record of container {container}, and is unusable: {one.problem}",
                 path=one.path,
-                hint="run it as root" if one.is_denied else way_out,
+                hint=libcni.Hint("run it as root") if one.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
             )
     return None
 
 
-def note_left_out(cni: libcni.CNIConfig, container: str) -> None:
+def check_include_go(session: Session, *, include_go: bool) -> None:
+    """Raise UsageError if --include-go would include nothing more."""
+    if include_go and session.owner:
+        raise UsageError("--include-go contradicts --owner: records of Go libcni have no owner")
+
+
+def note_left(count: int, which: str) -> None:
+    """Say on stderr how many attachments a sweep leaves as they are: without this, there seem to be none."""
+    if count:
+        print_block(
+            f"note: {plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}", sys.stderr
+        )
+
+
+def note_left_out(session: Session, container: str | None) -> None:
     """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
-    unreadable = [one for one in cni.get_cached_attachments(container or None) if one.state == "corrupt"]
+    unreadable = [one for one in session.client().get_cached_attachments(container) if one.state == "corrupt"]
     if unreadable:
-        hint = "run it as root" if any(one.is_denied for one in unreadable) else "libcni doctor shows what to do"
-        print(f"note: left out {len(unreadable)} of the records, which cannot be read: {hint}", file=sys.stderr)
+        doctor = f"see: {session.hint_command(libcni.Hint('', 'doctor'))}"
+        hint = "run it as root" if any(one.is_denied for one in unreadable) else doctor
+        print(f"note: left out {plural(len(unreadable), 'record')} that cannot be read; {hint}", file=sys.stderr)
 
 
 def identity_row(one: libcni.Attachment) -> list[str]:
@@ -91,13 +176,14 @@ def identity_row(one: libcni.Attachment) -> list[str]:
 
 
 def row(one: libcni.Attachment) -> list[str]:
-    """Return the cells of an attachment: its identity, addresses, age, state, owner."""
-    return [*identity_row(one), ", ".join(listed_addresses(one)), age_of(one), one.state, one.owner or "-"]
+    """Return the cells of an attachment: its identity, addresses, age, state, owner, pod."""
+    addresses = ", ".join(listed_addresses(one))
+    return [*identity_row(one), addresses, age_of(one), one.state, one.owner or "-", one.pod or "-"]
 
 
-def title_of(one: libcni.Attachment) -> str:
+def title_of(one: libcni.Attachment, word: str = "on") -> str:
     """Return the identity of an attachment as words."""
-    return f"{one.container_id} {one.ifname} on {one.network}"
+    return f"{short_ids([one.container_id])[one.container_id]} {one.ifname} {word} {one.network}"
 
 
 def listed_addresses(one: libcni.Attachment) -> list[str]:
@@ -141,30 +227,6 @@ def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
         "netns": one.netns,
         "created": one.created.isoformat(timespec="seconds") if one.created else None,
         "path": one.path,
+        "pod": one.pod,
         "problem": one.problem,
     }
-
-
-def recorded_container(cni: libcni.CNIConfig, text: str) -> str:
-    """Return the recorded container whose ID is ``text`` or begins with it; ``text`` itself if there is none.
-
-    For commands that only read. If ``web`` has been detached, ``del -c web`` must not detach ``web-2``.
-
-    Raises:
-        UsageError: several IDs begin with ``text``.
-    """
-    try:
-        # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
-        if not text or any(one.container_id == text for one in cni.get_cached_attachments(text)):
-            return text
-        matching = longer_ids(cni, text)
-    except (libcni.RecordError, libcni.InvalidIdentifierError):
-        return text  # the verb itself reports it
-    if len(matching) > 1:
-        raise UsageError(f"{len(matching)} container IDs begin with {text}: {', '.join(matching)}")
-    return matching[0] if matching else text
-
-
-def longer_ids(cni: libcni.CNIConfig, text: str) -> list[str]:
-    """Return the recorded IDs that begin with ``text``, sorted."""
-    return sorted({one.container_id for one in cni.get_cached_attachments() if one.container_id.startswith(text)})

@@ -7,6 +7,7 @@ from collections import Counter
 
 import libcni
 import libcni.diagnosis
+from libcni.cli.render import one_line
 
 
 def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
@@ -30,6 +31,12 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
     ):
         lines += [f"# TYPE libcni_doctor_{name} gauge", f"# HELP libcni_doctor_{name} {text}"]
         lines += [f'libcni_doctor_{name}{{check="{check}"}} {counts[check]}' for check in checks]
+    pods = Counter((pod, one.severity) for one in report.findings for pod in one.pods)
+    lines += ["# TYPE libcni_doctor_pod_findings gauge", "# HELP libcni_doctor_pod_findings Findings about each pod."]
+    for (pod, severity), count in pods.items():
+        # Any program may have written the record. An unescaped quote in a label makes the whole file unusable.
+        name = one_line(pod).replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'libcni_doctor_pod_findings{{pod="{name}",severity="{severity}"}} {count}')
     # node_exporter serves an old file for ever. An alert needs the time to notice that the doctor no longer runs.
     lines += [
         "# TYPE libcni_doctor_run_timestamp_seconds gauge",

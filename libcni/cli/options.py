@@ -68,38 +68,44 @@ def seconds(text: str) -> float:
 
 NETWORK = Argument(
     "network", metavar="NETWORK", complete=networks,
-    help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
+    help="A network's name, or a path to a configuration (JSON or YAML); -: stdin.",
 )  # fmt: skip
-OPTIONAL_NETWORK = NETWORK.but(nargs="?", default="")
 NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The network namespace, a path.")
 OPTIONAL_NETNS = NETNS.but(nargs="?", default=None)
 IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, as cnitool does.")
-ATTACHMENT = Argument(
-    "attachment", metavar="ID[:IFNAME]", complete=containers,
-    help="A container, or one of its interfaces. The beginning of an ID is enough.",
-)  # fmt: skip
-WHOLE_ATTACHMENT = ATTACHMENT.but(help="A container, or one of its interfaces: a whole ID.")
 CONTAINER = Argument(
+    "container", metavar="CONTAINER", complete=containers, help="A container: its ID, or the start of the ID.",
+)  # fmt: skip
+OPTIONAL_CONTAINER = CONTAINER.but(nargs="?", default=None)
+ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
+ONLY_IFNAME = Argument("--ifname", "-i", default="", metavar="NAME", help="Only this interface.")
+SELECTION = (CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
+"""The fields of ``libcni.cli.inputs.Selection``. A command that has them gets one."""
+OPTIONAL_SELECTION = (OPTIONAL_CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
+CONTAINER_ID = Argument(
     "--container", "-c", metavar="ID", complete=containers,
     help="The container's ID; by default derived from NETNS, as cnitool does.",
 )  # fmt: skip
-RECORDED_CONTAINER = CONTAINER.but(default="", help="Only this container. The beginning of its ID is enough.")
 IFNAME = Argument(
     "--ifname", "-i", variable="CNI_IFNAME", default="eth0", metavar="NAME", help="The interface inside the container."
 )
-IFNAME_OR_ALL = IFNAME.but(default="", help="The interface; eth0, or with --container alone: all.")
 CNI_ARGS = Argument("--args", variable="CNI_ARGS", default="", metavar="K=V;K=V", help="CNI_ARGS.")
 CAPABILITIES = Argument(
     "--capabilities", variable="CAP_ARGS", default="", metavar="OBJECT|@FILE",
     help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
 )  # fmt: skip
-TARGET = (NETWORK, NETNS, IFNAME, CONTAINER, CNI_ARGS, CAPABILITIES)
+TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
 """The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
-OPTIONAL_TARGET = (OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES)
-ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
+RECORDED_OR_TARGET = (
+    NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
+        help="A container: its ID, or the start of the ID; or with NETNS, as for cnitool: a network."),
+    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface; eth0, or without NETNS: all."), CONTAINER_ID, CNI_ARGS,
+    CAPABILITIES, ONLY_NETWORK.but(dest="only"),
+)  # fmt: skip
+"""A container with -i and -n, or cnitool's NETWORK and NETNS."""
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
 INCLUDE_GO = Argument("--include-go", action="store_true",
-    help="Detach records of Go libcni, too. They name no owner: they may be running containers of podman.")  # fmt: skip
+    help="Include records of Go libcni. They name no owner: they may be running containers of podman.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
 DIRECTORIES = (
@@ -119,6 +125,7 @@ COMMON = (
     Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="Limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
         help="text, json or yaml; for doctor also openmetrics."),
+    Argument("--no-trunc", action="store_true", help="Show whole container IDs in tables."),
     Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),
 )  # fmt: skip
 """The options of all commands: the fields of ``Session``."""

@@ -9,11 +9,12 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.options import COMMON
-from libcni.cli.render import print_block
+from libcni.cli.render import Fields, print_block
 
 _WIDTH = 100
 EXIT_CODES = "0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
@@ -24,7 +25,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # argparse would print the usage before it.
-        print_block(f"error: {message}; see: {self.prog} --help", sys.stderr)
+        more = "" if message.endswith("?") else f"; see: {self.prog} --help"
+        print_block(Fields(f"error: {message}{more}", ()), sys.stderr)
         raise SystemExit(2)
 
 
@@ -45,6 +47,28 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     for one in COMMON:
         one.add_to(common)
     return parser
+
+
+def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
+    """Read the arguments and options of a command."""
+    parser = parser_of(command)
+    # Intermixed: an option may stand between two arguments of which the second one may be missing.
+    given, unknown = parser.parse_known_intermixed_args(words)
+    if unknown:
+        word = unknown[0].partition("=")[0]
+        flags = [flag for one in (*command.load()[1], *COMMON) for flag in one.flags]
+        near = "CONTAINER without an option" if word in {"-c", "--container"} else closest(word, flags)
+        option = next((one for one in ("--ifname", "--check") if one in flags), "")  # what else a bare word may be
+        near = f"{option} {word}" if option and not word.startswith("-") else near
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
+    return vars(given)
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """Return the word that is most like another one, or ""."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, words, 1)), "")
 
 
 def usage_of(command: Command) -> str:
@@ -71,7 +95,7 @@ def overview() -> str:
             section = command.section
             lines += ["", f"{section}:"]
         function, _ = command.load()
-        lines.append(f"  {command.name:13}{inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
+        lines.append(f"  {command.name:17}{inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
     return "\n".join([*lines, "", "libcni COMMAND --help has the options.", f"Exit codes: {EXIT_CODES}"])
 
 

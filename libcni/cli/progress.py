@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from libcni import Invocation, Outcome, printable
+from libcni.cli.render import plural
 from libcni.diagnosis import lock_users
 from libcni.observe import Observer, Operation
 
@@ -48,7 +49,7 @@ class Progress(Observer):
     def working(self, command: str) -> Iterator[None]:
         """Show the line while a command works through the records."""
         with suppress(OSError):
-            command += f" of {len(os.listdir(f'{self._cache_dir}/results')):,} records"
+            command += f" of {plural(len(os.listdir(f'{self._cache_dir}/results')), 'record')}"
         self._command = command
         self._start()
         self._set("")

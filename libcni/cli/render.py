@@ -1,30 +1,35 @@
-"""Print tables and fields: with colours on a terminal, as plain text in a pipe, or as JSON and YAML."""
+"""Print tables and fields, folded to the width of the terminal, with colours on a terminal; or as JSON and YAML."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import zip_longest
+from string import hexdigits
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from libcni import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
     from libcni import Outcome, PluginError
 
+_BOLD, _DIM, _RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1", "2", "1;31", "32", "33", "35", "36"
 _STYLES = {
-    "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
-    "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
-    "error": "bold red", "failed": "bold red", "missing": "bold red", "not-ready": "bold red", "warning": "yellow",
-    "note": "cyan", "not asked": "dim", "error:": "bold red", "warning:": "yellow",
-    "missing:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",
+    "ready": _GREEN, "ok": _GREEN, "done": _GREEN, "added": _GREEN, "detached": _GREEN, "pending": _YELLOW,
+    "detaching": _YELLOW, "stale-boot": _MAGENTA, "gone": _MAGENTA, "corrupt": _RED, "begun": _YELLOW,
+    "refused": _YELLOW, "lost": _MAGENTA, "renamed": _MAGENTA, "unknown": _MAGENTA,
+    "error": _RED, "failed": _RED, "missing": _RED, "not-ready": _RED, "warning": _YELLOW,
+    "note": _CYAN, "not asked": _DIM, "known fault": _YELLOW, "error:": _RED, "warning:": _YELLOW, "missing:": _RED,
+    "hint": _CYAN, "type": _BOLD, "default": _BOLD,
 }  # fmt: skip
+"""The parameters of the escape sequence SGR, by a cell's text or a field's name."""
+_NARROWEST = 20
+"""Columns that a folded text has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,17 @@ class Table:
     empty: str = ""
 
 
+SHORT = 12
+"""How many digits of a container's ID the tables show."""
+_LENGTH_OF_ENGINES = 64
+
+
+class Verbatim(str):
+    """A value of a field that is never folded, because somebody copies it: a command, a document."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Names and values under a title. A value may have several lines."""
@@ -46,6 +62,45 @@ class Fields:
 
 
 Block = str | Table | Fields
+_Line = list[tuple[str, str]]
+"""A line as texts, each with its style."""
+
+
+def is_of_engine(container: str) -> bool:
+    """Return whether an ID is random. Other IDs are names, which often begin with another container's name."""
+    return len(container) == _LENGTH_OF_ENGINES and set(container) <= set(hexdigits)
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return for each ID its first digits if a container engine has made it, and no other ID begins with them."""
+    short = {one: one[:SHORT] if is_of_engine(one) else one for one in ids}
+    counts = Counter(short.values())
+    return {one: start if counts[start] == 1 else one for one, start in short.items()}
+
+
+def with_short_ids(block: Block) -> Block:
+    """Return a block with short IDs, except in what somebody copies: lines of text, and values that are Verbatim."""
+    if isinstance(block, str):
+        return block
+    if isinstance(block, Fields):
+        rows = [(_cut(name), text if isinstance(text, Verbatim) else _cut(text)) for name, text in block.rows]
+        return Fields(_cut(block.title), rows)
+    short = short_ids(row[0] for row in block.rows) if block.columns[0] == "container" else {}
+    return replace(block, rows=[[short.get(cell) or _cut(cell) for cell in row] for row in block.rows])
+
+
+def _cut(text: str) -> str:
+    """Return a text with the first digits of each ID that a container engine has made. Parts of paths stay."""
+    words = []
+    for word in text.split(" "):
+        bare = word.partition(":")[0].rstrip(",\n")
+        words.append(word.replace(bare, bare[:SHORT], 1) if is_of_engine(bare) else word)
+    return " ".join(words)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def one_line(text: str) -> str:
@@ -80,124 +135,113 @@ def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None =
 
 
 def print_block(block: Block, file: TextIO | None = None) -> None:
-    """Print a block: with rich on a terminal, else as plain lines."""
+    """Print a block: folded to COLUMNS or the width of a terminal, with colours on a terminal.
+
+    Without COLUMNS, the lines in a pipe are not folded, because scripts read them.
+    """
     out = file or sys.stdout
-    block = _printable(block)
-    # rich fits tables to the width of a terminal. In a pipe the lines must not depend on it, because scripts read them.
-    if out.isatty() and os.environ.get("TERM") != "dumb" and (console := _console(out)) is not None:
-        console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
-    else:
-        for line in _lines(block):
-            print(line, file=out)
+    # https://no-color.org
+    has_colours = out.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    for line in _lines(_printable(block), _width_of(out)):
+        parts = [f"\x1b[{style}m{text}\x1b[0m" if text and style and has_colours else text for text, style in line]
+        print("".join(parts), file=out)
+
+
+def _width_of(file: TextIO) -> int:
+    """Return the columns to fold at; 0: do not fold."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(file.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def _printable(block: Block) -> Block:
     if isinstance(block, str):
         return printable(block)
     if isinstance(block, Table):
-        # Each row is one line.
+        # A line feed in a cell would look like another row.
         rows = [[one_line(cell) for cell in row] for row in block.rows]
         return replace(block, rows=rows, title=printable(block.title), empty=printable(block.empty))
-    return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])
+    return Fields(printable(block.title), [(printable(name), type(text)(printable(text))) for name, text in block.rows])
 
 
-def _lines(block: Block) -> Iterator[str]:
+def _lines(block: Block, width: int) -> Iterator[_Line]:
     if isinstance(block, str):
-        yield block
-    elif isinstance(block, Fields):
-        yield block.title
-        width = max((len(name) for name, _ in block.rows), default=0)
-        for name, text in block.rows:
-            first, *rest = text.split("\n")
-            yield f"  {name:{width}}  {first}"
-            yield from (f"  {'':{width}}  {line}" for line in rest)
+        first, *rest = block.split("\n")
+        yield _title(first)
+        yield from ([(line, "")] for line in rest)
     else:
-        yield from _table_lines(block)
+        yield from _field_lines(block, width) if isinstance(block, Fields) else _table_lines(block, width)
 
 
-def _table_lines(table: Table) -> Iterator[str]:
+def _title(line: str) -> _Line:
+    word, space, rest = line.partition(" ")
+    style = _STYLES.get(word, "")
+    return [(word, style), (space + rest, _BOLD if style else "")]
+
+
+def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
+    # Not broken after its first word, such as "error:", even if a long path follows.
+    lines = fields.title.replace(" ", "\0", 1).split("\n")
+    first, *rest = [part for line in lines for part in (_folded(line, width, indent=4) if width else [line])]
+    first = first.replace("\0", " ")
+    yield _title(first)
+    bold = _BOLD if first.partition(" ")[0] in _STYLES else ""
+    yield from ([(line.replace("\0", " "), bold)] for line in rest)
+    names = max((len(name) for name, _ in fields.rows), default=0)
+    is_below = bool(width) and 2 * names > width
+    for name, text in fields.rows:
+        style = _STYLES.get(name) or _STYLES.get(text, "")
+        lines, room = text.split("\n"), width - (6 if is_below else names + 4)
+        if width and not isinstance(text, Verbatim):
+            lines = [part for line in lines for part in _folded(line, room)]
+        if is_below:
+            yield [(f"  {name}", _DIM)]
+        for index, line in enumerate(lines):
+            start = " " * 6 if is_below else f"  {'' if index else name:{names}}  "
+            yield [(start, _DIM), (line, style)] if line else [(start.rstrip(), _DIM)]
+
+
+def _table_lines(table: Table, width: int) -> Iterator[_Line]:
     if not table.rows:
-        yield from filter(None, [table.empty])
+        yield from ([(table.empty, _DIM)] for _ in filter(None, [table.empty]))
         return
-    yield from filter(None, [table.title])
+    if table.title:
+        yield from ([(line, "")] for line in table.title.split("\n"))
     rows = [[column.upper() for column in table.columns], *table.rows]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
-    for row in rows:
-        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _console(file: TextIO) -> Console | None:
-    try:
-        from rich.console import Console
-    except ImportError:  # without the extra "cli" there are plain lines
-        return None
-
-    # https://no-color.org: rich still folds tables to the terminal's width, and writes no escape sequence at all.
-    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(file=file, highlight=False, emoji=False, markup=False, color_system=system)
-
-
-def _rich(block: Block, width: int) -> RenderableType:
-    if isinstance(block, Table):
-        return _rich_table(block, width)
-    first, *rest = _lines(block)
-    text = _styled_start(first)
-    name_width = max((len(name) for name, _ in block.rows), default=0) + 2 if isinstance(block, Fields) else 0
-    for line in rest:
-        style = _STYLES.get(line[:name_width].strip(), "")
-        text.append("\n").append(line[:name_width], "dim").append(line[name_width:], style)
-    return text
-
-
-def _styled_start(line: str) -> Text:
-    from rich.text import Text
-
-    word, _, rest = line.partition(" ")
-    # Text(word, style) would apply the style to all text that is appended later.
-    return (
-        Text().append(word, _STYLES.get(word, "")).append(f" {rest}" if rest else "", "bold" if word in _STYLES else "")
-    )
-
-
-def _rich_table(table: Table, width: int) -> RenderableType:
-    """Return a table whose columns break between words, or a list of its rows if the terminal is too narrow for it."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    if not table.rows:
-        return Text(table.empty, "dim")
-    header = [column.upper() for column in table.columns]
-    columns = list(zip(header, *table.rows, strict=True))
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
-    room = width - 2 * len(words) + 2
-    if sum(words) > room:
-        return _cards(table, width)
-    widths = [max((len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
-    # rich would narrow the widest column, even below its longest word, and then cut the ends of the rows.
-    while sum(widths) > room:
-        most = max(range(len(widths)), key=lambda index: widths[index] - words[index])
-        widths[most] -= 1
-    made = RichTable(title=table.title or None, box=None, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
-    for name, wide in zip(header, widths, strict=True):
-        made.add_column(name, overflow="fold", width=wide, header_style="bold")
-    for row in table.rows:
-        made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
-    return made
+    room = width - 2 * (len(columns) - 1)
+    if width and sum(words) > room:
+        # The terminal is too narrow for a table: each row becomes a list.
+        for row in table.rows:
+            named = list(zip(table.columns, row, strict=True))[1:]
+            yield from _field_lines(Fields(row[0], [field for field in named if field[1]]), width)
+        return
+    while width and sum(widths) > room:
+        widest = max(range(len(widths)), key=lambda index: widths[index] - words[index])
+        widths[widest] -= 1
+    for number, row in enumerate(rows):
+        cells = [_folded(cell, wide) if len(cell) > wide else [cell] for cell, wide in zip(row, widths, strict=True)]
+        styles = [_STYLES.get(cell, "") if number else _BOLD for cell in row]
+        yield from (_table_line(parts, widths, styles) for parts in zip_longest(*cells, fillvalue=""))
 
 
-def _cards(table: Table, room: int) -> RenderableType:
-    import textwrap
+def _table_line(parts: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> _Line:
+    last = max((index for index, part in enumerate(parts) if part), default=0)
+    line: _Line = []
+    for index, (part, wide, style) in enumerate(zip(parts, widths, styles, strict=True)):
+        if index <= last:
+            line += [(part, style), (" " * (wide - len(part) + 2) if index < last else "", "")]
+    return line
 
-    from rich.text import Text
 
-    width = max(len(column) for column in table.columns)
-    # Folded here: rich would begin the next line at the left edge, where the rows begin.
-    fold = partial(textwrap.wrap, width=max(room - width - 4, 1), break_on_hyphens=False)
-    text = Text(table.title)
-    for row in table.rows:
-        text.append(("\n" if text else "") + row[0], "bold")
-        for column, cell in list(zip(table.columns, row, strict=True))[1:]:
-            if cell:
-                lines = f"\n{'':{width + 4}}".join(fold(cell))
-                text.append(f"\n  {column:{width}}  ", "dim").append(lines, _STYLES.get(cell, ""))
-    return text
+def _folded(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return a text as lines that break between words. A longer word, such as a path, stays whole."""
+    return textwrap.wrap(
+        text, max(width, _NARROWEST), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,16 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from libcni import printable
 from libcni.cli.options import DIRECTORIES, OWNER
-from libcni.cli.render import Block, print_block, print_data
+from libcni.cli.render import Block, print_block, print_data, with_short_ids
 
 if TYPE_CHECKING:
-    from libcni import CNIConfig, Invocation
+    from libcni import CNIConfig, Hint, Invocation
     from libcni.cli.progress import Progress
     from libcni.observe import Observer
-
-_COMMAND = re.compile(
-    r"\blibcni (add|attachments|check|del|diff|doctor|forget|gc|networks|reload|repair|show|status)\b( --check| --yes)?"
-)
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
 
@@ -41,6 +35,7 @@ class Session:
     timeout: float
     output: Output
     verbose: bool
+    no_trunc: bool = False
 
     def client(self) -> CNIConfig:
         """Return a blocking client. The plugins' stderr goes to this program's stderr."""
@@ -71,18 +66,11 @@ class Session:
 
         return progress_of(self.cache_dir)
 
-    def command(self, text: str) -> str:
-        """Return a text whose libcni commands have those common options that the caller's environment does not set."""
-        given = zip(DIRECTORIES, (self.conf_dir, self.path, self.cache_dir), strict=True)
-        directories = [word for option, value in given if value != option.preset for word in (option.flags[0], value)]
-
-        def with_options(found: re.Match[str]) -> str:
-            # Without its owner, repair would detach the attachments that have none.
-            is_of_owner = found[1] == "repair" and self.owner != OWNER.preset
-            options = [*directories, *(["--owner", self.owner] if is_of_owner else [])]
-            return f"{found[0]} {shlex.join(options)}" if options else found[0]
-
-        return _COMMAND.sub(with_options, text)
+    def hint_command(self, hint: Hint) -> str:
+        """Return the command of a hint, with those options that the caller's environment does not set; "" if none."""
+        client = {"conf_dir": self.conf_dir, "path": self.path, "cache_dir": self.cache_dir, "owner": self.owner}
+        presets = [option.preset for option in (*DIRECTORIES, OWNER)]
+        return hint.shell_command(client, dict(zip(client, presets, strict=True)))
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""
@@ -94,4 +82,4 @@ class Session:
         """Print the blocks if ``--output`` is text."""
         if self.output == "text":
             for block in blocks:
-                print_block(block)
+                print_block(block if self.no_trunc else with_short_ids(block))

@@ -29,7 +29,7 @@ def parse_args(text: str) -> Args:
 
 
 def format_args(pairs: Args) -> str:
-    """Return the text for pairs that ``check_args`` has accepted."""
+    """Return the text of CNI_ARGS for pairs that ``check_args`` has accepted."""
     return ";".join(f"{key}={value}" for key, value in pairs)
 
 
@@ -42,10 +42,10 @@ def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
         InvalidIdentifierError: they are no pairs, or CNI_ARGS cannot carry a key or value.
     """
     rule = 'it must be pairs such as ("KEY", "VALUE") or a mapping; for a text such as "KEY=VALUE" use parse_args'
-    given: Any = args
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidIdentifierError("CNI_ARGS", given, rule)
-    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    value: Any = args
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidIdentifierError("CNI_ARGS", value, rule)
+    pairs = list(value.items() if isinstance(value, Mapping) else value)
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a string of two letters is no pair
             raise InvalidIdentifierError("CNI_ARGS pair", pair, rule)

@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from libcni.config.network import NetworkConfigList, files_in, read_network
-from libcni.errors import ConfigError, NetworkNotFoundError
+from libcni.config.node_directories import other_conf_dirs
+from libcni.errors import ConfigError, Hint, NetworkNotFoundError
 
-__all__ = [
-    "ConfigDirectory",
-    "load_network_conf",
-    "read_config_directory",
-]
+__all__ = ["ConfigDirectory", "load_network_conf", "read_config_directory"]
 
 
 _SHOWN = 3
@@ -60,7 +57,10 @@ class ConfigDirectory:
             unusable = "; ".join(str(error) for error in likely[:_SHOWN])
             problem += f", and {len(likely)} unusable: {unusable}{more}"
         known = tuple(net.name for net in self.networks)
-        raise NetworkNotFoundError(problem, network=name, known=known, file=self.directory)
+        hint = None
+        if not known and (others := other_conf_dirs(self.directory)):
+            hint = Hint(f"this node has {others}: name one in {{argument}}", argument="conf_dir", value=None)
+        raise NetworkNotFoundError(problem, network=name, known=known, file=self.directory, hint=hint)
 
 
 def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:

@@ -1,4 +1,4 @@
-"""What host-local reads from a network's configuration: its directory and its ranges of addresses."""
+"""What host-local reads from a network's configuration, also a delegated one: its directory and its ranges."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from typing import Any
 from libcni.config.network import NetworkConfigList, plugin_documents
 
 _DATA_DIR = "/var/lib/cni/networks"
+FLANNEL_DIR = "/var/lib/cni/flannel"
+"""Where flannel keeps the configuration of each container's delegate."""
+_SUBNET_FILE = "/run/flannel/subnet.env"
+_SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -33,46 +37,122 @@ class AddressRange:
         return int(self.end) - int(self.start) + 1 - (self.gateway in self)
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An address that host-local has reserved; ``changed``: when, in seconds since 1970."""
+
+    address: str
+    container_id: str
+    ifname: str
+    path: str
+    changed: float
+
+    def is_in(self, ranges: list[AddressRange]) -> bool:
+        """Return whether the address is of one of these ranges."""
+        return any(ipaddress.ip_address(self.address) in pool for pool in ranges)
+
+
 def reservation_directories(net: NetworkConfigList | None) -> set[str]:
     """Return the directories in which host-local reserves the addresses of a network."""
     if net is None:
         return set()
-    return {os.path.join(str(ipam.get("dataDir") or _DATA_DIR), net.name) for ipam in _host_local(net)}
+    return {os.path.join(str(ipam.get("dataDir") or _DATA_DIR), network) for network, ipam in _host_local(net)}
 
 
-def range_sets(net: NetworkConfigList | None) -> Iterator[list[AddressRange]]:
-    """Yield the range sets of a network. Each address of an attachment comes from a set of its own."""
-    for ipam in _host_local(net):
-        given = ipam.get("ranges")
-        sets = [ranges for ranges in given if isinstance(ranges, list)] if isinstance(given, list) else []
+def range_sets(net: NetworkConfigList | None, network: str = "") -> Iterator[list[AddressRange]]:
+    """Yield the range sets of a network. Each address of an attachment comes from a set of its own.
+
+    ``network``: only those that a delegate of this name uses.
+    """
+    for name, ipam in _host_local(net):
+        if network not in {"", name}:
+            continue
+        configured = ipam.get("ranges")
+        sets = [ranges for ranges in configured if isinstance(ranges, list)] if isinstance(configured, list) else []
         if ipam.get("subnet"):
             sets.append([ipam])
         for ranges in sets:
             # host-local refuses malformed ranges and two families in one set itself, at ADD.
             with suppress(ValueError, LookupError, TypeError, AttributeError):
-                made = [_range(one) for one in ranges]
-                if len({address.version for one in made for address in (one.start, one.end, one.gateway)}) == 1:
-                    yield made
+                pools = [_range(part) for part in ranges]
+                if len({address.version for pool in pools for address in (pool.start, pool.end, pool.gateway)}) == 1:
+                    yield pools
+
+
+def reservations_in(directory: str) -> list[Reservation]:
+    """Return the reservations in a directory of host-local, by address."""
+    reservations = []
+    with suppress(FileNotFoundError):
+        for entry in sorted(os.scandir(directory), key=lambda item: item.name):
+            if not _is_address(entry.name):  # others: "lock" and "last_reserved_ip.0"
+                continue
+            # host-local writes the container ID and, on a second line, the interface.
+            with suppress(FileNotFoundError), open(entry.path, encoding="utf-8", errors="replace") as file:
+                container_id, _, ifname = file.read().strip().partition("\n")
+                changed = os.fstat(file.fileno()).st_mtime
+                reservations.append(Reservation(entry.name, container_id.strip(), ifname.strip(), entry.path, changed))
+    return reservations
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def is_in_ranges(net: NetworkConfigList | None, address: str) -> bool:
     """Return whether host-local can give an address to a container of a network."""
     parsed = ipaddress.ip_address(address)
-    return any(parsed in one for ranges in range_sets(net) for one in ranges)
+    return any(parsed in pool for pools in range_sets(net) for pool in pools)
 
 
-def _host_local(net: NetworkConfigList | None) -> Iterator[Mapping[str, Any]]:
+def flannel_directories(net: NetworkConfigList | None) -> set[str]:
+    """Return the directories in which the network's flannel keeps a file for each container."""
+    documents = (document for document in plugin_documents(net) if document.get("type") == "flannel")
+    return {str(document.get("dataDir") or FLANNEL_DIR) for document in documents}
+
+
+def _host_local(net: NetworkConfigList | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (network, configuration) of each host-local that the network's plugins run, or their delegates."""
     for document in plugin_documents(net):
-        ipam = document.get("ipam")
-        if isinstance(ipam, dict) and ipam.get("type") == "host-local":
-            yield ipam
+        assert net is not None
+        yield from _uses(net.name, document)
 
 
-def _range(one: Mapping[str, Any]) -> AddressRange:
-    subnet = ipaddress.ip_network(str(one["subnet"]), strict=False)
+def _uses(network: str, document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    ipam = document.get("ipam")
+    ipam = ipam if isinstance(ipam, dict) else {}
+    if document.get("type") == "flannel":
+        # Its configuration names no subnet: flannel takes that of the node (flannel_linux.go, getDelegateIPAM).
+        ipam = {"type": "host-local", **ipam, "ranges": _subnets_of_flannel(document)}
+    if ipam.get("type") == "host-local":
+        yield network, ipam
+    delegates = document.get("delegates")  # of Multus; "delegate" is flannel's
+    for delegate in (document.get("delegate"), *(delegates if isinstance(delegates, list) else ())):
+        if isinstance(delegate, dict):
+            plugins = delegate.get("plugins")
+            for plugin in plugins if isinstance(plugins, list) else [delegate]:
+                if isinstance(plugin, dict):
+                    yield from _uses(str(delegate.get("name") or network), plugin)
+
+
+def _subnets_of_flannel(document: Mapping[str, Any]) -> list[list[dict[str, str]]]:
+    ranges: list[list[dict[str, str]]] = []
+    with suppress(OSError), open(str(document.get("subnetFile") or _SUBNET_FILE), encoding="utf-8") as file:
+        for line in file:
+            name, _, subnet = line.strip().partition("=")
+            if name in _SUBNETS and subnet:
+                ranges.append([{"subnet": subnet}])
+    return ranges
+
+
+def _range(part: Mapping[str, Any]) -> AddressRange:
+    subnet = ipaddress.ip_network(str(part["subnet"]), strict=False)
     last = subnet[-2] if subnet.version == 4 else subnet[-1]  # noqa: PLR2004 - IPv6 has no broadcast address
     start, end, gateway = (
-        ipaddress.ip_address(str(one.get(key) or default))
+        ipaddress.ip_address(str(part.get(key) or default))
         for key, default in (("rangeStart", subnet[1]), ("rangeEnd", last), ("gateway", subnet[1]))
     )
     return AddressRange(start, end, gateway)

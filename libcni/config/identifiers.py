@@ -11,6 +11,7 @@ _OTHERS = _FIRST | frozenset("_.-")
 _NAME_RULE = "it must start with a letter or digit, then only letters, digits, '_', '.' and '-' (ASCII)"
 _NOT_IN_A_TYPE = frozenset("/\\\0")
 _IFNAME_BYTES = 15
+_KEPT_IFNAMES = frozenset({".", "..", "all", "default"})
 
 
 def check_network_name(name: object) -> str:
@@ -34,11 +35,12 @@ def check_ifname(ifname: object) -> str:
     """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
     The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space; and no ``%``:
-    the kernel takes ``eth%d`` for a pattern and makes an ``eth0``, which no DEL would find.
+    the kernel takes ``eth%d`` for a pattern and makes an ``eth0``, which no DEL would find. It keeps ``all`` and
+    ``default`` for its settings of all interfaces (/proc/sys/net/ipv4/conf), and makes no interface of that name.
     """
     name = _text("interface name", ifname)
-    if name in {".", ".."}:
-        raise InvalidIdentifierError("interface name", name, "it must not be '.' or '..'")
+    if name in _KEPT_IFNAMES:
+        raise InvalidIdentifierError("interface name", name, "it must not be '.', '..', 'all' or 'default'")
     # Most names pass the set test, so the loop over their characters seldom runs.
     if not _OTHERS.issuperset(name) and any(char in "/:%\0" or char.isspace() for char in name):
         raise InvalidIdentifierError("interface name", name, "it must not contain '/', ':', '%', NUL or white space")

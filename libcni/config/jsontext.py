@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from json.encoder import encode_basestring_ascii
 from json.scanner import make_scanner
@@ -114,8 +115,8 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
     if text.count(",") + brackets <= elements and brackets <= depth:
         return text
     count = level = 0
-    for found in _STRUCTURE.finditer(text):
-        char = found[1]
+    for match in _STRUCTURE.finditer(text):
+        char = match[1]
         level += (char in _OPENING) - (char in _CLOSING)
         if level < 0 or char in {'"', ""}:  # no JSON from here on
             break
@@ -141,8 +142,8 @@ def parse(text: str, *, exact: bool = False) -> Any:
 
 def members(text: str) -> list[Member]:
     """Return the members of the object ``text`` in order, with duplicates; raises JSONTextError as ``parse`` does."""
-    found = _read(text, _open(text, "{", "an object"), partial(_read_members, split=()))
-    return [Member(key, text[at:end], text[start:stop], value) for key, at, end, start, stop, value in found]
+    spans = _read(text, _open(text, "{", "an object"), partial(_read_members, split=()))
+    return [Member(key, text[at:end], text[start:stop], value) for key, at, end, start, stop, value in spans]
 
 
 def values(text: str, split: Collection[str]) -> Values:
@@ -152,6 +153,14 @@ def values(text: str, split: Collection[str]) -> Values:
     keys are split, or the texts of an array's elements. Raises JSONTextError as ``parse`` does.
     """
     return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
+
+
+def whole_values(text: str, split: Collection[str]) -> tuple[Values, int]:
+    """Return the ``values`` of an object that may be cut off or damaged, and the index after the last whole member."""
+    spans: list[_Span] = []
+    with suppress(StopIteration, ValueError, RecursionError):
+        _read_members(text, _open(text, "{", "an object"), split, spans)
+    return _values(text, spans), spans[-1][4] if spans else 0
 
 
 def elements(text: str) -> list[str]:
@@ -187,10 +196,10 @@ def reindent(text: str, indent: int | None) -> str:
 
 def merge(text: str, update: Mapping[str, Any]) -> str:
     """Return the object ``text`` with ``update`` merged in: objects member by member, other values replaced."""
-    found = members(text)
-    last = {member.key: member for member in found}  # of duplicates, the last one counts
+    own = members(text)
+    last = {member.key: member for member in own}  # of duplicates, the last one counts
     parts: list[tuple[str, str]] = []
-    for member in found:
+    for member in own:
         if member.key not in update:
             parts.append((member.key_text, member.text))
         # A plugin in another language may take the first duplicate, so no old value may stay before the new one.
@@ -257,9 +266,11 @@ def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> 
     return value
 
 
-def _read_members(text: str, index: int, split: Collection[str]) -> tuple[list[_Span], int]:
-    """Return the members of the object that begins before ``index``, and the index after it."""
-    found: list[_Span] = []
+def _read_members(
+    text: str, index: int, split: Collection[str], spans: list[_Span] | None = None
+) -> tuple[list[_Span], int]:
+    """Return the members of the object that begins before ``index``, and the index after it; add them to ``spans``."""
+    spans = [] if spans is None else spans
     # Calls of _skip and _next for each member would take as long as all the rest. Most documents have no space here.
     char = text[index : index + 1]
     while char == '"':
@@ -273,7 +284,7 @@ def _read_members(text: str, index: int, split: Collection[str]) -> tuple[list[_
         if text[start : start + 1] <= " ":
             start = _skip(text, start)
         value, stop = _scan_once(text, start) if key not in split else _split(text, start, split)
-        found.append((key, index, end, start, stop, value))
+        spans.append((key, index, end, start, stop, value))
         if text[stop : stop + 2] == ',"':
             index = stop + 1
         else:
@@ -281,7 +292,7 @@ def _read_members(text: str, index: int, split: Collection[str]) -> tuple[list[_
             char = text[index : index + 1]
     if char != "}":
         raise _unexpected(text, index, "a member's name in double quotes")
-    return found, index + 1
+    return spans, index + 1
 
 
 def _split(text: str, start: int, split: Collection[str]) -> tuple[Any, int]:
@@ -290,23 +301,23 @@ def _split(text: str, start: int, split: Collection[str]) -> tuple[Any, int]:
     if text.startswith("[", start):
         return _read_elements(text, inside)
     if text.startswith("{", start):
-        found, end = _read_members(text, inside, split)
-        return _values(text, found), end
+        spans, end = _read_members(text, inside, split)
+        return _values(text, spans), end
     return _scan_once(text, start)
 
 
-def _values(text: str, found: list[_Span]) -> Values:
-    return {key: (value, text[start:stop]) for key, _, _, start, stop, value in found}
+def _values(text: str, spans: list[_Span]) -> Values:
+    return {key: (value, text[start:stop]) for key, _, _, start, stop, value in spans}
 
 
 def _read_elements(text: str, index: int) -> tuple[list[str], int]:
     """Return the texts of the elements of the array that begins before ``index``, and the index after it."""
-    found: list[str] = []
+    texts: list[str] = []
     while text[index : index + 1] != "]":
         _, end = _scan_once(text, index)
-        found.append(text[index:end])
+        texts.append(text[index:end])
         index = _next(text, end, "]")
-    return found, index + 1
+    return texts, index + 1
 
 
 def _scan_error(text: str, error: Exception) -> JSONTextError:
@@ -318,7 +329,7 @@ def _scan_error(text: str, error: Exception) -> JSONTextError:
     if isinstance(error, RecursionError):
         return JSONTextError("it is nested too deeply")
     if isinstance(error, _ConstantError):  # the decoder does not tell where
-        starts = (found.start() for found in _TOKEN.finditer(text) if found[0].startswith(_CONSTANTS))
+        starts = (match.start() for match in _TOKEN.finditer(text) if match[0].startswith(_CONSTANTS))
         return JSONTextError(f"{error} is not JSON", _position(text, next(starts, 0)))
     if isinstance(error, JSONTextError):
         return error
@@ -356,8 +367,8 @@ def _next(text: str, end: int, close: str) -> int:
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:
-    found = f"'{text[index]}'" if index < len(text) else "the end"
-    return JSONTextError(f"expected {wanted}, found {found}", _position(text, index), _hint(text, index))
+    shown = f"'{text[index]}'" if index < len(text) else "the end"
+    return JSONTextError(f"expected {wanted}, found {shown}", _position(text, index), _hint(text, index))
 
 
 def _position(text: str, index: int) -> str:

@@ -248,11 +248,11 @@ class _Reader:
     def network(self, data: bytes | str, form: Form | None = None) -> NetworkConfigList:
         """Read a list, or a plugin as a list of one. ``form``: the form that it must have; None: either."""
         text = self._text(data)
-        found = self.members(text)
-        if self._form(found, form) == "plugin":
-            return self.list_of_one(self._plugin(text.strip(), found))
-        values = self._values(found, LIST_KEYS, "name")
-        plugins = self._plugins(found, values)
+        members = self.members(text)
+        if self._form(members, form) == "plugin":
+            return self.list_of_one(self._plugin(text.strip(), members))
+        values = self._values(members, LIST_KEYS, "name")
+        plugins = self._plugins(members, values)
         version, versions = values.get("cniVersion", ""), values.get("cniVersions")
         return NetworkConfigList(
             name=self._name(check_network_name, values["name"], "name"),
@@ -265,7 +265,7 @@ class _Reader:
             raw=text.encode(),
             file=self.file,
             is_list=True,
-            warnings=(*_duplicates(found, ""), *(text for plugin in plugins for text in plugin.warnings)),
+            warnings=(*_duplicates(members, ""), *(text for plugin in plugins for text in plugin.warnings)),
         )
 
     def plugin_document(self, data: bytes | str) -> PluginConfig:
@@ -292,14 +292,14 @@ class _Reader:
     def members(self, text: str, where: str = "") -> list[Member]:
         """Return the members of the object ``text`` at ``where`` in the document."""
         try:
-            found = jsontext.members(text)
+            members = jsontext.members(text)
         except JSONTextError as error:
             raise self._error(error.problem, where or error.location, error.hint) from error
         if not self.is_lenient:
-            return found
-        present = {member.key for member in found}
+            return members
+        present = {member.key for member in members}
         names = {key.lower(): key for key in (*LIST_KEYS, *PLUGIN_KEYS) if key not in present}
-        return [member._replace(key=names.get(member.key.lower(), member.key)) for member in found]
+        return [member._replace(key=names.get(member.key.lower(), member.key)) for member in members]
 
     def _text(self, data: bytes | str) -> str:
         try:
@@ -309,11 +309,11 @@ class _Reader:
         except JSONTextError as error:
             raise self._error(error.problem, error.location, error.hint) from error
 
-    def _form(self, found: list[Member], wanted: Form | None) -> Form:
+    def _form(self, members: list[Member], wanted: Form | None) -> Form:
         """Return a document's form; raises ConfigError if Go libcni would read it differently under this file name."""
         # Go libcni chooses the form by the file name. A file that works only here would fail in the other runtimes of
         # the node, so it is refused.
-        keys = {member.key for member in found}
+        keys = {member.key for member in members}
         form: Form = "plugin" if "type" in keys and "plugins" not in keys else "list"
         if wanted == "plugin" and "plugins" in keys:
             raise self._error("this is a list of plugins", hint="name the file .conflist")
@@ -322,7 +322,7 @@ class _Reader:
             raise self._error("this is a single plugin configuration", hint=hint)
         return wanted or form
 
-    def _plugins(self, found: list[Member], values: Mapping[str, Any]) -> tuple[PluginConfig, ...]:
+    def _plugins(self, members: list[Member], values: Mapping[str, Any]) -> tuple[PluginConfig, ...]:
         # Without the key, drop-in files can still add plugins; an empty list is a mistake, as in Go.
         if "plugins" not in values:
             if values.get("loadOnlyInlinedPlugins"):
@@ -330,15 +330,15 @@ class _Reader:
             return ()
         if not values["plugins"]:
             raise self._error("the list of plugins is empty", "plugins")
-        (text,) = [member.text for member in found if member.key == "plugins"][-1:]
+        (text,) = [member.text for member in members if member.key == "plugins"][-1:]
         return tuple(
             self._plugin(element, self.members(element, where), where)
             for index, element in enumerate(jsontext.elements(text))
             if (where := f"plugins[{index}]")
         )
 
-    def _plugin(self, text: str, found: list[Member], where: str = "") -> PluginConfig:
-        values = self._values(found, PLUGIN_KEYS, "type", where)
+    def _plugin(self, text: str, members: list[Member], where: str = "") -> PluginConfig:
+        values = self._values(members, PLUGIN_KEYS, "type", where)
         return PluginConfig(
             type=self._name(check_plugin_type, values["type"], format_location(where, ("type",))),
             text=text,
@@ -346,22 +346,22 @@ class _Reader:
             cni_version=values.get("cniVersion"),
             capabilities=tuple(name for name, on in (values.get("capabilities") or {}).items() if on),
             ipam_type=(values.get("ipam") or {}).get("type"),
-            warnings=(*_duplicates(found, where), *_replaced(found, where)),
-            forwarded=_forwarded(found),
+            warnings=(*_duplicates(members, where), *_replaced(members, where)),
+            forwarded=_forwarded(members),
         )
 
     def _values(
-        self, found: list[Member], checks: Mapping[str, Check], required: str, where: str = ""
+        self, members: list[Member], checks: Mapping[str, Check], required: str, where: str = ""
     ) -> dict[str, Any]:
         """Return the values of the keys in ``checks`` (spec 1.1.0, section 1), of duplicates the last one."""
-        values = {member.key: member.value for member in found if member.key in checks}
+        values = {member.key: member.value for member in members if member.key in checks}
         if self.is_lenient:
             values = {key: value for key, value in values.items() if key == required or _passes(checks[key], value)}
         try:
             return check_keys(values, checks, required)
         except WrongValueError as error:
             # Go accepts "Name" for "name", so such a file may have worked with another runtime.
-            near = [member.key for member in found if required not in values and member.key.lower() == required]
+            near = [member.key for member in members if required not in values and member.key.lower() == required]
             hint = f'there is "{near[0]}", but keys are case-sensitive' if near else None
             raise self._error(error.problem, format_location(where, error.path), hint) from None
 
@@ -441,17 +441,19 @@ def _encode(document: Mapping[str, Any], file: str | None = None) -> bytes:
         raise ConfigError(f"the document has no JSON form: {error}", file=file) from error
 
 
-def _forwarded(found: list[Member]) -> tuple[Member, ...]:
+def _forwarded(members: list[Member]) -> tuple[Member, ...]:
     """Return the members that a plugin receives unchanged."""
     return tuple(
-        member for member in found if member.key not in _MADE_BY_RUNTIME and not member.key.startswith(_RESERVED_PREFIX)
+        member
+        for member in members
+        if member.key not in _MADE_BY_RUNTIME and not member.key.startswith(_RESERVED_PREFIX)
     )
 
 
-def _duplicates(found: list[Member], where: str) -> list[str]:
-    if len({member.key for member in found}) == len(found):
+def _duplicates(members: list[Member], where: str) -> list[str]:
+    if len({member.key for member in members}) == len(members):
         return []
-    times = Counter(member.key for member in found)
+    times = Counter(member.key for member in members)
     return [
         f"{format_location(where, (key,))}: the key occurs {number} times; the last one counts"
         for key, number in times.items()
@@ -459,11 +461,11 @@ def _duplicates(found: list[Member], where: str) -> list[str]:
     ]
 
 
-def _replaced(found: list[Member], where: str) -> list[str]:
+def _replaced(members: list[Member], where: str) -> list[str]:
     problem = "the runtime sets this key; the document's value is left out"
     return [
         f"{format_location(where, (member.key,))}: {problem}"
-        for member in found
+        for member in members
         if member.key in {"prevResult", "runtimeConfig"} or member.key.startswith(_RESERVED_PREFIX)
     ]
 

@@ -75,8 +75,8 @@ class RuntimeConf:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # MappingProxyType cannot be pickled, so the mappings travel as plain dicts.
-        values = (getattr(self, one.name) for one in fields(self))
-        return RuntimeConf, tuple(dict(one) if isinstance(one, MappingProxyType) else one for one in values)
+        values = (getattr(self, field.name) for field in fields(self))
+        return RuntimeConf, tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 
     def __hash__(self) -> int:
         # Mappings have no hash. Equal objects still have equal hashes, because the identity is part of both.
@@ -104,15 +104,21 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
     """Return a read-only copy of ``value`` as JSON decodes it."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) and not hasattr(value, "to_args"):
-        raise ConfigError(f"it must be a mapping of names to values, not {short_repr(value)}", location=name)
+    plain = value if isinstance(value, Mapping) else _capabilities(name, value)
     try:
         # The round trip through JSON copies everything: the record and the plugins must get the same values even if the
         # caller changes the objects while the verb runs. It also finds values without a JSON form before anything runs.
-        given = dict(value) if isinstance(value, Mapping) else value.to_args()
-        copy = jsontext.parse(jsontext.check_size(jsontext.dumps(given), inf))
+        copy = jsontext.parse(jsontext.check_size(jsontext.dumps(dict(plain)), inf))
     except CNIError:
         raise
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"it has no JSON form: {error}", location=name) from error
     return MappingProxyType(copy)
+
+
+def _capabilities(name: str, value: object) -> dict[str, Any]:
+    from libcni.config.capabilities import CapabilityArgs  # it imports pydantic
+
+    if not isinstance(value, CapabilityArgs):
+        raise ConfigError(f"it must be a mapping of names to values, not {short_repr(value)}", location=name)
+    return value.to_json()

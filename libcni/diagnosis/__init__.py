@@ -11,26 +11,32 @@ if TYPE_CHECKING:
     from libcni.diagnosis.drift import ConfigChange, config_changes
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
+    from libcni.diagnosis.known_faults import known_fault
+    from libcni.diagnosis.mends import Mend
+    from libcni.diagnosis.namespaces import attachment_age
     from libcni.diagnosis.plugins import ask_plugins
     from libcni.diagnosis.processes import lock_users
-    from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
-    from libcni.diagnosis.stale import StaleAttachment, attachment_age, find_stale_attachments
+    from libcni.diagnosis.repair import MendOutcome, NodeRepair, repair_node
+    from libcni.diagnosis.report import AddressPool, Checked, DoctorReport, NodeFinding, NotChecked
 
 _MODULES = {
     "doctor": "diagnose",
     "drift": "ConfigChange config_changes",
     "executable": "executable_problem",
     "explanation": "ExplainedCall ExplainedVerb Explanation explain",
+    "known_faults": "known_fault",
+    "mends": "Mend",
+    "namespaces": "attachment_age",
     "plugins": "ask_plugins",
     "processes": "lock_users",
-    "report": "Checked Disruption DoctorReport NodeFinding NotChecked",
-    "stale": "StaleAttachment attachment_age find_stale_attachments",
+    "repair": "MendOutcome NodeRepair repair_node",
+    "report": "AddressPool Checked DoctorReport NodeFinding NotChecked",
 }
 
 __all__ = [
-    "Checked", "ConfigChange", "Disruption", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
-    "NodeFinding", "NotChecked", "StaleAttachment", "ask_plugins", "attachment_age", "config_changes", "diagnose",
-    "executable_problem", "explain", "find_stale_attachments", "lock_users",
+    "AddressPool", "Checked", "ConfigChange", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
+    "Mend", "MendOutcome", "NodeFinding", "NodeRepair", "NotChecked", "ask_plugins", "attachment_age", "config_changes",
+    "diagnose", "executable_problem", "explain", "known_fault", "lock_users", "repair_node",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from libcni.client import CNIConfig
 from libcni.diagnosis.configuration import check_configuration
@@ -10,17 +11,27 @@ from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.drift import check_drift
 from libcni.diagnosis.interfaces import check_interfaces, run_checks
 from libcni.diagnosis.ipam import check_ipam
+from libcni.diagnosis.namespaces import check_namespaces
+from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_node
 from libcni.diagnosis.plugins import check_plugins
-from libcni.diagnosis.reading import Reading, read_node
+from libcni.diagnosis.pool import check_pools, pools_of
 from libcni.diagnosis.records import check_records
-from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
+from libcni.diagnosis.report import (
+    Checked,
+    DoctorReport,
+    NodeCheck,
+    NodeFinding,
+    NotChecked,
+    Observation,
+    Observations,
+    grouped,
+)
 from libcni.diagnosis.rules import check_rules
-from libcni.diagnosis.stale import check_namespaces
 from libcni.errors import CNIError
 
 __all__ = ["diagnose"]
 
-_CHECKS: tuple[tuple[NodeCheck, Callable[[Reading], Observations]], ...] = (
+_CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("configuration", check_configuration),
     ("plugins", check_plugins),
     ("disk", check_disk),
@@ -33,7 +44,7 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[Reading], Observations]], ...] = (
 )
 
 
-def diagnose(cni: CNIConfig, *, run_check: bool = False) -> DoctorReport:
+def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = PENDING_AFTER) -> DoctorReport:
     """Check a node: configurations, plugins, disks, records, namespaces, interfaces, rules and addresses.
 
     Changes nothing. Plugins are called with VERSION and STATUS only, and with CHECK if ``run_check`` is true.
@@ -41,29 +52,63 @@ def diagnose(cni: CNIConfig, *, run_check: bool = False) -> DoctorReport:
     Args:
         cni: the client whose directories are checked.
         run_check: whether to run CHECK of each ready attachment.
+        pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
+            abandoned.
     """
-    node = read_node(cni)
+    return report_on(read_node(cni, pending_after=pending_after), run_check=run_check)
+
+
+def report_on(node: NodeState, *, run_check: bool = False, skip: Collection[NodeCheck] = ()) -> DoctorReport:
+    """Run the checks on a state of a node, but for those to ``skip``."""
     observations: list[Observation] = []
 
-    def collect(name: NodeCheck, found: Observations) -> None:
+    def collect(name: NodeCheck, checking: Observations) -> None:
         try:
-            observations.extend(found)
+            observations.extend(checking)
         except (OSError, CNIError) as error:
             # A check that fails must not hide the findings of the others, nor look like a check without findings.
             observations.append(NotChecked(name, "the rest of this check", str(error)))
 
     for name, check in _CHECKS:
-        collect(name, check(node))
+        if name not in skip:
+            collect(name, check(node))
     # What CHECK says about an attachment with a finding of its own is no second finding.
     explained = {
         container
-        for one in observations
-        if isinstance(one, NodeFinding) and one.check != "drift"
-        for container in one.containers
+        for observation in observations
+        if isinstance(observation, NodeFinding) and observation.check != "drift"
+        for container in observation.containers
     }
     collect("interfaces", run_checks(node, explained, run_check=run_check))
+    findings = tuple(
+        grouped(_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding))
+    )
+    pools = tuple(pools_of(node, findings))
+    findings = (*check_pools(pools, findings), *findings)
+    pods = {id_of(attachment): attachment.pod for attachment in node.attachments}
     return DoctorReport(
-        findings=tuple(one for one in observations if isinstance(one, NodeFinding)),
-        checked=tuple(one for one in observations if isinstance(one, Checked)),
-        not_checked=tuple(one for one in observations if isinstance(one, NotChecked)),
+        findings=tuple(replace(finding, pods=_named(pods, finding.containers)) for finding in findings),
+        pools=pools,
+        checked=tuple(observation for observation in observations if isinstance(observation, Checked)),
+        not_checked=tuple(observation for observation in observations if isinstance(observation, NotChecked)),
+    )
+
+
+def _named(pods: dict[str, str], containers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(pods[name] for name in containers if pods.get(name)))
+
+
+def _guarded(node: NodeState, finding: NodeFinding) -> NodeFinding:
+    """Let each mend that runs DEL for an interface that exists interrupt its container, whatever the check says.
+
+    A check can take a container that works for one that is cut off. So no repair with ``--yes`` alone takes it away.
+    """
+    return replace(
+        finding,
+        mends=tuple(
+            replace(mend, interrupts=mend.interrupts or mend.containers)
+            if mend.kind in {"reload", "detach"} and mend.target in node.working
+            else mend
+            for mend in finding.mends
+        ),
     )

@@ -10,15 +10,13 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.reading import Reading, id_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.node_state import NodeState, id_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, recorded_network
-from libcni.store.record import CORRUPT, LEGACY
+from libcni.store.model import MadeByGo, Unreadable
 
 __all__ = ["ConfigChange", "config_changes"]
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,10 @@ def config_changes(attachment: Attachment, net: NetworkConfigList) -> tuple[Conf
     """
     recorded = recorded_network(attachment.record)
     if recorded is None:
-        raise RecordError(f"{attachment.path}: the record has no usable configuration", path=attachment.path)
+        hint = "DEL with a configuration of yours works: use_given=True"
+        raise RecordError(f"{attachment.path}: the record has no usable configuration", path=attachment.path, hint=hint)
     # Go libcni records no drop-in plugins, so they are no difference.
-    made_by_go = not attachment.record.version
+    made_by_go = isinstance(attachment.record, MadeByGo)
     return tuple(_differences("", _document(recorded), _document(net, without_drop_ins=made_by_go)))
 
 
@@ -72,11 +71,11 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
         yield ConfigChange(key, old, new)
 
 
-def check_drift(node: Reading) -> Observations:
+def check_drift(node: NodeState) -> Observations:
     """Find attachments whose network has another configuration today, or none."""
     by_network: dict[str, list[Attachment]] = {}
     for one in node.attachments:
-        if one.state not in {CORRUPT, LEGACY}:
+        if not isinstance(one.record, Unreadable):
             by_network.setdefault(one.network, []).append(one)
     # A directory that cannot be read must not look as if every network had lost its file.
     if node.directory is None:
@@ -91,20 +90,20 @@ def check_drift(node: Reading) -> Observations:
         yield Checked("drift", f"recorded configurations of {count}")
 
 
-def _without_file(node: Reading, network: str, attachments: list[Attachment]) -> Observations:
+def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
     path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
     newest = max(attachments, key=lambda one: one.record.created or 0)
-    show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
     # An unusable file, whatever its name, may be the network's: corrected, it would collide with a second one.
     unusable = node.directory.problems if node.directory is not None else ()
-    commands = (f"{show} > {quoted(path)}",) if newest.config and not unusable and not os.path.lexists(path) else ()
     advice = "correct the unusable file if it is its own, or put its file back" if unusable else "put its file back"
-    where = "" if commands else f": {show}"
+    show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
+    if newest.config and not unusable and not os.path.lexists(path):
+        show += f" > {shlex.quote(path)}"
     yield NodeFinding(
-        "drift", "warning", f"network {network}",
+        "drift", "warning", "no-file", f"network {network}",
         f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
         "these work and can be detached from their records; no more can be attached",
-        f"if the network is still wanted, {advice}; the records have it{where}", commands,
+        f"if the network is still wanted, {advice}; the records hold its configuration: {show}",
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
 
@@ -127,15 +126,14 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
             keys |= dict.fromkeys(change.key for change in found)
     if changed:
         yield NodeFinding(
-            "drift", "warning", f"network {net.name}",
+            "drift", "warning", "changed-configuration", f"network {net.name}",
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
-            f"changed keys: {', '.join(list(keys)[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''}",
+            f"changed keys: {some(list(keys))}",
             "they keep the old configuration until their containers are started again",
-            "nothing, if that is wanted; this shows the values:", (shlex.join(["libcni", "diff", net.name]),),
+            f"nothing, if that is wanted; this shows the values: {shlex.join(['libcni', 'diff', '-n', net.name])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
 
 
 def _names(attachments: list[Attachment]) -> str:
-    names = ", ".join(one.container_id for one in attachments[:_SHOWN])
-    return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"
+    return some([one.container_id for one in attachments])

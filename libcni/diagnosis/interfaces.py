@@ -4,194 +4,348 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from libcni._netlink import Link, Network
-from libcni.config.network import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.diagnosis.reading import (
-    Reading,
+from libcni.diagnosis.known_faults import known_fault
+from libcni.diagnosis.mends import Mend, MendKind
+from libcni.diagnosis.node_state import (
+    NodeState,
+    Space,
+    addresses_of,
+    bridge_of,
     finding_about,
+    host_veths,
     id_of,
     is_gateway,
     name_of,
-    reload_command,
-    reload_in_place,
     result_of,
 )
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
+from libcni.kernel.netlink import MAIN_TABLE, NOWHERE, Link, Network
 from libcni.store.attachments import Attachment
-from libcni.store.record import READY
+from libcni.store.model import LIVING, is_other_mac
+from libcni.store.recorded_interfaces import place_of
 
+_CUT_OFF = "the container is cut off"
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
-KNOWN_FAULTS = (
-    ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the table of IPv6, too"),
-    ("bandwidth", "nil pointer dereference", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
-    ("bandwidth", r"goroutine 1 \[", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
-    ("bridge", "no plugin name provided", "bridge cannot check a network without IPAM"),
-    ("bridge", r"gw:<nil>\} not found in routing table", "bridge 1.1.1 looks for the route without its gateway"),
-    ("bridge", "failed to find gateway", "bridge looks for routes in the main table, and sbr has moved them"),
-    (
-        "bridge",
-        r"^bridge interface \S+ mac doesn't match",
-        "a bridge without an address changes its MAC with its ports",
-    ),
-)
-"""Faults of plugins in CHECK: (plugin, a pattern in its message, what it means). The container may be in order.
 
-Release 1.9.1 still has those without a version.
-"""
-
-
-def check_interfaces(node: Reading) -> Observations:
+def check_interfaces(node: NodeState) -> Observations:
     """Find what cuts containers off: interfaces, addresses, routes, bridges and masters."""
     if node.host is None:
         yield NotChecked("interfaces", "this node", node.unread.get("this node", "its interfaces are unknown"))
         return
     for one in node.attachments:
         space = node.space_of(one)
-        if one.state == READY and one.netns and (space is None or space.network is None):
+        if one.state in LIVING and one.netns and (space is None or space.network is None):
             yield NotChecked("interfaces", name_of(one), f"{one.netns} cannot be entered")
-    explained: set[str] = set()
-    for (kind, name), users in _devices(node).items():
-        for finding in _device(node, node.host, kind, name, users):
-            explained.update(finding.containers)
-            yield finding
-    for one, inside in node.live:
-        if id_of(one) not in explained and (found := _inside(node, one, inside)) is not None:
-            yield found
-        yield from _check_host_ends(node, one, node.host)
+    if node.elsewhere:
+        reason = "this program is in another network namespace than their bridges"
+        yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
+    yield from _all_sides(node, node.host)
     if node.live:
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
         )
 
 
+def _all_sides(node: NodeState, host: Network) -> Observations:
+    explained: set[str] = set()
+    for (kind, name), users in _devices(node).items():
+        for finding in _device(node, host, kind, name, users):
+            explained.update(finding.containers)
+            yield finding
+    for one, inside in node.live:
+        if id_of(one) not in explained:
+            yield from _inside(node, one, inside)
+        if one.path not in node.elsewhere:
+            yield from _host_side(node, one, inside, host)
+
+
 _Users = list[tuple[Attachment, Mapping[str, Any]]]
 """The attachments that are on a device of the host, each with its plugin's configuration."""
 
 
-def _bridge_of(document: Mapping[str, Any]) -> str:
-    return str(document.get("bridge") or "cni0")
-
-
-def _devices(node: Reading) -> dict[tuple[str, str], _Users]:
-    """Return the users of each (``bridge`` or ``master``, name)."""
+def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
+    """Return the users of each (``bridge`` or ``master``, configured name)."""
     found: dict[tuple[str, str], _Users] = {}
-    for one, _ in node.live:
-        for document in plugin_documents(node.recorded(one)):
+    for one in (one for one, _ in node.live if one.path not in node.elsewhere):
+        for document in node.documents(one):
             # A master inside the container is not on the host.
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
             if document.get("type") == "bridge":
-                found.setdefault(("bridge", _bridge_of(document)), []).append((one, document))
+                found.setdefault(("bridge", bridge_of(document)), []).append((one, document))
             elif document.get("type") in _WITH_MASTER and master:
                 found.setdefault(("master", master), []).append((one, document))
     return found
 
 
-def _device(node: Reading, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
+def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
     """Find a bridge or master that no longer exists, is down, or has lost the address that is a gateway."""
-    attached = list({id_of(one): one for one, _ in users}.values())
     link = host.links.get(name)
-    about = partial(NodeFinding, "interfaces", "error", f"{kind} {name}", containers=tuple(map(id_of, attached)))
-    if link is None and kind == "master":
-        remedy = f"bring {name} back; the doctor then prints the command that attaches its containers again"
-        yield about("it does not exist", "its containers are cut off, and no more can be attached", remedy)
-    elif link is None and (other := _other_bridge(host, attached)):
-        # A reload would make a second bridge with the same address next to it, and cut off all of them.
-        yield replace(
-            about(
-                f"it does not exist; its containers are on {other}, which works",
-                "the next ADD makes a second bridge with the same address, and these containers are cut off",
-                f"give {other} its name back, or drain the node and remove it, before anything is attached",
-            ),
-            severity="warning",
-        )  # fmt: skip
-    elif link is None:
+    renamed: dict[str, _Users] = {}
+    for user in users:
+        renamed.setdefault(node.renamed_bridge(user[0]) if kind == "bridge" else "", []).append(user)
+    users = renamed.pop("", [])
+    for other, moved in renamed.items():
+        yield _renamed(host, name, users, other, moved)
+        yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(moved))
+    attached = list({id_of(one): one for one, _ in users}.values())
+    about = partial(
+        NodeFinding,
+        check="interfaces",
+        severity="error",
+        subject=f"{kind} {name}",
+        containers=tuple(map(id_of, attached)),
+    )
+    if link is not None:
+        gateways = _gateways(users)
+        yield from _state_of(link, f"{kind} {name}", users, gateways)
+        yield from _subnet_route(host, link, users, gateways) if not renamed else ()
+    elif kind == "master":
+        remedy = f"bring {name} back, then call repair again"
+        meaning = "its containers are cut off, and no more can be attached"
+        yield about(name="master-missing", seen="it does not exist", meaning=meaning, remedy=remedy)
+    elif attached:
         seen = f"it does not exist; {counted(len(attached), 'container')} of it lives"
-        meaning = "they are cut off; the plugin makes the bridge anew"
-        yield about(seen, meaning, *reload_in_place(node, attached))
-    else:
-        if not link.is_up:
-            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(name)} up",))
-        gateways = {
-            f"{ip.gateway}/{ip.address.partition('/')[2]}"
-            for one, document in users
-            if kind == "bridge" and is_gateway(document)
-            for ip in getattr(result_of(one), "ips", ())
-            if ip.gateway
-        }
-        if missing := sorted(full for full in gateways if not link.has_address(full)):
+        mends = tuple(mend for one in attached for mend in node.reloads(one)[1])
+        yield about(
+            name="bridge-missing", seen=seen, meaning="they are cut off; the plugin makes the bridge anew", mends=mends
+        )
+
+
+def _renamed(host: Network, name: str, users: _Users, other: str, moved: _Users) -> NodeFinding:
+    """Return the finding for containers that are on a bridge of another name than the configured one."""
+    gateways = _gateways([*users, *moved])
+    if name not in host.links or not any(map(host.links[name].has_address, gateways)):
+        state = "is another bridge now" if name in host.links else "does not exist"
+        # A reload would make a second bridge with the same address beside it, and cut off all of them.
+        return NodeFinding(
+            "interfaces", "warning", "bridge-renamed", f"bridge {name}",
+            f"it {state}; {counted(len(moved), 'container')} of it are on {other}, which works",
+            "an ADD or a reload makes a second bridge with the same address, and these containers are cut off",
+            f"give {other} its name back, or drain the node and remove it, before anything is attached",
+            containers=tuple(id_of(one) for one, _ in moved),
+        )  # fmt: skip
+    subnets = {str(ipaddress.ip_interface(full).network) for full in gateways}
+    routed = next((route.ifindex for route in host.routes if route.destination in subnets), host.links[other].index)
+    cut_off = users if routed == host.links[other].index else moved
+    return NodeFinding(
+        "interfaces", "error", "two-bridges", f"bridges {name} and {other}",
+        f"both have {some(gateways)}: {counted(len(users), 'container')} on {name}, and {len(moved)} on {other}",
+        "the node reaches the containers of one bridge only, and each container those of its own",
+        f"drain the containers on one of them, remove that bridge, and name the remaining one {name}",
+        containers=tuple(id_of(one) for one, _ in cut_off),
+    )  # fmt: skip
+
+
+def _gateways(users: _Users) -> list[str]:
+    """Return the addresses with prefix length that a bridge has as the gateway of its containers."""
+    attachments = [one for one, document in users if document.get("type") == "bridge" and is_gateway(document)]
+    ips = [ip for one in attachments for ip in getattr(result_of(one), "ips", ()) if ip.gateway]
+    return sorted({f"{ip.gateway}/{ip.address.partition('/')[2]}" for ip in ips})
+
+
+def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
+    """Find a device that is down, or has lost the address that is a gateway."""
+    containers = tuple(dict.fromkeys(id_of(one) for one, _ in users))
+    about = partial(NodeFinding, check="interfaces", severity="error", subject=subject, containers=containers)
+    if users and not link.is_up:
+        mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
+        yield about(name="link-down", seen="it is down", meaning="its containers are cut off", mends=mends)
+    if missing := [full for full in gateways if not link.has_address(full)]:
+        mends = tuple(Mend("add-address", link.name, (full,), containers) for full in missing)
+        seen = f"it does not have the address {some(missing)}"
+        yield about(name="gateway-missing", seen=seen, meaning="its containers cannot reach their gateway", mends=mends)
+
+
+def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
+    """Find routes of the node that lead to a bridge's containers over another interface."""
+    names = {other.index: other.name for other in host.links.values()}
+    main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
+    for full in gateways if link.is_up else ():
+        if not link.has_address(full):
+            continue
+        subnet = ipaddress.ip_network(full, strict=False)
+        own = [route.metric for route in main if route.destination == str(subnet) and route.ifindex == link.index]
+        others = [
+            route for route in main
+            if route.ifindex != link.index and (route.destination != str(subnet) or not own or route.metric < min(own))
+            and _is_within(route.destination, subnet)
+        ]  # fmt: skip
+        about = partial(
+            NodeFinding, check="interfaces", severity="error", subject=f"route to {subnet}",
+            containers=tuple(id_of(one) for one, _ in users),
+        )  # fmt: skip
+        if others:
+            destination, device = others[0].destination, names.get(others[0].ifindex, "nowhere")
+            seen = f"the node's route to {destination} leads over {device}, not over {link.name}"
+            remedy = f"find out who made it, then: ip route del {destination}"
+            yield about(name="route-stolen", seen=seen, meaning="the node cannot reach these containers", remedy=remedy)
+        elif not own:
+            mends = (Mend("add-route", link.name, (str(subnet),)),)
             yield about(
-                f"it does not have the address {', '.join(missing)}", "its containers cannot reach their gateway",
-                commands=tuple(f"ip address add {quoted(full)} dev {quoted(name)}" for full in missing),
-            )  # fmt: skip
+                name="subnet-route-missing",
+                seen=f"the node has none over {link.name}",
+                meaning="the node cannot reach these containers",
+                mends=mends,
+            )
 
 
-def _other_bridge(host: Network, attachments: list[Attachment]) -> str:
-    """Return the name of a bridge that has the host's ends of containers, or ""."""
-    names = {link.index: link.name for link in host.links.values()}
-    return next((names[end.master] for one in attachments for end in _host_ends(one, host) if end.master in names), "")
+def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    network = ipaddress.ip_network(destination)
+    return network.version == subnet.version and network.subnet_of(subnet)  # type: ignore[arg-type]  # the same family
 
 
-def _host_ends(one: Attachment, host: Network) -> list[Link]:
-    result = result_of(one)
-    names = [interface.name for interface in (result.interfaces if result else ()) if not interface.sandbox]
-    return [host.links[name] for name in names if name.startswith("veth") and name in host.links]
-
-
-def _check_host_ends(node: Reading, one: Attachment, host: Network) -> Observations:
-    """Find a veth whose end on the host has left its bridge, or is down."""
-    documents = plugin_documents(node.recorded(one))
-    names = [_bridge_of(document) for document in documents if document.get("type") == "bridge"]
-    bridges = [host.links[name] for name in names if name in host.links]
-    for link in _host_ends(one, host):
-        wrong = {}
-        if bridges and link.master not in {bridge.index for bridge in bridges}:
-            wrong[f"is not on bridge {bridges[0].name}"] = f"master {quoted(bridges[0].name)}"
-        if not link.is_up:
-            wrong["is down"] = "up"
-        if wrong:
-            seen = f"its host interface {link.name} {' and '.join(wrong)}"
-            commands = tuple(f"ip link set dev {quoted(link.name)} {words}" for words in wrong.values())
-            yield finding_about(one, "interfaces", "error", seen, "the container is cut off", commands=commands)
-
-
-def _inside(node: Reading, one: Attachment, inside: Network) -> NodeFinding | None:
-    """Return what is wrong inside a container, or None."""
+def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network) -> Observations:
+    """Find what is wrong on the host about one container: its veth and the routes to it."""
     about = partial(finding_about, one, "interfaces", "error")
-    again = reload_in_place(node, [one])
+    meaning = _CUT_OFF
+    documents = node.documents(one)
+    names = [bridge_of(document) for document in documents if document.get("type") == "bridge"]
+    bridges = [host.links[name] for name in names if name in host.links]
+    ends, veths = node.host_ends(one), host_veths(one)
+    if len(ends) < len(veths) and one.ifname in inside.links:
+        paths = [space.path for space in node.spaces.values() for veth in veths if _has(space, *veth)]
+        seen = f"its host interface {veths[0][0]} is not on the node, but in {(*paths, 'no namespace')[0]}"
+        yield about("host-end-moved", seen, meaning, *node.reloads(one))
+    for link in ends:
+        if bridges and link.master not in {bridge.index for bridge in bridges} and not node.renamed_bridge(one):
+            seen = f"its host interface {link.name} is not on bridge {bridges[0].name}"
+            yield about("off-bridge", seen, meaning, mends=(_link_mend("join", one, link, bridges[0].name),))
+        if not link.is_up:
+            seen = f"its host interface {link.name} is down"
+            yield about("host-end-down", seen, meaning, mends=(_link_mend("set-up", one, link),))
+        elif any(document.get("type") == "ptp" for document in documents):
+            hosts = [f"{address}/{128 if ':' in address else 32}" for address in addresses_of(one)]
+            if missing := [text for text in hosts if text not in node.host_routes.get(link.index, ())]:
+                seen = f"the node's route to {some(missing)} over {link.name} is missing"
+                mends = tuple(_link_mend("add-route", one, link, text) for text in missing)
+                yield about("host-route-missing", seen, meaning, mends=mends)
+    yield from _neighbours(one, inside, host, bridges)
+
+
+def _neighbours(one: Attachment, inside: Network, host: Network, bridges: list[Link]) -> Observations:
+    """Find hardware addresses that a person wrote, and that are others than those of the interfaces."""
+    about = partial(finding_about, one, "interfaces", "error", "static-neighbour")
+    own, ips = inside.links.get(one.ifname), getattr(result_of(one), "ips", ())
+    for address in addresses_of(one) if own is not None else ():
+        wrong = host.neighbours.get(address)
+        if own is not None and wrong not in {None, own.mac}:
+            remedy = f"find out who wrote it, then: ip neigh del {address} dev INTERFACE"
+            yield about(f"somebody wrote the hardware address {wrong} for {address} on the node", _CUT_OFF, remedy)
+    for gateway, mac in {
+        (ip.gateway, link.mac) for link in bridges for ip in ips if link.has_address(ip.gateway or "-")
+    }:
+        if (wrong := inside.neighbours.get(gateway, mac)) != mac:
+            remedy = f"find out who wrote it, then, inside: ip neigh del {gateway} dev {one.ifname}"
+            yield about(f"somebody wrote the hardware address {wrong} for its gateway {gateway}", _CUT_OFF, remedy)
+
+
+def _has(space: Space, name: str, mac: str) -> bool:
+    link = space.network.links.get(name) if space.network is not None else None
+    return link is not None and link.mac == mac
+
+
+def _link_mend(kind: MendKind, one: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
+    return Mend(kind, link.name, details, (id_of(one),), netns=netns)
+
+
+def _inside(node: NodeState, one: Attachment, inside: Network) -> Iterator[NodeFinding]:
+    """Find what is wrong inside a container."""
+    about = partial(finding_about, one, check="interfaces", severity="error")
     result = result_of(one)
     link = inside.links.get(one.ifname)
     if link is None:
-        return _without_interface(node, one)
+        yield _without_interface(node, one)
+        return
     if not link.is_up and (result is None or result.ips):
-        return about(f"{one.ifname} is down in {one.netns}", "the container is cut off", *again)
-    for name, address in _placed_addresses(one):
+        mends = (_link_mend("set-up", one, link, netns=one.netns),)
+        yield about(
+            name="interface-down",
+            seen=f"{one.ifname} is down in {one.netns}",
+            meaning="the container is cut off",
+            mends=mends,
+        )
+        return
+    lost = [
+        (name, full) for name, full in _placed_addresses(one)
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
-        if name in inside.links and not any(other.has_address(address) for other in inside.links.values()):
-            seen = f"its address {address} is not on {name}"
-            meaning = "the container cannot be reached at its recorded address"
-            if _has_another(inside.links[name], address):  # somebody gave it another one, and it may be in use
-                return about(seen, f"{meaning}; it has another one", disrupts=(reload_command(one),))
-            return about(seen, meaning, *again)
-    destinations = {route.destination for route in inside.routes}
-    if missing := [text for text in _recorded_routes(one) if text not in destinations]:
-        seen = f"its route to {', '.join(missing)} is not in {one.netns}"
-        return about(seen, "the container cannot reach these addresses", *again)
-    return None
+        if name in inside.links and not any(other.has_address(full) for other in inside.links.values())
+    ]  # fmt: skip
+    for name, full in lost:
+        address = full.partition("/")[0]
+        seen = f"its address {address} is not on {name}"
+        meaning = "the container cannot be reached at its recorded address"
+        if node.holders.get(address):  # two interfaces with one address would be worse than none
+            yield about(
+                name="address-lost",
+                seen=seen,
+                meaning=f"{meaning}, and another interface has it",
+                remedy="find out who has it",
+            )
+        else:
+            mends = (_link_mend("add-address", one, inside.links[name], full, netns=one.netns),)
+            yield about(name="address-lost", seen=seen, meaning=meaning, mends=mends)
+    for gateway in dict.fromkeys(ip.gateway for ip in (result.ips if result else ()) if ip.gateway):
+        if link.has_address(gateway):
+            yield about(
+                name="gateway-taken",
+                seen=f"{one.ifname} has the address {gateway} of its gateway",
+                meaning="its neighbours may take the container for the gateway",
+                remedy=f"find out who added it, then, inside: ip address del {gateway} dev {one.ifname}",
+            )
+    yield from () if lost else _routes(node, one, inside, link)
+    yield from _changed_by_hand(node, one, link)
 
 
-def _without_interface(node: Reading, one: Attachment) -> NodeFinding:
-    about = partial(finding_about, one, "interfaces", "error")
+def _routes(node: NodeState, one: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
+    gateways: dict[str, set[str]] = {}
+    for route in (route for route in inside.routes if route.ifindex != NOWHERE):
+        gateways.setdefault(route.destination, set()).add(route.gateway)
+    missing: list[tuple[str, str]] = []
+    for destination, gateway in _recorded_routes(one):
+        actual = gateways.get(destination)
+        if actual is None:
+            missing.append((destination, gateway))
+        elif gateway and gateway not in actual:
+            yield finding_about(
+                one, "interfaces", "error", "wrong-gateway",
+                f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}, not to {gateway}",
+                "the container may not reach these addresses", *node.reloads(one, interrupts=True),
+            )  # fmt: skip
+    if missing:
+        # The gateway can be reached only over the route to the subnet, which comes last here.
+        mends = tuple(
+            _link_mend("add-route", one, link, *filter(None, route), netns=one.netns) for route in reversed(missing)
+        )
+        seen = f"its route to {some([destination for destination, _ in missing])} is not in {one.netns}"
+        yield finding_about(
+            one, "interfaces", "error", "route-missing", seen, "the container cannot reach these addresses", mends=mends
+        )
+
+
+def _changed_by_hand(node: NodeState, one: Attachment, link: Link) -> Iterator[NodeFinding]:
+    """Find another hardware address, or another size of packets, than the record or the configuration has."""
+    sizes = [size for document in node.documents(one) if isinstance(size := document.get("mtu"), int) and size > 0]
+    mac = place_of(one.record).mac
+    changes = (
+        [f"hardware address {mac}, but {link.mac}"] if is_other_mac(mac, link.mac) and link.kind != "ipvlan" else []
+    )
+    changes += [f"MTU {sizes[-1]}, but {link.mtu}"] if sizes and link.mtu not in {0, sizes[-1]} else []
+    if changes:
+        yield finding_about(
+            one, "interfaces", "warning", "interface-changed", f"{one.ifname} has not its {' and '.join(changes)}",
+            "neighbours and plugins expect what was recorded", *node.reloads(one, interrupts=True),
+        )  # fmt: skip
+
+
+def _without_interface(node: NodeState, one: Attachment) -> NodeFinding:
     result = result_of(one)
     macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
     for space in node.spaces.values():
@@ -202,44 +356,43 @@ def _without_interface(node: Reading, one: Attachment) -> NodeFinding:
             # All ipvlan interfaces of a device have its hardware address.
             if link.mac and link.mac in macs and link.kind != "ipvlan":
                 seen = f"{one.ifname} of {one.netns} is {link.name} in {space.path} now"
-                return replace(
-                    about(seen, "DEL is refused, or does not find it", "move and rename it back before it is detached"),
-                    severity="warning",
+                remedy = "move and rename it back before it is detached"
+                return finding_about(
+                    one, "interfaces", "warning", "interface-moved", seen, "DEL is refused, or does not find it", remedy
                 )
     seen = f"there is no interface {one.ifname} in {one.netns}"
-    return about(seen, "the container has lost this network", *reload_in_place(node, [one]))
+    return finding_about(
+        one, "interfaces", "error", "interface-missing", seen, "the container has lost this network", *node.reloads(one)
+    )
 
 
-def _has_another(link: Link, address: str) -> bool:
-    """Return whether an interface has an address of this family that is not one of the link."""
-    found = [ipaddress.ip_address(text.partition("/")[0]) for text in link.addresses]
-    return any(one.version == ipaddress.ip_address(address).version and not one.is_link_local for one in found)
-
-
-def _recorded_routes(one: Attachment) -> Iterator[str]:
-    """Yield the destinations of the recorded routes, and of those that the kernel makes for the addresses."""
+def _recorded_routes(one: Attachment) -> Iterator[tuple[str, str]]:
+    """Yield (destination, gateway) of the recorded routes, and of those that the kernel makes for the addresses."""
     if (result := result_of(one)) is not None:
+        defaults = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
         # An address of one host has no route of its own.
-        subnets = [ip.address for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
-        for text in dict.fromkeys([*(route.dst for route in result.routes), *subnets]):
+        subnets = [(ip.address, "") for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
+        for text, gateway in (
+            *((route.dst, route.gw or defaults.get(":" in route.dst, "")) for route in result.routes),
+            *subnets,
+        ):
             with suppress(ValueError):
-                yield str(ipaddress.ip_network(text, strict=False))
+                yield str(ipaddress.ip_network(text, strict=False)), gateway
 
 
 def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
-    """Yield (interface, address) for the addresses that the result places in the container."""
+    """Yield (interface, address with prefix length) for the addresses that the result places in the container."""
     if (result := result_of(one)) is not None:
         for ip in result.ips:
-            address = ip.address.partition("/")[0]
             if ip.interface is None:
-                yield one.ifname, address
+                yield one.ifname, ip.address
             elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
-                yield result.interfaces[ip.interface].name, address
+                yield result.interfaces[ip.interface].name, ip.address
 
 
-def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observations:
+def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Observations:
     """Run CHECK of the live attachments, if wanted; ``explained``: those that have a finding already."""
-    attachments = [one for one in node.attachments if one.state == READY and os.path.exists(one.netns)]
+    attachments = [one for one in node.attachments if one.state in LIVING and os.path.exists(one.netns)]
     if not attachments:
         return
     if not run_check:
@@ -249,44 +402,41 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
     faults: dict[tuple[str, str], list[str]] = {}
     for one in attachments:
         try:
-            node.cni.check_network_list(one.network, RuntimeConf(one.container_id, None, one.ifname))
+            # Go libcni 1.1 does not record the path.
+            given = one.netns if one.made_by_go else None
+            node.cni.check_network_list(one.network, RuntimeConf(one.container_id, given, one.ifname))
             passed += 1
         except VersionError as error:
             yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
         except CNIError as error:
-            if fault := _known_fault(error):
+            if fault := known_fault(error):
                 faults.setdefault(fault, []).append(id_of(one))
             elif id_of(one) in explained:
                 known += 1
             else:
-                yield _failed_check(one, error)
+                yield _failed_check(node, one, error)
     also = f", {known} failed for what is reported above" if known else ""
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
     for (plugin, meaning), containers in faults.items():
         shown = f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin"
         newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
         yield NodeFinding(
-            "interfaces", "note", f"plugin {plugin}", shown, f"{meaning}; the containers may be in order",
+            "interfaces", "note", "known-fault", f"plugin {plugin}", shown,
+            f"{meaning}; the containers may be in order",
             f"nothing; attaching them again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
 
 
-def _known_fault(error: CNIError) -> tuple[str, str] | None:
-    if not isinstance(error, PluginError):
-        return None
-    text = f"{error.msg} {error.details} {error.stderr}".lower()
-    return next((fault[::2] for fault in KNOWN_FAULTS if fault[0] == error.plugin and re.search(fault[1], text)), None)
-
-
-def _failed_check(one: Attachment, error: CNIError) -> NodeFinding:
-    about = partial(finding_about, one, "interfaces")
+def _failed_check(node: NodeState, one: Attachment, error: CNIError) -> NodeFinding:
+    about = partial(finding_about, one, check="interfaces")
     # A plugin that crashed or hung says nothing about the attachment.
     says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
     if says_so or isinstance(error, NotAttachedError):
         # Nothing else that the doctor looks at is wrong: the container may work.
         seen, meaning = f"CHECK failed: {error.text}", "a plugin finds the container's network damaged"
-        return about("error", seen, meaning, disrupts=(reload_command(one),))
-    command = shlex.join(["libcni", "check", one.network, one.netns, "-c", one.container_id, "-i", one.ifname])
+        remedy, mends = node.reloads(one, interrupts=True)
+        return about(name="check-failed", severity="error", seen=seen, meaning=meaning, remedy=remedy, mends=mends)
     seen, meaning = f"CHECK gave no answer: {error.text}", "nobody knows whether the container's network is in order"
-    return about("warning", seen, meaning, "find out why; then:", (command,))
+    remedy = "find out why, then check the container again"
+    return about(name="check-unanswered", severity="warning", seen=seen, meaning=meaning, remedy=remedy)

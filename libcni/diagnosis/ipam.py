@@ -4,91 +4,77 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 
-from libcni.config.host_local import range_sets, reservation_directories
-from libcni.diagnosis.reading import (
-    Reading,
-    Reservation,
-    addresses_of,
-    detach_command,
-    finding_about,
-    id_of,
-    reload_command,
-)
-from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.diagnosis.rules import chain_for_del, has_other_ports, removal_commands
+from libcni.config.host_local import Reservation, is_in_ranges, range_sets, reservation_directories
+from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState, addresses_of, bridge_of, finding_about, id_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
+from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment
-from libcni.store.record import READY
-
-_YOUNG = 10.0
-"""Seconds: the reservation of an ADD that runs now has no record, or no interface, in this reading."""
+from libcni.store.model import LIVING
 
 
-def look_for(node: Reading, network: str, container_id: str, ifname: str) -> NodeFinding:
+def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
     """Look in every namespace for a container without a usable record, by the addresses that are reserved for it.
 
-    The finding has a remedy if the container lives, commands if it does not, and neither if nobody knows.
+    The finding has a remedy if the container lives, mends if it does not, and neither if nobody knows.
     """
     # host-local before 0.8 wrote no interface name.
     reserved = [one for one in node.reserved_for.get((network, container_id), ()) if one.ifname in {"", ifname}]
     addresses = [one.address for one in reserved]
     pair = (f"{container_id}:{ifname}",)
-    about = NodeFinding("ipam", "warning", f"container {container_id}, {network}, {ifname}", "", containers=pair)
+    about = NodeFinding(
+        "ipam", "warning", "unrecorded", f"container {container_id}, {network}, {ifname}", "", containers=pair
+    )
     held = next((one for one in addresses if one in node.holders), "")
     if held:
-        return _living(node, about, held, network, container_id, ifname)
+        return _living(node, about, held, network)
     if not reserved:
         return replace(about, meaning="no address is reserved for it, so nobody knows whether the container lives")
     if node.why_unknown:
         return replace(about, meaning=f"nobody knows whether the container lives: {node.why_unknown}")
-    commands = [f"rm {quoted(one.path)}" for one in reserved]
-    # DEL of portmap would remove the ports of all interfaces of a container, another runtime's of the same ID included.
-    others = ("", container_id) in node.attached or has_other_ports(node, network, container_id, addresses)
-    if node.configured(network) is not None and not others:
-        # Without a namespace: DEL releases the addresses and some rules, and touches no interface.
-        commands = [detach_command(container_id, ifname, network)]
-    commands += removal_commands(node, network, container_id, ifname, addresses)
-    meaning = f"its address {addresses[0]} is in no network namespace of this node"
-    return replace(about, meaning=meaning, commands=tuple(commands))
+    if node.is_young(reserved):
+        remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
+        return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
+    directories: dict[str, list[str]] = {}
+    for one in reserved:
+        directories.setdefault(os.path.dirname(one.path), []).append(one.address)
+    mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
+    mends += rules_to_remove(node, network, container_id, ifname, addresses)
+    meaning = "its address is in no network namespace of this node"
+    return replace(about, name="leak", meaning=meaning, mends=tuple(mends))
 
 
-def _living(  # noqa: PLR0913, PLR0917 - an attachment and its address
-    node: Reading, about: NodeFinding, address: str, network: str, container_id: str, ifname: str
-) -> NodeFinding:
+def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> NodeFinding:
     space, link = node.holders[address][0]
     if others := node.recorded_at(network, address, space.path):
         meaning = f"its address {address} is that of {id_of(others[0])}, which is on record: releasing it frees that"
-        return replace(about, meaning=meaning, remedy="detach or reload that container first")
-    (pair,) = about.containers
+        return replace(about, name="wrong-reservation", meaning=meaning, remedy="detach or reload that container first")
     meaning = (
         f"its address {address} is on {link.name} in {space.path}: the container lives; libcni gc of this network "
+        f"needs --valid {about.containers[0]}"
     )
-    about = replace(about, meaning=f"{meaning}needs --valid {quoted(pair)}")
     remedy = "leave it if it is another runtime's; if its record is lost, let its runtime restart the container"
-    net = node.configured(network)
-    if net is None:
-        return replace(about, remedy=remedy)
-    given = [network, space.path, "-c", container_id, "-i", ifname]
-    detach = shlex.join(["libcni", "del", *given, "--use-given"])
-    if chain := chain_for_del(node, net, container_id, address):
-        detach = f"{chain} && {detach}"
-    attach = shlex.join(["libcni", "add", *given, "--args", f"IgnoreUnknown=1;IP={address}"])
-    remedy += ", or attach it again with the address, and with the --owner and --capabilities that it had:"
-    return replace(
-        about, remedy=remedy, disrupts=(Disruption(detach, about.containers), Disruption(attach, about.containers))
-    )
+    return replace(about, meaning=meaning, remedy=remedy)
 
 
-def check_ipam(node: Reading) -> Observations:
+def check_ipam(node: NodeState) -> Observations:
     """Find leaked and missing reservations, and addresses in two records."""
     yield from _duplicates(node)
+    yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         yield from _unrecorded(node, network, reservations)
-        yield from _missing(node, network, directory, reservations)
         yield from _unreserved(node, network, reservations)
+    for path, reason in node.unread.items():
+        if os.path.lexists(path) and not os.path.isdir(path):
+            remedy = "move the file away; the plugin makes the directory"
+            yield NodeFinding("ipam", "error", "no-directory", path, reason, "ADD of its network fails", remedy)
+        elif path.startswith("/"):
+            yield NotChecked("ipam", path, reason)
     types = {(net.name, plugin.ipam_type) for net in node.networks for plugin in net.plugins if plugin.ipam_type}
     for network, plugin_type in sorted(types):
         if plugin_type not in {"host-local", "static"}:
@@ -96,7 +82,7 @@ def check_ipam(node: Reading) -> Observations:
             yield NotChecked("ipam", f"network {network}", reason)
 
 
-def _unrecorded(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
+def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
     known = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
     held: dict[tuple[str, str], list[Reservation]] = {}
     for one in reservations:
@@ -104,68 +90,131 @@ def _unrecorded(node: Reading, network: str, reservations: list[Reservation]) ->
     for (container_id, ifname), reserved in held.items():
         if (container_id, ifname) in known or node.is_known(network, container_id, ifname):
             continue
+        if any(_holder(node, network, one.address) is not None for one in reserved):
+            continue  # the reservation has a wrong name, or is of the same pool under another network's name
         subject = f"address {', '.join(one.address for one in reserved)} of network {network}"
-        if any(one.changed > node.started - _YOUNG for one in reserved):
+        if node.is_young(reserved):
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
             continue
-        seen = f"reserved for container {container_id or '?'}, interface {ifname or '?'}, which has no record"
-        found = look_for(node, network, container_id, ifname or "eth0")
-        if not found.remedy and not found.commands:
-            yield NotChecked("ipam", subject, f"{seen}; {found.meaning}")
+        seen = f"{subject} is reserved for a container without a record"
+        found = look_for(node, network, container_id or "?", ifname or "eth0")
+        if not found.remedy and not found.mends:
+            yield NotChecked(
+                "ipam", subject, f"reserved for container {container_id or '?'}, which has no record; {found.meaning}"
+            )
             continue
-        meaning = found.meaning if found.remedy else f"a leak: {found.meaning}, and nobody can use it"
-        yield replace(found, subject=subject, seen=seen, meaning=meaning)
+        yield replace(
+            found,
+            seen=seen,
+            meaning=found.meaning if found.remedy else f"a leak: {found.meaning}, and nobody can use it",
+        )
 
 
-def _missing(node: Reading, network: str, directory: str, reservations: list[Reservation]) -> Observations:
-    reserved = {ipaddress.ip_address(one.address) for one in reservations}
-    for one in node.attachments:
-        if one.state != READY or one.network != network or directory not in reservation_directories(node.recorded(one)):
-            continue
-        for address in addresses_of(one):
-            if ipaddress.ip_address(address) not in reserved:
-                content = f"printf '%s\\r\\n%s' {quoted(one.container_id)} {quoted(one.ifname)}"
-                yield finding_about(
-                    one, "ipam", "error", f"its address {address} is not reserved in {directory}",
-                    "the next ADD can give the same address to another container",
-                    # set -C: another container may have got the address since.
-                    commands=(
-                        f"mkdir -p {quoted(directory)}",
-                        f"(set -C; {content} > {quoted(os.path.join(directory, address))})",
-                    ),
-                )  # fmt: skip
+def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
+    """Return the recorded attachment that has an address of a network's pool now."""
+    for one in node.recorded_addresses.get(address, ()):
+        space = node.space_of(one) if one.state in LIVING else None
+        holds = space is not None and any(space is other for other, _ in node.holders.get(address, ()))
+        if holds and (one.network == network or network in dict(_same_pools(node, one, address))):
+            return one
+    return None
 
 
-def _duplicates(node: Reading) -> Observations:
+def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> bool:
+    """Return whether a reservation names another attachment than the only one that has the address by record."""
+    recorded = node.recorded_addresses.get(reservation.address, ())
+    # host-local before 0.8 wrote no interface name. Its GC frees what is reserved for an interface that is not valid.
+    names = {(one.container_id, ifname) for one in recorded for ifname in (one.ifname, "")}
+    return (reservation.container_id, reservation.ifname) not in names and _holder(
+        node, network, reservation.address
+    ) is not None
+
+
+def _same_pools(node: NodeState, one: Attachment, address: str) -> Iterator[tuple[str, str]]:
+    """Yield (network, directory) of today's other networks that give the same address on the same bridge."""
+    bridges = _bridges(node.recorded(one))
+    for net in node.networks:
+        if net.name != one.network and bridges & _bridges(net) and is_in_ranges(net, address):
+            yield from ((net.name, directory) for directory in reservation_directories(net))
+
+
+def _bridges(net: NetworkConfigList | None) -> set[str]:
+    return {bridge_of(document) for document in plugin_documents(net) if document.get("type") == "bridge"}
+
+
+def _missing(node: NodeState) -> Observations:
+    """Find addresses in use that are not reserved for their container, or not in each directory of their pool."""
+    reserved = {
+        (directory, ipaddress.ip_address(one.address)): one
+        for (_, directory), reservations in node.reservations.items()
+        for one in reservations
+    }
+    for one, _ in node.live:
+        own = reservation_directories(node.recorded(one))
+        for address in addresses_of(one) if own else ():
+            pools = [(one.network, directory) for directory in sorted(own)]
+            others = [] if node.configured(one.network) is not None else list(_same_pools(node, one, address))
+            for network, directory in (*pools, *others):
+                found = reserved.get((directory, ipaddress.ip_address(address)))
+                is_misnamed = found is not None and _is_misnamed(node, network, found)
+                is_other = is_misnamed and _holder(node, network, address) is one
+                if (network, directory) not in node.reservations or not (found is None or is_other):
+                    continue
+                other = f"{found.container_id or '?'}:{found.ifname}".rstrip(":") if found is not None else ""
+                about = f" for it, but for {other}" if other else ""
+                name, seen = "not-reserved", f"its address {address} is not reserved in {directory}{about}"
+                if network != one.network:
+                    name, seen = (
+                        "one-pool",
+                        f"network {network} of today gives the addresses of its network {one.network}: {seen}",
+                    )
+                mend = Mend("reserve", directory, (address,), (id_of(one),), (), network)
+                meaning = "the next ADD can give the same address to another container"
+                yield finding_about(one, "ipam", "error", name, seen, meaning, mends=(mend,))
+
+
+def _duplicates(node: NodeState) -> Observations:
     """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
     holders: dict[tuple[str, str], list[Attachment]] = {}
     for address, attachments in node.recorded_addresses.items():
         for one in attachments:
-            if one.state == READY:
+            if one.state in LIVING:
                 holders.setdefault((one.network, address), []).append(one)
     reserved = {
-        (network, ipaddress.ip_address(one.address)): one.container_id
+        (network, ipaddress.ip_address(one.address)): one
         for (network, _), reservations in node.reservations.items()
         for one in reservations
     }
     for (network, address), attachments in holders.items():
-        owner = reserved.get((network, ipaddress.ip_address(address)))
-        wrong = [one for one in attachments if owner not in {None, one.container_id}]
-        if len(attachments) > 1:
+        reservation = reserved.get((network, ipaddress.ip_address(address)))
+        wrong = [one for one in attachments if reservation is not None and reservation.container_id != one.container_id]
+        names = [id_of(one) for one in attachments]
+        pool = any(is_in_ranges(node.recorded(one), address) for one in attachments)
+        strangers = [f"{link.name} in {space.path}" for space, link in node.strangers(address)] if pool else []
+        if strangers and node.space_of(attachments[0]) is not None:
+            wrong = attachments
+        elif len(attachments) > 1:
             wrong = wrong or sorted(attachments, key=lambda one: one.record.created or 0)[1:]
-            seen = f"recorded for several containers: {', '.join(map(id_of, attachments))}"
-        else:
-            seen = f"recorded for {id_of(attachments[0])}, and reserved for container {owner}"
-        if wrong:
-            yield NodeFinding(
-                "ipam", "error", f"address {address} of network {network}", seen,
-                "two containers may use the same address", "one of them needs an address of its own",
-                disrupts=(Disruption(reload_command(*wrong), tuple(map(id_of, wrong))),),
-                containers=tuple(map(id_of, attachments)),
-            )  # fmt: skip
+        elif reservation is None or not wrong or _is_misnamed(node, network, reservation):
+            continue  # the mend is to reserve it
+        seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
+        seen += f", and {some(strangers)} also has it" if strangers else ""
+        seen += (
+            f"; it is reserved for {reservation.container_id}"
+            if reservation is not None and len(wrong) < len(names) + 1
+            else ""
+        )
+        yield NodeFinding(
+            "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
+            "two containers may use the same address",
+            "find out which of them keeps the address; the others need one of their own" if strangers else "",
+            # A reload asks for the reserved address again: it gives another one only to who has no reservation.
+            () if strangers else tuple(mend for one in wrong for mend in node.reloads(one, interrupts=True)[1]),
+            tuple(names),
+        )  # fmt: skip
 
 
-def _unreserved(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
+def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
     """Find addresses of the pool that an interface has, and of which neither a reservation nor a record is left."""
     pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
     known = {*node.recorded_addresses, *(one.address for one in reservations), *(str(one.gateway) for one in pool)}
@@ -173,7 +222,7 @@ def _unreserved(node: Reading, network: str, reservations: list[Reservation]) ->
         if address not in known and any(ipaddress.ip_address(address) in one for one in pool):
             for space, link in holders:
                 yield NodeFinding(
-                    "ipam", "warning", f"address {address} of network {network}",
+                    "ipam", "warning", "unreserved", f"address {address} of network {network}",
                     f"{link.name} in {space.path} has it, and it is neither reserved nor on record",
                     "the next ADD can give it to a second container",
                     "if it is a container of this network, let its runtime restart it before anything is attached; "

@@ -8,17 +8,19 @@ from functools import partial
 
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
+from libcni.config.node_directories import other_plugin_dirs
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import executable_problem
-from libcni.diagnosis.reading import Reading, plugin_names
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, quoted
+from libcni.diagnosis.node_state import NodeState, plugin_names
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import CNIError, PluginNotFoundError, VersionError
 from libcni.verbs.version import PluginValidation
 
 __all__ = ["ask_plugins"]
 
 _error = partial(NodeFinding, "plugins", "error")
+
 
 _SECONDS = 5.0
 
@@ -43,13 +45,15 @@ def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidatio
     return tuple(found)
 
 
-def check_plugins(node: Reading) -> Observations:
+def check_plugins(node: NodeState) -> Observations:
     """Check the plugins of all configured networks: executables, VERSION, STATUS."""
     directories = [directory for directory in node.cni.path if os.path.isdir(directory)]
     if not directories:
         where = ", ".join(node.cni.path) or "CNI_PATH"
         seen = "there is no such directory" if node.cni.path else "it is empty"
-        yield _error(where, seen, "no plugin can be run", "install CNI plugins, or set CNI_PATH")
+        others = other_plugin_dirs(node.cni.path)
+        remedy = f"this node has {others}: name one (--path)" if others else "install CNI plugins, or set CNI_PATH"
+        yield _error("no-plugins", where, seen, "no plugin can be run", remedy)
         return
     for directory in directories:
         yield from writable_by_others("plugins", directory)
@@ -67,15 +71,16 @@ def check_plugins(node: Reading) -> Observations:
 
 
 def _unusable(net: NetworkConfigList, one: PluginValidation, error: CNIError) -> NodeFinding:
-    seen, remedy = error.text, error.hint or "install the plugin again"
-    commands: tuple[str, ...] = ()
+    seen, remedy = error.text, str(error.hint or "install the plugin again")
     if isinstance(error, PluginNotFoundError):
         rejected = [text.rpartition(" is ")[0] for text in error.rejected]
-        commands = tuple(f"chmod +x {quoted(path)}" for path in rejected if os.path.isfile(path))
-        remedy = "make it executable:" if commands else remedy
+        paths = [shlex.quote(path) for path in rejected if os.path.isfile(path)]
+        remedy = f"make it executable: chmod +x {' '.join(paths)}" if paths else remedy
     elif problem := executable_problem(one.path):
         seen, remedy = f"{one.path}: {problem[0]}", problem[1]
-    return _error(f"network {net.name}, plugin {one.plugin}", seen, "ADD of this network fails", remedy, commands)
+    return _error(
+        "unusable-plugin", f"network {net.name}, plugin {one.plugin}", seen, "ADD of this network fails", remedy
+    )
 
 
 def _status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
@@ -88,6 +93,7 @@ def _status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
     for one in status.plugins:
         if one.error is not None:
             yield _error(
-                f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}", "ADD of this network may fail",
-                one.error.hint or "correct the cause; then:", (shlex.join(["libcni", "status", net.name, "-v"]),),
+                "status", f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}",
+                "ADD of this network may fail",
+                f"{one.error.hint or 'correct the cause'}; then: {shlex.join(['libcni', 'status', net.name, '-v'])}",
             )  # fmt: skip

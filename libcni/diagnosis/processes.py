@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from libcni._namespace import namespace_identity
 from libcni.client import CNIConfig
+from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import Attachment
 from libcni.store.locks import TOKEN_VARIABLE
 

@@ -8,19 +8,22 @@ from dataclasses import replace
 from functools import partial
 
 from libcni.diagnosis.ipam import look_for
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.namespaces import attachment_age
+from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
 from libcni.diagnosis.processes import plugin_processes
-from libcni.diagnosis.reading import Reading, detach_command, finding_about
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest, is_locked
-from libcni.store.record import CORRUPT, DETACHING, PENDING
+from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED
+from libcni.store.repair import repair_records
 
-_HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}
+_HALF_DONE = {BEGUN: "ADD", REFUSED: "ADD", PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
 
 
-def check_records(node: Reading) -> Observations:
+def check_records(node: NodeState) -> Observations:
     """Find records that cannot be read, that were set aside, or whose verb did not end."""
     if node.record_error is not None:
         yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
@@ -35,36 +38,49 @@ def check_records(node: Reading) -> Observations:
             yield NotChecked("records", one.path, f"{one.problem}; run it as root")
         elif one.state == CORRUPT:
             yield _corrupt(node, one)
-        elif not one.network:
-            yield NodeFinding(
-                "records", "warning", one.path, "an old record of Go libcni that does not name its attachment",
-                "no sweep can detach it",
-                "libcni del NETWORK NETNS -c ID, with the network and container of its file name",
-            )  # fmt: skip
         elif one.state in _HALF_DONE:
             yield _half_done(node, one)
+    yield from (_misplaced(node, one) for one in node.misplaced)
     yield from _set_aside(node)
+    temporary = repair_records(directory, dry_run=True).temporary if node.attachments or node.set_aside else ()
+    if temporary:
+        yield NodeFinding(
+            "records", "note", "temporary-files", directory,
+            f"{counted(len(temporary), 'temporary file')} of programs that were killed",
+            mends=(Mend("remove", directory, temporary),),
+        )  # fmt: skip
 
 
-def _by_name(node: Reading, filename: str) -> NodeFinding | None:
+def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
     """Return what is known of the container of a record's file name, or None if the name does not tell it."""
     identity = node.identity_of(filename)
     return None if identity is None else replace(look_for(node, *identity), check="records")
 
 
-def _corrupt(node: Reading, one: Attachment) -> NodeFinding:
+def _corrupt(node: NodeState, one: Attachment) -> NodeFinding:
     found = _by_name(node, os.path.basename(one.path))
-    set_aside = ("libcni repair --yes",)
+    aside = Mend("set-aside", one.path)
+    about = partial(NodeFinding, "records", "error", "corrupt-record", one.path, one.problem)
     if found is None:
-        meaning = "its attachment is unknown, and cannot be detached from this record"
-        return NodeFinding("records", "error", one.path, one.problem, meaning, "set the record aside:", set_aside)
+        return about("its attachment is unknown, and cannot be detached from this record", mends=(aside,))
     meaning = f"by its file name it is {found.subject}; {found.meaning}"
-    # DEL sets the corrupt record aside itself.
-    commands = found.commands or set_aside
-    return replace(found, severity="error", subject=one.path, seen=one.problem, meaning=meaning, commands=commands)
+    # As long as the container lives, the unreadable record keeps GC from freeing its address.
+    mends = () if found.remedy else (*found.mends, replace(aside, containers=found.containers))
+    return about(meaning, found.remedy, mends, found.containers)
 
 
-def _half_done(node: Reading, one: Attachment) -> NodeFinding:
+def _misplaced(node: NodeState, one: Attachment) -> NodeFinding:
+    name = os.path.basename(one.path)
+    seen = f"the record of {id_of(one)} has the file name {name}"
+    about = partial(NodeFinding, "records", "error", "misplaced-record", one.path, seen)
+    if any(other.record.identity == one.record.identity for other in node.attachments):
+        meaning = "it is a copy: the attachment of this file name has no record"
+        return about(meaning, mends=(Mend("set-aside", one.path),))
+    own = os.path.join(os.path.dirname(one.path), "-".join(one.record.identity))
+    return about("no verb finds it", f"it is the only record of {id_of(one)}: name it {own}")
+
+
+def _half_done(node: NodeState, one: Attachment) -> NodeFinding:  # noqa: PLR0911 - a table: one return for each row
     verb = _HALF_DONE[one.state]
     processes = plugin_processes(node.cni, one)
     running = ", ".join(processes.values())
@@ -76,52 +92,65 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
         is_running = False
     if is_running:
         seen = f"its {verb} runs now" + (f": {running}" if running else "")
-        return finding_about(one, "records", "note", seen, "", "wait for its end")
+        return finding_about(one, "records", "note", "running", seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
-    detach = detach_command(one.container_id, one.ifname)
-    about = partial(finding_about, one, "records", "warning")
+    about = partial(finding_about, one, "records", "warning", "half-done")
     if processes:
         # The environment of the processes names this attachment and this lock file, so no other runtime's is named.
         seen = f"its {verb} was interrupted, and a plugin still runs: {running}"
-        kill = f"kill {' '.join(map(str, processes))}"
-        return about(
-            seen, f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
-            (kill, detach),
-        )  # fmt: skip
-    if one.record.is_refused and verb == "ADD":
+        remedy = f"wait for the plugin, or end it: kill {' '.join(map(str, processes))}"
+        return about(seen, f"{meaning}, and the plugin may still change it", remedy)
+    if one.state == REFUSED:
         seen = "its ADD found the interface there, and did not succeed"
-        return about(seen, "the interface is another program's", commands=(detach,))
+        return about(seen, "the interface is another program's", mends=(mend_of("detach", one),))
     # The record does not say which of the two it was.
     seen = f"its {verb} was interrupted, or {'its roll-back failed' if verb == 'ADD' else 'a plugin failed in it'}"
     space = node.space_of(one)
+    age = attachment_age(one)
     if space is not None and space.process:
         # A verb that was killed at its very end, or at its beginning, leaves a container that works.
         meaning += f", and process {space.process} lives in {one.netns}"
+        if one.record.has_ended:
+            works = space.network is not None and one.ifname in space.network.links
+            return about(seen, meaning, *node.reloads(one, interrupts=works))
+        remedy = "if the container has failed, or may lose this network, detach it"
+        return about(seen, meaning, remedy, (mend_of("detach", one, interrupts=True),))
+    if verb == "ADD" and age is not None and age <= node.pending_after:
         return about(
-            seen, meaning, "if the container has failed, or may lose this network, detach it:", disrupts=(detach,)
+            seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after its beginning (--pending-after)"
         )
-    return about(seen, meaning, commands=(detach,))
+    return about(seen, meaning, mends=(mend_of("detach", one),))
 
 
-def _set_aside(node: Reading) -> Observations:
+def _set_aside(node: NodeState) -> Observations:
     directory = os.path.join(node.cni.cache_dir, "corrupt")
     for name in node.set_aside:
         match = _ASIDE.fullmatch(name)
         found = _by_name(node, match[1]) if match else None
-        path = os.path.join(directory, name)
-        remove = f"{'rm -r' if os.path.isdir(path) and not os.path.islink(path) else 'rm'} {quoted(path)}"
-        about = partial(NodeFinding, "records", "warning", path, "a corrupt record that was set aside")
+        about = partial(
+            NodeFinding,
+            name="set-aside",
+            check="records",
+            subject=os.path.join(directory, name),
+            seen="a record that was set aside",
+        )
+        remove = "remove the file when you have read it"
         if found is None:
-            yield about("its attachment is unknown", "remove the file when you have read it:", (remove,))
-            continue
-        meaning = f"by its file name it was {found.subject}; "
-        if any(
-            f"container {one.container_id}, {one.network}, {one.ifname}" == found.subject for one in node.attachments
-        ):
-            yield about(f"{meaning}it has another record now", commands=(remove,))
-        # As long as the container lives, the file is all that is known of it.
-        elif found.remedy:
-            yield about(meaning + found.meaning, found.remedy, (), found.disrupts, found.containers)
+            yield about(severity="note", meaning="its attachment is unknown", remedy=remove)
+        elif any(name_of(one) == found.subject for one in node.attachments):
+            yield about(
+                severity="note",
+                meaning=f"by its file name it was {found.subject}; it has another record now",
+                remedy=remove,
+            )
         else:
-            remedy = "then remove the file:" if found.commands else "remove the file when you have read it:"
-            yield about(meaning + found.meaning, remedy, (*found.commands, remove), (), found.containers)
+            # As long as the container lives, the file is all that is known of it.
+            severity: Severity = "warning" if found.remedy or found.mends else "note"
+            meaning = f"by its file name it was {found.subject}; {found.meaning}"
+            yield about(
+                severity=severity,
+                meaning=meaning,
+                remedy=found.remedy or ("" if found.mends else remove),
+                mends=found.mends,
+                containers=found.containers,
+            )

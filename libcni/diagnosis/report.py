@@ -2,71 +2,54 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["Checked", "Disruption", "DoctorReport", "NodeFinding", "NotChecked"]
+from libcni.diagnosis.mends import Mend, merged
+
+__all__ = ["AddressPool", "Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "containers",
 ]  # fmt: skip
 """The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
 
-_PLAIN = frozenset(range(ord(" "), ord("~") + 1)) - {ord("'"), ord("\\")}
-
 Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
-class Disruption:
-    """A command that would help, and that interrupts or cuts off containers.
-
-    Attributes:
-        command: the shell command.
-        containers: the containers, as ``ID:IFNAME``.
-
-    Examples:
-        >>> Disruption("libcni del front -c web", containers=("web",)).containers
-        ('web',)
-    """
-
-    command: str
-    containers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """A difference between the node's state and its correct state.
+    """A difference between the node's state and its correct state. One cause is one finding, of one or many containers.
 
     Attributes:
         check: the name of the check that found it.
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is lost), ``note``.
+        name: the name of the cause, such as ``link-down``.
         subject: the file, directory, network, plugin or attachment.
-        seen: the observation.
+        seen: the observation; of many containers that of the first three.
         meaning: the consequence.
-        remedy: what to do, in words; "" if the commands are enough.
-        commands: the shell commands to type, in order. None of them takes from a container that works its interface,
-            address or rules.
-        disrupts: the commands that would help at a price, for the time when it can be paid.
+        remedy: what a person has to find out or to do, if no mend can; "" if the mends are enough.
+        mends: what ``repair_node`` can do about it.
         containers: the attachments that it is about, as ``ID:IFNAME``.
+        pods: the pods of these attachments, as ``NAMESPACE/NAME``, if their records name some.
 
     Examples:
-        >>> NodeFinding("bridge", "error", "cni0", "the bridge is down", commands=("ip link set cni0 up",)).commands
-        ('ip link set cni0 up',)
+        >>> finding = NodeFinding("interfaces", "error", "link-down", "bridge cni0", "it is down")
+        >>> finding.mends
+        ()
     """
 
     check: NodeCheck
     severity: Severity
+    name: str
     subject: str
     seen: str
     meaning: str = ""
     remedy: str = ""
-    commands: tuple[str, ...] = ()
-    disrupts: tuple[Disruption, ...] = ()
+    mends: tuple[Mend, ...] = ()
     containers: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +88,41 @@ class NotChecked:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class AddressPool:
+    """The addresses of a network that uses host-local: those of one range set.
+
+    Attributes:
+        network: the network's name.
+        directory: where host-local reserves the addresses.
+        addresses: how many there are; None if no configuration tells.
+        living: how many are reserved for containers that exist.
+        dead: how many are reserved for containers that no longer exist.
+        unknown: how many are reserved for containers of which nothing is known.
+
+    Examples:
+        >>> AddressPool("cbr0", "/var/lib/cni/networks/cbr0", 61, living=3, dead=58).free
+        0
+    """
+
+    network: str
+    directory: str
+    addresses: int | None
+    living: int = 0
+    dead: int = 0
+    unknown: int = 0
+
+    @property
+    def reserved(self) -> int:
+        """How many are reserved."""
+        return self.living + self.dead + self.unknown
+
+    @property
+    def free(self) -> int | None:
+        """How many are free; None if nobody knows how many there are."""
+        return None if self.addresses is None else max(0, self.addresses - self.reserved)
+
+
 Observation = NodeFinding | Checked | NotChecked
 Observations = Iterator[Observation]
 
@@ -114,20 +132,22 @@ class DoctorReport:
     """The state of a node.
 
     Attributes:
-        findings: the problems, in the order of the checks.
+        findings: the problems: full pools of addresses, then in the order of the checks.
         checked: the objects that were checked. Without a finding they are in order; nothing is known of others.
         not_checked: the objects that could not be checked.
+        pools: the addresses of the networks that use host-local.
 
     Examples:
         >>> report = diagnose(cni)
         >>> for finding in report.findings:
-        ...     print(finding.subject, finding.commands)
+        ...     print(finding.subject, finding.mends)
         /opt/cni/bin ()
     """
 
     findings: tuple[NodeFinding, ...] = ()
     checked: tuple[Checked, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
+    pools: tuple[AddressPool, ...] = ()
 
     @property
     def status(self) -> Literal["ok", "warning", "error"]:
@@ -136,18 +156,37 @@ class DoctorReport:
         return "error" if "error" in severities else "warning" if "warning" in severities else "ok"
 
 
+_OF_RECORDS = {"corrupt-record", "set-aside"}
+
+
+def grouped(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
+    """Yield the findings, those of one cause about several attachments as one."""
+    causes: dict[tuple[str, ...], list[NodeFinding]] = {}
+    for finding in findings:
+        # A finding about a device or a directory has a subject that tells more than the names of its containers.
+        is_of_containers = finding.subject.startswith("container ") or finding.name in _OF_RECORDS
+        subject = "" if finding.containers and is_of_containers else finding.subject
+        causes.setdefault((finding.name, finding.severity, finding.remedy, subject), []).append(finding)
+    for alike in causes.values():
+        containers = tuple(dict.fromkeys(name for finding in alike for name in finding.containers))
+        first = replace(alike[0], mends=merged(tuple(mend for finding in alike for mend in finding.mends)))
+        if len(alike) == 1:
+            yield first
+            continue
+        meaning = first.meaning if len({finding.meaning for finding in alike}) == 1 else ""
+        seen = [f"{finding.containers[0]}: {finding.seen}" for finding in alike if finding.containers]
+        yield replace(
+            first, subject=f"{counted(len(containers), 'attachment')}", seen=some(seen, "; "), meaning=meaning,
+            containers=containers,
+        )  # fmt: skip
+
+
+def some(texts: Sequence[str], separator: str = ", ", most: int = 3) -> str:
+    """Return the first texts, and how many more there are."""
+    more = f"{separator}and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{separator.join(texts[:most])}{more}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return ``1 record`` or ``2 records``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def quoted(text: str) -> str:
-    """Return ``text`` as one word of a shell command.
-
-    A terminal obeys control characters, so the command shows them as escapes, in the form that bash, zsh and ksh read.
-    """
-    if text.isprintable():
-        return shlex.quote(text)
-    # Bytes: a file's name need not be UTF-8.
-    escaped = (chr(one) if one in _PLAIN else f"\\{one:03o}" for one in os.fsencode(text))
-    return f"$'{''.join(escaped)}'"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ss') else 's'}"

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain as joined
 from typing import Any, NamedTuple
 
-from libcni._rules import (
+from libcni.config.host_local import is_in_ranges
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import (
+    FORWARDING,
+    NodeState,
+    addresses_of,
+    bridge_of,
+    id_of,
+    is_gateway,
+    mend_of,
+    uplinks_of,
+)
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
+from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
     Rule,
@@ -21,10 +33,8 @@ from libcni._rules import (
     ports_chain,
     program_of,
 )
-from libcni.config.network import NetworkConfigList, plugin_documents
-from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, is_gateway, reload_in_place
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
+from libcni.store.model import LIVING
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
@@ -34,8 +44,6 @@ _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
     "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
 }
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SHOWN = 5
 
 
 class Fact(NamedTuple):
@@ -59,45 +67,70 @@ Facts = dict[str, dict[Fact, Owner | None]]
 """The facts of each backend, ``iptables`` and ``nftables``, each with the owner that its comment names."""
 
 
-def check_rules(node: Reading) -> Observations:
+def check_rules(node: NodeState) -> Observations:
     """Find containers whose rules were deleted, rules whose container no longer exists, and forwarding that is off."""
-    live = [one for one, _ in node.live]
-    facts = {
-        "iptables": dict(joined(_of_iptables(node, "iptables"), _of_iptables(node, "ip6tables"))),
-        "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
-    }
+    live = [one for one, _ in node.live if one.path not in node.elsewhere]
+    if node.elsewhere:
+        reason = "this program is in another network namespace than their bridges"
+        yield NotChecked("rules", f"rules of {counted(len(node.elsewhere), 'attachment')}", reason)
+    facts = facts_of(node)
     damaged: list[Attachment] = []
     seen: list[str] = []
+    mends: list[Mend] = []
+    remedies: dict[str, None] = {}
     count = 0
     unread: dict[NotChecked, None] = {}
     for one in live:
-        missing: dict[str, None] = {}
+        missing: dict[str, str] = {}
         for wanted, backend in _wanted(node, one):
             count += 1
-            found = _look(node, facts, wanted, backend)
-            if isinstance(found, str):
-                unread[NotChecked("rules", f"network {one.network}", found)] = None
-            elif not found:
-                missing[wanted["iptables"].kind] = None
+            answer = _look(node, facts, wanted, backend)
+            if isinstance(answer, str):
+                unread[NotChecked("rules", f"network {one.network}", answer)] = None
+            elif not answer:
+                missing[wanted["iptables"].kind] = backend
         if missing:
             damaged.append(one)
             seen.append(f"{id_of(one)}: {', '.join(missing)}")
+            remedy, mended = _mends(node, one, missing)
+            mends += mended
+            remedies[remedy] = None
     yield from unread
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     if damaged:
-        more = f"; and {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
         yield NodeFinding(
-            "rules", "error", f"rules of {counted(len(damaged), 'attachment')}",
-            f"missing: {'; '.join(seen[:_SHOWN])}{more}",
+            "rules", "error", "rules-missing", f"rules of {counted(len(damaged), 'attachment')}",
+            f"missing: {some(seen, '; ')}",
             "somebody removed them, for example a firewall's reload; the containers are cut off by what is missing",
-            *reload_in_place(node, damaged), containers=tuple(map(id_of, damaged)),
+            "; ".join(filter(None, remedies)), tuple(mends), tuple(map(id_of, damaged)),
         )  # fmt: skip
     yield from _forwarding(node, live)
+    yield from _dropped(node, live)
     yield from _left_over(node, facts)
 
 
-def _of_iptables(node: Reading, program: str) -> Iterator[tuple[Fact, Owner | None]]:
+def _mends(node: NodeState, one: Attachment, missing: Mapping[str, str]) -> tuple[str, tuple[Mend, ...]]:
+    """Return the remedy, or the mend that adds an attachment's missing rules: in place if that is possible."""
+    nft_alone = "nftables" in missing.get("masquerade", "") or (
+        "masquerade" in missing and not {program_of(address) for address in addresses_of(one)} <= node.rules.keys()
+    )
+    # portmap fills the chain anew that it shares with the container's other interfaces on the network.
+    shares = any("port" in kind for kind in missing) and len(node.attached[one.network, one.container_id]) > 1
+    if not nft_alone and not shares:
+        return "", (mend_of("add-rules", one, *missing),)
+    return node.reloads(one, interrupts=True)
+
+
+def facts_of(node: NodeState) -> Facts:
+    """Return what the rules of the node do for addresses of containers, by backend."""
+    return {
+        "iptables": dict(joined(_of_iptables(node, "iptables"), _of_iptables(node, "ip6tables"))),
+        "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
+    }
+
+
+def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | None]]:
     """Yield what the rules of iptables do; not what is cut off because a chain or the jump to it is missing."""
     nat, allowed = node.table(program, "nat"), node.table(program, "filter")
     for rule in nat.chains.get("POSTROUTING", ()):
@@ -156,11 +189,11 @@ def _without_port(target: str) -> str:
     return target.rpartition(":")[0].strip("[]")
 
 
-def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
+def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
     """Yield what the plugins' rules do for an attachment, as a fact of each backend, and the configured backend."""
     network, container = one.network, one.container_id
     addresses = addresses_of(one)
-    for document in plugin_documents(node.recorded(one)):
+    for document in node.documents(one):
         kind = document.get("type")
         backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "")
         if kind in _GATEWAYS and document.get("ipMasq") is True:
@@ -194,7 +227,7 @@ def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str
                 yield f"port {mapping.get('hostPort')}/{str(mapping.get('protocol') or 'tcp').lower()}", address
 
 
-def _look(node: Reading, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:
+def _look(node: NodeState, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:
     """Return whether the rules do what is wanted, or why that is unknown."""
     if backend and backend not in wanted:
         return f"rules of {backend}: the doctor reads those of iptables and nftables only"
@@ -209,151 +242,140 @@ def _host(address: str) -> str:
     return f"{address}/{128 if ':' in address else 32}"
 
 
-def _forwarding(node: Reading, live: list[Attachment]) -> Observations:
-    needed: dict[int, list[Attachment]] = {}
+def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
+    needed: dict[str, list[Attachment]] = {}
     for one in live:
-        documents = plugin_documents(node.recorded(one))
-        if any(one.get("type") == "ptp" or (one.get("type") == "bridge" and is_gateway(one)) for one in documents):
-            for version in {6 if ":" in address else 4 for address in addresses_of(one)}:
-                needed.setdefault(version, []).append(one)
-    for version, attachments in sorted(needed.items()):
-        if node.forwards.get(version) is False:
+        versions = {6 if ":" in address else 4 for address in addresses_of(one)}
+        for document in node.documents(one):
+            is_bridge = document.get("type") == "bridge"
+            if document.get("type") == "ptp" or (is_bridge and is_gateway(document)):
+                paths = [FORWARDING[version].format("all") for version in versions]
+                # The switch of all interfaces switches each of them, and in IPv6 nothing else counts for the uplinks.
+                if all(node.forwards.get(path, True) for path in paths):
+                    paths = [FORWARDING[4].format(name) for name in uplinks_of(node.host) if 4 in versions]  # noqa: PLR2004 - the version of IP
+                    paths += [FORWARDING[version].format(bridge_of(document)) for version in versions if is_bridge]
+                for path in paths:
+                    needed.setdefault(path, []).append(one)
+    for path, attachments in sorted(needed.items()):
+        if node.forwards.get(path) is False:
+            containers = tuple(map(id_of, attachments))
             yield NodeFinding(
-                "rules", "error", f"IPv{version} forwarding", "the kernel does not forward packets",
+                "rules", "error", "no-forwarding", path, "the kernel does not forward packets",
                 f"{counted(len(attachments), 'container')} cannot reach other networks, nor be reached from there",
-                commands=(f"echo 1 > {FORWARDING[version]}",), containers=tuple(map(id_of, attachments)),
+                mends=(Mend("forward", path, (), containers),), containers=containers,
             )  # fmt: skip
 
 
-def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what is known of it
-    node: Reading,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: list[str],
-    *,
-    is_recorded: bool = False,
-) -> list[str]:
-    """Return the commands that remove the rules that Go's plugins made for addresses of a container.
+def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
+    """Find a firewall that drops each packet before the rules of containers are asked."""
+    for program in ("iptables", "ip6tables"):
+        [first, *_] = node.table(program, "filter").chains.get("FORWARD") or [()]
+        containers = [id_of(one) for one in live if program in map(program_of, addresses_of(one))]
+        if containers and first[2:3] == ("-j",) and first[3] in {"DROP", "REJECT"}:
+            yield NodeFinding(
+                "rules", "error", "all-dropped", f"chain FORWARD of {program}",
+                f"its first rule is -j {first[3]}: the node forwards nothing",
+                f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there",
+                "find out who added the rule; it has to come after those of the containers", (), tuple(containers),
+            )  # fmt: skip
+
+
+def rules_to_remove(
+    node: NodeState, network: str, container_id: str, ifname: str, addresses: list[str]
+) -> tuple[Mend, ...]:
+    """Return the mend that removes the rules for addresses of a dead container, if there are any."""
+    containers = (f"{container_id}:{ifname}" if ifname else container_id,)
+    mend = Mend("remove-rules", container_id, tuple(addresses), containers, (), network)
+    return (mend,) if addresses and any(removals(node, mend)) else ()
+
+
+def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
+    """Yield (program, table, rule) of the rules to remove; "-X" instead of a rule: the chain, which is unused then.
 
     All interfaces of a container on a network have one chain of iptables for masquerade and one for ports; portmap's
     rules in nftables are those of all its interfaces. Rules for other addresses stay: they are of another interface, or
-    of another runtime's container of the same ID. ``is_recorded``: not those of portmap and firewall, which their DEL
-    removes if there is a record.
+    of another runtime's container of the same ID. If there is a record, the rules of portmap and firewall stay, because
+    its DEL removes them.
     """
+    network, container_id, addresses = mend.network, mend.target, mend.details
+    ifname = mend.containers[0].partition(":")[2]
+    recorded = {one.ifname for one in node.attached.get((network, container_id), ())}
+    is_recorded = bool(recorded) and (ifname in recorded or not ifname)
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
-    commands = []
     for program in sorted({program_of(address) for address in addresses}):
         nat = node.table(program, "nat")
         hosts = {_host(address) for address in addresses}
         jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
-        commands += [_deletion(program, rule) for rule in jumps]
+        yield from ((program, "nat", rule) for rule in jumps)
         if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)):
-            commands.append(_chain_removal(program, masquerade, "", f"-j {masquerade}"))
-        if not is_recorded and published in nat.chains and not _targets(nat, published) - set(addresses):
-            inside = nat.chains[published]
-            commands += [_deletion(program, rule) for rule in inside if "--to-destination" in rule]
-            jumps = nat.leading_to(published)
-            commands.append(_chain_removal(program, published, f" {published}", "--to-destination", jumps))
-        if not is_recorded:
-            # These have no container's name: another container may have the address by now.
-            hosts -= {_host(address) for address in node.recorded_addresses}
-            allowed = [
-                rule for host in sorted(hosts) for rule in node.table(program, "filter").find("CNI-FORWARD", host)
-            ]
-            commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
+            yield program, "nat", ("-X", masquerade)
+        if is_recorded:
+            continue
+        inside = nat.chains.get(published, ())
+        ports = [rule for rule in inside if "--to-destination" in rule]
+        ended = [rule for rule in ports if _without_port(_after(rule, "--to-destination")) in addresses]
+        if ended and len(ended) == len(ports):
+            yield from ((program, "nat", rule) for rule in nat.leading_to(published))
+            yield program, "nat", ("-X", published)
+        else:
+            yield from ((program, "nat", rule) for rule in ended)
+        # These have no container's name: another container may have the address by now.
+        hosts -= {_host(address) for address in node.recorded_addresses}
+        allowed = (node.table(program, "filter").find("CNI-FORWARD", host) for host in sorted(hosts))
+        yield from ((program, "filter", rule) for rule in joined.from_iterable(allowed))
     mark = masquerade_mark(network, container_id, ifname)
-    masqueraded = node.table("nft", MASQUERADE).find("masq_checks", mark)
-    marked = [(f"{MASQUERADE} masq_checks", mark, rule) for rule in masqueraded]
-    if not is_recorded and ("", container_id) not in node.attached and _ID.fullmatch(container_id):
-        ports = port_rules(node.rules.get("nft", {}), container_id)
-        marked += [(f"{table} {chain}", container_id, rule) for table, chain, rule in ports]
-    found = [(chain, mark, _about(rule)) for chain, mark, rule in marked if _about(rule).address in addresses]
-    return commands + [_nft_removal(*one) for one in dict.fromkeys(found)]
+    marked = [(MASQUERADE, rule) for rule in node.table("nft", MASQUERADE).find("masq_checks", mark)]
+    if not is_recorded and ("", container_id) not in node.attached:
+        marked += [(table, rule) for table, _, rule in port_rules(node.rules.get("nft", {}), container_id)]
+    yield from (("nft", table, rule) for table, rule in marked if _address_in(rule) in addresses)
 
 
-def _deletion(program: str, rule: Rule) -> str:
-    return shlex.join([program, "-t", "nat", "-D", *rule[1:]])
-
-
-def _chain_removal(program: str, chain: str, listed: str, used: str, jumps: Iterable[Rule] = ()) -> str:
-    """Return the command that removes a chain, unless a text in the ``listed`` rules shows that it is ``used``.
-
-    When it is typed, the next container of the ID may have the chain.
-    """
-    removals = [
-        *(_deletion(program, rule) for rule in jumps),
-        *(f"{program} -t nat {one} {chain}" for one in ("-F", "-X")),
-    ]
-    return f"{program} -t nat -S{listed} | grep -q -- '{used}' || {{ {' && '.join(removals)}; }}"
-
-
-class _About(NamedTuple):
-    """The address of the container in a rule of nftables, and the text before and after which nft prints it."""
-
-    address: str
-    text: str
-
-
-def _about(rule: Rule) -> _About:
+def _address_in(rule: Rule) -> str:
+    """Return the address of the container in a rule of nftables."""
     if target := _after(rule, "to"):
-        return _About(_without_port(target), f" to {target.rpartition(':')[0]}:")
+        return _without_port(target)
     # To itself, over a port of the host: from 127.0.0.1, or from its own address.
-    key = "saddr" if "masq_checks" in rule else "daddr"
-    address = _after(rule, key)
-    return _About(address, f" {key} {address} ")
+    return _after(rule, "saddr" if "masq_checks" in rule else "daddr")
 
 
-def _targets(nat: Table, chain: str) -> set[str]:
-    """Return the addresses whose ports a chain of portmap publishes."""
-    return {_without_port(target) for one in nat.chains.get(chain, ()) if (target := _after(one, "--to-destination"))}
-
-
-def has_other_ports(node: Reading, network: str, container_id: str, addresses: list[str]) -> bool:
-    """Return whether a DEL of portmap would remove published ports of other addresses than these."""
-    chain = ports_chain(network, container_id)
-    published = {_about(rule).address for _, _, rule in port_rules(node.rules.get("nft", {}), container_id)}
-    published = published.union(*(_targets(node.table(program, "nat"), chain) for program in ("iptables", "ip6tables")))
-    return bool(published - set(addresses))
-
-
-def _nft_removal(chain: str, mark: str, about: _About) -> str:
-    # A handle is only looked up when the command is typed: after a flush it may be another container's.
-    text, comment = (re.sub(r"[.\[\]]", r"\\\g<0>", one) for one in (about.text, f'comment "{mark}'))
-    found = f"""sed -n '/{text}.*{comment}[,"]/s/.*# handle/delete rule {chain} handle/p'"""
-    return f"nft -a list chain {chain} | {found} | nft -f -"
-
-
-def chain_for_del(node: Reading, net: NetworkConfigList, container_id: str, address: str) -> str:
-    """Return the command that makes the container's missing chain for masquerading, or "".
-
-    After a flush of the tables the DEL of bridge and ptp fails without this chain.
-    """
-    program, chain = program_of(address), masquerade_chain(net.name, container_id)
-    masquerades = any(one.get("type") in _GATEWAYS and one.get("ipMasq") is True for one in plugin_documents(net))
-    is_missing = program in node.rules and chain not in node.table(program, "nat").chains
-    return f"{program} -t nat -N {chain}" if masquerades and is_missing else ""
-
-
-def _left_over(node: Reading, facts: Facts) -> Observations:
-    """Find rules of containers that have neither a record nor a reservation, and whose addresses nobody has."""
-    found: dict[str, dict[Owner, dict[str, None]]] = {}
+def _left_over(node: NodeState, facts: Facts) -> Observations:
+    """Find rules for addresses that nobody has, and that no record or reservation has for their container."""
+    owners: dict[Owner, dict[str, None]] = {}
     for fact, owner in joined(facts["iptables"].items(), facts["nftables"].items()):
         if owner is not None:
-            found.setdefault(owner[0], {}).setdefault(owner, {})[fact.address] = None
-    for container_id, owners in found.items() if not (node.record_error or node.why_unknown) else ():
-        addresses: dict[str, None] = {}
-        commands: dict[str, None] = {}
-        for (_, network, ifname), used in owners.items():
-            is_known = node.is_known(network, container_id) or (network, container_id) in node.reserved_for
-            # Another runtime's container may have them.
-            if not is_known and not any(one in node.holders for one in used if one not in node.recorded_addresses):
-                addresses |= used
-                commands |= dict.fromkeys(removal_commands(node, network, container_id, ifname, [*used]))
-        if commands:
+            owners.setdefault(owner, {})[fact.address] = None
+    # A DEL of bridge empties the chain before it fails because of a jump for an earlier address. Such a jump does
+    # nothing, but lets the first DEL of the container ID's next life fail.
+    for program in ("iptables", "ip6tables"):
+        for rule in node.table(program, "nat").chains.get("POSTROUTING", ()):
+            if (source := _host_after(rule, "-s")) and (owner := _owner("iptables", rule)) is not None:
+                owners.setdefault(owner, {})[source] = None
+    for (container_id, network, ifname), addresses in (
+        owners.items() if not (node.record_error or node.why_unknown) else ()
+    ):
+        # A network that nobody here knows is another runtime's. portmap's rules in nftables name none.
+        is_ours = network in node.known_networks or (
+            not network and all(any(is_in_ranges(net, one) for net in node.networks) for one in addresses)
+        )
+        recorded = node.attached.get((network, container_id), [])
+        reserved = {one.address for one in node.reserved_for.get((network, container_id), ())}
+        left = addresses.keys() - reserved - {address for one in recorded for address in addresses_of(one)}
+        # An unfinished or unreadable attachment may have any of the addresses. The repair asks again under the lock of
+        # the container, when no ADD of it can run.
+        is_known = node.is_unreadable(network, container_id) or (
+            not all(one.state in LIVING and addresses_of(one) for one in recorded) if recorded else bool(reserved)
+        )
+        # Another runtime's container may have them, also beside a recorded one that got the address a second time.
+        if not is_ours or is_known or any(node.strangers(address) for address in left):
+            continue
+        if mends := rules_to_remove(node, network, container_id, ifname, sorted(left)):
+            record, meaning = (
+                ("record has another address", "they are of an earlier attachment, and the next DEL fails")
+                if recorded
+                else ("container has no record", "a later container with that address gets its masquerade and ports")
+            )
             yield NodeFinding(
-                "rules", "warning", f"rules of container {container_id}",
-                f"there are rules for {', '.join(sorted(addresses))}, and the container has no record",
-                "a later container with that address gets its masquerade and its published ports",
-                commands=tuple(commands),
+                "rules", "warning", "rules-left", f"container {container_id}",
+                f"there are rules for {some(sorted(left))}, and the {record}", meaning,
+                mends=mends, containers=mends[0].containers,
             )  # fmt: skip

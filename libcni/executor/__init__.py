@@ -10,19 +10,13 @@ from libcni import _lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from libcni.executor.find import find_plugin
+    from libcni.executor.interface import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
     from libcni.executor.process import ProcessExecutor
-    from libcni.executor.protocol import (
-        AsyncExecutor,
-        AsyncPreparedPlugin,
-        CallOptions,
-        Executor,
-        PreparedPlugin,
-    )
 
 _MODULES = {
     "find": "find_plugin",
     "process": "ProcessExecutor",
-    "protocol": "AsyncExecutor AsyncPreparedPlugin CallOptions Executor PreparedPlugin",
+    "interface": "AsyncExecutor AsyncPreparedPlugin CallOptions Executor PreparedPlugin",
 }
 
 __all__ = [

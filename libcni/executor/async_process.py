@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from libcni._helper_thread import HelperThread
 from libcni.errors import PluginTimeoutError
 from libcni.executor import loop_events
 from libcni.executor.child import KILL_WAIT, POLL_SECONDS, START_WAIT, Child, is_foreign
 from libcni.executor.find import find_plugin
+from libcni.executor.interface import CallOptions
 from libcni.executor.loop_events import LoopEvents
 from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE
-from libcni.executor.protocol import CallOptions
 from libcni.executor.streams import OutputLimitError
+from libcni.kernel.helper_thread import HelperThread
 from libcni.protocol.invocation import Invocation, Outcome
 
 
@@ -28,14 +28,13 @@ class AsyncProcessExecutor:
     """Run plugins as ``ProcessExecutor`` does, on the running event loop.
 
     Args:
-        output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
     """
 
-    def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:
-        self.output_limit = output_limit
+    def __init__(self, *, grace: float = GRACE) -> None:
         self.grace = grace
+        self._output_limit = OUTPUT_LIMIT
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
@@ -46,14 +45,14 @@ class AsyncProcessExecutor:
 
         Raises:
             PluginTimeoutError: the plugin was stopped at ``options.timeout``.
-            InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
+            InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return await self._run(Child(invocation, options, self.output_limit), options.timeout, None)
+        return await self._run(Child(invocation, options, self._output_limit), options.timeout, None)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``AsyncExecutor``."""
-        child = Child(invocation, options, self.output_limit)
+        child = Child(invocation, options, self._output_limit)
         return AsyncPreparedProcess(child, self._run) if child.start_ahead() else None
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
@@ -64,7 +63,7 @@ class AsyncProcessExecutor:
                 await self._start(child, deadline)
             elif not child.feed(stdin):
                 child.kill(START_WAIT)
-                child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
+                child = Child(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
                 await self._start(child, deadline)
             if child.options.on_started is not None:
                 child.options.on_started()
@@ -127,7 +126,7 @@ class AsyncPreparedProcess:
         """
         child, self._child = self._child, None
         if child is None:
-            raise RuntimeError("this plugin was fed or discarded before")
+            raise RuntimeError("this started plugin has received its input, or was discarded, already")
         return await self._run(child, timeout, stdin)
 
     async def discard(self) -> None:

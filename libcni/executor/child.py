@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
-from libcni.executor.protocol import CallOptions
+from libcni.executor.interface import CallOptions
 from libcni.executor.spawn import prepare_spawn
 from libcni.executor.streams import OutputLimitError, Streams
 from libcni.protocol.invocation import Invocation, Outcome

@@ -6,7 +6,8 @@ import os
 import stat
 
 from libcni.config.identifiers import check_plugin_type
-from libcni.errors import PluginNotFoundError
+from libcni.config.node_directories import other_plugin_dirs
+from libcni.errors import Hint, PluginNotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,25 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             rejected.append(f"{candidate} is not a regular file")
         elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             rejected.append(f"{candidate} is not executable")
-            hint = f"make it executable: chmod +x {candidate}"
+            hint = Hint("make it executable", other_command=("chmod", "+x", candidate))
         else:
             return candidate
+    if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):
+        hint = Hint(f"this node has it in {others}: name the directory in {{argument}}", argument="path", value=None)
+    elif hint is None and (near := _closest(plugin, path)):
+        text = f"did you mean {near}? Else install it there, or name its directory in {{argument}}"
+        hint = Hint(text, argument="path", value=None)
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint)
+
+
+def _closest(plugin: str, path: Sequence[str]) -> str:
+    """Return the file name in the directories that is most like a plugin's type, or ""."""
+    from difflib import get_close_matches  # plugins start without it
+
+    names: list[str] = []
+    for directory in path:
+        try:
+            names += os.listdir(directory)
+        except (OSError, ValueError):
+            continue
+    return next(iter(get_close_matches(plugin, names, 1, 0.8)), "")

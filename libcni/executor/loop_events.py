@@ -16,14 +16,12 @@ from weakref import WeakKeyDictionary, ref
 _TICK = 0.005
 """Seconds between two runs of the timer, at least."""
 
-_STARTS = 8
-"""How many plugins of a loop have their descriptors while they wait for the thread that starts them.
+AT_ONCE = 8
+"""The throttle of an event loop: so many verbs begin, and so many ended plugins are handled, in one pass of the loop.
 
-The kernel copies all descriptors for each process that starts, and closes them again. For a descriptor of the lock file
-it walks through all locks then: with those of 1,000 waiting verbs a start took 20 ms, instead of 0.5."""
-
-_AT_ONCE = 8
-"""How many ended plugins are handled before the loop's other tasks run. The epoll instance stays readable for the rest.
+Each takes half a millisecond until it waits, and the loop's other tasks run in between. So many plugins have their
+descriptors, too, while they wait for the thread that starts them: the kernel copies all descriptors for each process
+that starts, and for a descriptor of the lock file it walks through all locks.
 """
 
 # Only the loop keeps its events, by its reader. They lead to the calls of a loop that was closed, and so to the locks
@@ -39,7 +37,7 @@ class LoopEvents:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.starts: asyncio.Semaphore = asyncio.Semaphore(_STARTS)
+        self.starts: asyncio.Semaphore = asyncio.Semaphore(AT_ONCE)
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], object]] = {}
         self._due: dict[object, tuple[float, Callable[[], object]]] = {}
@@ -77,7 +75,7 @@ class LoopEvents:
             self._next_tick, self._timer = math.inf, None
 
     def _on_ready(self) -> None:
-        for descriptor, _ in self._epoll.poll(0, _AT_ONCE):
+        for descriptor, _ in self._epoll.poll(0, AT_ONCE):
             call = self._readers.get(descriptor)
             if call is not None:  # a call before this one may have removed it
                 call()
@@ -102,3 +100,16 @@ def of_running_loop() -> LoopEvents:
         events = LoopEvents(loop)
         _of_loops[loop] = ref(events)
     return events
+
+
+_begun: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+
+async def let_others_run() -> None:
+    """Wait until fewer than ``AT_ONCE`` verbs have begun in this pass of the event loop."""
+    loop = asyncio.get_running_loop()
+    while _begun.get(loop, 0) >= AT_ONCE:  # noqa: ASYNC110 - the next pass is what it waits for
+        await asyncio.sleep(0)
+    if loop not in _begun:
+        loop.call_soon(_begun.pop, loop, None)  # in the next pass
+    _begun[loop] = _begun.get(loop, 0) + 1

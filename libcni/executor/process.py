@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from libcni.executor.child import POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
-from libcni.executor.protocol import CallOptions
+from libcni.executor.interface import CallOptions
 from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome
 
@@ -34,10 +34,11 @@ _LONGEST_POLL = 86400.0
 
 
 class ProcessExecutor:
-    """Run plugins as processes, each in a process group of its own, with a deadline and a limit on its output.
+    """Run plugins as processes, each in a process group of its own, with a deadline.
+
+    A plugin that prints more than 16 MiB on stdout or on stderr is stopped.
 
     Args:
-        output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
 
@@ -45,9 +46,9 @@ class ProcessExecutor:
         >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=ProcessExecutor(grace=2.0))
     """
 
-    def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:
-        self.output_limit = output_limit
+    def __init__(self, *, grace: float = GRACE) -> None:
         self.grace = grace
+        self._output_limit = OUTPUT_LIMIT
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
@@ -58,14 +59,14 @@ class ProcessExecutor:
 
         Raises:
             PluginTimeoutError: the plugin was stopped at ``options.timeout``.
-            InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
+            InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return self._run(Child(invocation, options, self.output_limit), options.timeout)
+        return self._run(Child(invocation, options, self._output_limit), options.timeout)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``Executor``."""
-        child = Child(invocation, options, self.output_limit)
+        child = Child(invocation, options, self._output_limit)
         return PreparedProcess(child, self._run) if child.start_ahead() else None
 
     def _run(self, child: Child, timeout: float | None, stdin: bytes | None = None) -> Outcome:
@@ -76,7 +77,7 @@ class ProcessExecutor:
                 self._start(child, deadline)
             elif not child.feed(stdin):
                 child.kill()
-                child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
+                child = Child(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
                 self._start(child, deadline)
             if child.options.on_started is not None:
                 child.options.on_started()
@@ -121,7 +122,7 @@ class PreparedProcess:
         """
         child, self._child = self._child, None
         if child is None:
-            raise RuntimeError("this plugin was fed or discarded before")
+            raise RuntimeError("this started plugin has received its input, or was discarded, already")
         return self._run(child, timeout, stdin)
 
     def discard(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError
-from libcni.executor.protocol import AsyncExecutor, CallOptions
+from libcni.executor.interface import AsyncExecutor, CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["RecordedCall", "RecordingExecutor", "error_outcome"]

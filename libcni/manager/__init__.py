@@ -19,40 +19,32 @@ from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
-    from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
+    from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, pod_args
     from libcni.manager.container_result import AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
-    from libcni.manager.kubernetes import (
-        AttachmentDefinitions,
-        NetworkAttachmentDefinition,
-        NetworkSelection,
-        Pod,
-        parse_selection,
-    )
     from libcni.manager.manager import NetworkManager
     from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
     from libcni.manager.networks import LOOPBACK, NetworkSet
-    from libcni.manager.reports import Item, Report
+    from libcni.manager.report import Item, Report
     from libcni.manager.status import ManagerStatus, NetworkState
     from libcni.manager.watch import Watch
 
 _MODULES = {
     "async_manager": "AsyncNetworkManager",
-    "container": "Container NetworkRequest PlannedAttachment",
+    "container": "Container NetworkRequest PlannedAttachment pod_args",
     "container_result": "AttachmentResult ContainerResult InterfaceResult ResolvConf",
-    "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod parse_selection",
     "manager": "NetworkManager",
     "namespaces": "NamespaceError NamespaceIdentity Namespaces",
     "networks": "LOOPBACK NetworkSet",
-    "reports": "Item Report",
+    "report": "Item Report",
     "status": "ManagerStatus NetworkState",
     "watch": "Watch",
 }
 
 __all__ = [
-    "LOOPBACK", "AsyncNetworkManager", "AttachmentDefinitions", "AttachmentResult", "Container",
+    "LOOPBACK", "AsyncNetworkManager", "AttachmentResult", "Container",
     "ContainerResult", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
-    "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest", "NetworkSelection", "NetworkSet",
-    "NetworkState", "PlannedAttachment", "Pod", "Report", "ResolvConf", "Watch", "parse_selection",
+    "Namespaces", "NetworkManager", "NetworkRequest", "NetworkSet",
+    "NetworkState", "PlannedAttachment", "Report", "ResolvConf", "Watch", "pod_args",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

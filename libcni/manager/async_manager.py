@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-from libcni.aio import AsyncCNIConfig
+from libcni.aio import AsyncCNIConfig, to_the_end
+from libcni.errors import CNIError
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.context import lock_context
 from libcni.manager.gc import Live
-from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import Report
+from libcni.manager.manager_base import ManagerBase, add_problems
+from libcni.manager.operation import block_operation
+from libcni.manager.report import Report
 from libcni.manager.status import ManagerStatus
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 
@@ -77,9 +78,28 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         return await self._gc(live, timeout, dry_run=dry_run, include_go=include_go)
 
     @asynccontextmanager
+    async def attached(
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
+    ) -> AsyncIterator[ContainerResult]:
+        """Set up a container for the block, and tear it down at the end; see ``NetworkManager.attached``."""
+        result = await self.set_up(container, timeout=timeout, **options)
+        try:
+            yield result
+        except GeneratorExit:
+            raise  # the event loop has ended, so nothing can be awaited
+        except BaseException as error:
+            try:
+                # Even if the task is cancelled again: the container would stay attached.
+                await to_the_end(asyncio.ensure_future(self.tear_down(container, timeout=timeout)))
+            except CNIError as problem:
+                add_problems(error, problem)
+            raise
+        await self.tear_down(container, timeout=timeout)
+
+    @asynccontextmanager
     async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:
         """Hold a container for several operations of this task; see ``NetworkManager.locked``."""
-        with lock_context(self.cni, container_id, timeout) as context:
-            await context.lock_container(container_id)
-            with context.held(container_id):
+        with block_operation(self.cni, container_id, timeout) as operation:
+            await operation.lock_container(container_id)
+            with operation.block(container_id):
                 yield

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
-from libcni.manager.context import OperationContext
+from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.networks import NetworkSet
-from libcni.manager.recorded import in_order, may_belong_to
-from libcni.manager.reports import Item, Report
+from libcni.manager.operation import ManagerOperation
+from libcni.manager.report import Item, Report
 from libcni.store.attachments import Attachment, recorded_network, unnamed_error
+from libcni.verbs.check import check as check_attachment
+from libcni.verbs.client_base import attachment_conf, attachment_operation
 
 
-async def check(context: OperationContext, container_id: str, networks: NetworkSet) -> Report:
+async def check(operation: ManagerOperation, container_id: str, networks: NetworkSet) -> Report:
     """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
 
     Raises NotAttachedError if the container has no record.
     """
-    await context.lock_container(container_id)
+    await operation.lock_container(container_id)
+    await operation.node.take_turn()
     # The store also returns torn records, because any of them may be this container's. Only those whose file name fits
     # count here: a foreign torn record must not fail this check.
     recorded = [
         attachment
-        for attachment in await context.attachments(container_id)
+        for attachment in await operation.attachments(container_id)
         if attachment.network or may_belong_to(attachment.path, container_id)
     ]
     if not recorded:
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
-    items = [await _check(context, attachment, networks) for attachment in in_order(recorded)]
+    items = [await _check(operation, attachment, networks) for attachment in in_order(recorded)]
     report = Report(tuple(items), tuple(item.error for item in items if item.error is not None))
     CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", report.errors, report)
     return report
 
 
-async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> Item:
+async def _check(operation: ManagerOperation, attachment: Attachment, networks: NetworkSet) -> Item:
     if not attachment.network:
         return Item("unreadable", path=attachment.path, error=unnamed_error(attachment))
     identity = (attachment.network, attachment.container_id, attachment.ifname)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
-    net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
+    net = networks.find(attachment.network) or recorded_network(attachment.record)
+    node = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
     try:
-        rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
-        await context.call(lambda: context.cni.check_network_list(net, rt, timeout=context.timeout))
+        await node.run(check_attachment, attachment.network, net, attachment_conf(attachment))
     except VersionError:
         return Item("unsupported", *identity)
     except CNIError as error:

@@ -13,11 +13,12 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
 from libcni.manager.options import read_once
+from libcni.verbs.arguments import check_type
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs
 
-__all__ = ["Container", "NetworkRequest", "PlannedAttachment"]
+__all__ = ["Container", "NetworkRequest", "PlannedAttachment", "pod_args"]
 
 Capabilities: TypeAlias = "Mapping[str, Any] | CapabilityArgs"
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
@@ -71,7 +72,8 @@ class Container:
     Attributes:
         id: the container's ID.
         netns: the path of its network namespace; None: the manager makes one (it needs ``namespaces`` for that).
-        networks: in the order of their set-up: names, ``name@ifname``, or NetworkRequests. None: the default networks.
+        networks: in the order of their set-up: names, ``name@ifname``, configurations, or NetworkRequests. None: the
+            default networks.
         args: as in RuntimeConf, for every network.
         capability_args: each network receives those that its plugins declare. Only the first network that declares an
             address, a hardware address or a device receives it.
@@ -89,7 +91,7 @@ class Container:
 
     id: str
     netns: str | os.PathLike[str] | None = None
-    networks: Iterable[str | NetworkRequest] | None = None
+    networks: Iterable[str | NetworkConfigList | NetworkRequest] | None = None
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
@@ -106,7 +108,16 @@ class Container:
         """``networks``, each as a NetworkRequest; None: the default networks."""
         if self.networks is None:
             return None
-        return [NetworkRequest.parse(item) if isinstance(item, str) else item for item in self.networks]
+        return [_request(item) for item in self.networks]
+
+
+def _request(network: str | NetworkConfigList | NetworkRequest) -> NetworkRequest:
+    if isinstance(network, str):
+        return NetworkRequest.parse(network)
+    if isinstance(network, NetworkConfigList):
+        return NetworkRequest(network)
+    check_type("a network of a Container", network, NetworkRequest)
+    return network
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,30 @@ class PlannedAttachment:
         return self if self.rt.netns == netns else replace(self, rt=self.rt.with_netns(netns))
 
 
+def pod_args(container_id: str, *, namespace: str, name: str, uid: str) -> tuple[tuple[str, str], ...]:
+    """Return the CNI_ARGS that container runtimes pass for a Kubernetes pod.
+
+    Args:
+        container_id: the ID of the pod's infrastructure container.
+        namespace: the pod's namespace.
+        name: the pod's name.
+        uid: the pod's UID.
+
+    Examples:
+        >>> args = pod_args("c1", namespace="shop", name="web-0", uid="5d1c")
+        >>> dict(Container("c1", "/run/netns/c1", args=args).args)["K8S_POD_NAME"]
+        'web-0'
+    """
+    return (
+        # Without it Go's plugins refuse keys that they do not know (pkg/types/args.go).
+        ("IgnoreUnknown", "1"),
+        ("K8S_POD_NAMESPACE", namespace),
+        ("K8S_POD_NAME", name),
+        ("K8S_POD_INFRA_CONTAINER_ID", container_id),
+        ("K8S_POD_UID", uid),
+    )
+
+
 def plan_attachments(
     container: Container,
     wanted: Sequence[tuple[NetworkRequest, NetworkConfigList | None]],
@@ -147,6 +182,9 @@ def plan_attachments(
     planned = []
     used: set[str] = set()
     for (request, net), ifname in zip(wanted, names, strict=True):
+        if ifname == _LOOPBACK_IFNAME and net is not None and any(one.type != "loopback" for one in net.plugins):
+            rule = "each namespace has it from the kernel, and only the plugin loopback sets it up"
+            raise InvalidIdentifierError("interface name", ifname, rule)
         if net is not None:
             rt = _parameters(container, request, net, ifname, used)
             planned.append(PlannedAttachment(net, rt))
@@ -197,7 +235,7 @@ def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tu
 
 def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
     """Return capability arguments as a mapping."""
-    return given if isinstance(given, Mapping) else given.to_args() if given is not None else {}
+    return given if isinstance(given, Mapping) else given.to_json() if given is not None else {}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

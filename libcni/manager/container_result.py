@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from libcni.manager.recorded import in_order
+from libcni.manager.attachments import in_order
 from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
 from libcni.store.attachments import Attachment
-from libcni.store.record import READY
+from libcni.store.model import LIVING
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -142,7 +142,8 @@ class ContainerResult:
         container_id: the container.
         netns: the path of the namespace that the plugins received.
         attachments: the attachments in the order of their set-up, loopback included.
-        unused_capabilities: the container's capability arguments that none of its networks declares.
+        unused_capabilities: the capability arguments that no plugin declares: of the container on any of its networks,
+            of a NetworkRequest on its own. A warning in the log names them too.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
@@ -197,11 +198,12 @@ class ContainerResult:
         )
 
     def primary(self, prefer: Preference = "ipv4") -> tuple[IPv4Address | IPv6Address, ...]:
-        """Return the primary address, which is an address of the first network with addresses; () without addresses.
+        """Return the primary address, from the first network that has addresses, as a tuple; () if there is none.
 
         Args:
-            prefer: ``ipv4``, ``ipv6``: its first address of that family, or else of the other family; ``listed``: its
-                first address; ``both``: the first IPv4 and the first IPv6 address of all networks.
+            prefer: ``ipv4``, ``ipv6``: that network's first address of the family, or else of the other family;
+                ``listed``: that network's first address; ``both``: the first IPv4 and the first IPv6 address of all
+                networks.
         """
         if prefer == "both":
             return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
@@ -217,6 +219,6 @@ def _of_family(addresses: Iterable[IPConfig], version: int) -> list[IPv4Address 
 
 def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
     """Return a container's result from its records; None if nothing is attached."""
-    ready = [one for one in in_order(attachments) if one.state in {READY, "gone"} and one.record.result is not None]
+    ready = [one for one in in_order(attachments) if one.state in LIVING | {"gone"} and one.record.result is not None]
     results = (AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result))
     return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.container import Container
-from libcni.manager.context import OperationContext
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet, missing_plugin
-from libcni.manager.reports import Item, Outcome, Report
-from libcni.observe.protocol import Operation
+from libcni.manager.operation import ManagerOperation
+from libcni.manager.report import Item, Outcome, Report
+from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
+from libcni.verbs.client_base import node_of
 from libcni.verbs.gc import GCReport, detach_note, gc, valid_pairs
 
 LiveItem = Container | str | ValidAttachment
@@ -104,7 +105,7 @@ class GC:
         include_go: detach records of Go libcni, too.
     """
 
-    context: OperationContext
+    operation: ManagerOperation
     networks: NetworkSet
     live: Live
     plan: Plan
@@ -117,8 +118,8 @@ class GC:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
         if not callable(self.live):
             await self._live()  # raises TypeError before anything runs
-        attachments = await self.context.attachments()
-        networks = _every_network(self.networks, attachments, self.context.cni.find_plugin)
+        attachments = await self.operation.attachments()
+        networks = _every_network(self.networks, attachments, self.operation.cni.find_plugin)
         items: list[Item] = []
         errors: list[CNIError] = []
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
@@ -148,36 +149,34 @@ class GC:
         return items
 
     async def _live(self) -> LiveSet:
-        live = await self.context.call(self.live) if callable(self.live) else self.live
+        live = await self.operation.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
-        return await self.context.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
+        return await self.operation.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network."""
-        context = self.context
+        operation = self.operation
         report = GCReport()
         errors: list[CNIError] = []
         try:
             # Ask while no set-up uses the network: the caller may not know a container that is being set up.
-            await context.lock_network_for_gc(name)
+            await operation.lock_network_for_gc(name)
             live = await self._live()
-            attachments = await context.attachments()
-            valid = await context.node.on_disk(lambda: live.possible_pairs(attachments))
+            attachments = await operation.attachments()
+            valid = await operation.node.on_disk(lambda: live.possible_pairs(attachments))
             # Set-ups go on while GC runs, which leaves alone what they attach from here on.
             before = system.uptime()
-            context.release_locks()
+            operation.release_locks()
             options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
-            run = context.cni._run  # noqa: SLF001 - callers of a client have no need of "before"
-            report = await context.call(
-                lambda: run(Operation("GC", name), context.timeout, gc, name, net, valid, self.policy, **options)
-            )
+            node = node_of(operation.cni, Operation("GC", name), operation.timeout)
+            report = await node.run(gc, name, net, valid, self.policy, **options)
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
             errors = [one for one in group.exceptions if isinstance(one, CNIError)]
         except CNIError as error:
             errors = [error]
         finally:
-            context.release_locks()
+            operation.release_locks()
         return report, errors
 
     async def _namespaces(self) -> tuple[list[Item], list[CNIError]]:
@@ -189,7 +188,7 @@ class GC:
         outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
         errors: list[CNIError] = []
         try:
-            recorded = await self.context.node.on_disk(namespaces.recorded)
+            recorded = await self.operation.node.on_disk(namespaces.recorded)
         except CNIError as error:
             return [], [error]
         if not recorded:
@@ -197,18 +196,18 @@ class GC:
         live = await self._live()
         for container_id in [one for one in recorded if not live.is_live(one)]:
             try:
-                await self.context.lock_container(container_id)
+                await self.operation.lock_container(container_id)
                 # Ask again under the lock: a set-up of this container may have ended meanwhile.
                 live = await self._live()
                 if live.is_live(container_id):
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
-                if path := await self.context.node.on_disk(partial(remove, container_id)):
+                if path := await self.operation.node.on_disk(partial(remove, container_id)):
                     removed.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
                 errors.append(error)
             finally:
-                self.context.release_locks()
+                self.operation.release_locks()
         return removed, errors
 
 

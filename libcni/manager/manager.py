@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from libcni.client import CNIConfig
+from libcni.errors import CNIError
 from libcni.manager.container import Container
-from libcni.manager.context import locked
-from libcni.manager.manager_base import ManagerBase
+from libcni.manager.manager_base import ManagerBase, add_problems
+from libcni.manager.operation import locked
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.verbs.node import run_to_end
 
 if TYPE_CHECKING:
     from libcni.manager.container_result import ContainerResult
     from libcni.manager.gc import Live
-    from libcni.manager.reports import Report
+    from libcni.manager.report import Report
     from libcni.manager.status import ManagerStatus
 
 __all__ = ["NetworkManager"]
@@ -142,6 +143,29 @@ class NetworkManager(ManagerBase[CNIConfig]):
                 it does not name was detached for this reason.
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
+
+    @contextmanager
+    def attached(
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
+    ) -> Iterator[ContainerResult]:
+        """Set up a container for the block, and tear it down at the end, even if the block raises.
+
+        Parameters and errors are those of ``set_up``; ``timeout`` is also the one of the tear-down. If the block raises
+        and then the tear-down fails, the errors of the tear-down are notes of the block's exception.
+
+        Raises:
+            CNIErrorGroup: the tear-down failed; what it could not detach stays recorded.
+        """
+        result = self.set_up(container, timeout=timeout, **options)
+        try:
+            yield result
+        except BaseException as error:
+            try:
+                self.tear_down(container, timeout=timeout)
+            except CNIError as problem:
+                add_problems(error, problem)
+            raise
+        self.tear_down(container, timeout=timeout)
 
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
         """Hold a container for several operations of this thread, so that no operation of another comes between.

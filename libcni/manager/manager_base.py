@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
-from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
+from libcni.errors import CNIError, CNIErrorGroup, ConfigError, NetworkNotFoundError
 from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, assign_names, plan_attachments
-from libcni.manager.context import OperationContext
 from libcni.manager.networks import (
     LOOPBACK,
     Default,
@@ -23,10 +22,11 @@ from libcni.manager.networks import (
     load,
     log_changes,
 )
+from libcni.manager.operation import ManagerOperation
 from libcni.manager.options import merge_policies, read_once
-from libcni.observe.protocol import Operation
+from libcni.observe.observer import Operation
 from libcni.options import AddOptions, DelPolicy, OnCancel, Timeout
-from libcni.verbs.arguments import check_word
+from libcni.verbs.arguments import check_word, name_init
 
 # Each operation is loaded with its first call: a hook starts with every container, and runs one of them.
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from libcni.manager.container_result import ContainerResult
     from libcni.manager.gc import Live
     from libcni.manager.namespaces import Namespaces
-    from libcni.manager.reports import Report
+    from libcni.manager.report import Report
     from libcni.manager.status import ManagerStatus
     from libcni.manager.watch import Watch
 
@@ -47,7 +47,6 @@ class ManagerBase(Generic[ClientT]):
     Attributes:
         cni: the client that runs the verbs of single networks.
         default: the networks of a container that requests none: a name, names, or a number.
-        minimum: the minimum number of networks; None: all default networks.
         prefix: the beginning of generated interface names.
         policy: the policy for DEL.
         loopback: the network that every container gets as ``lo``, or None.
@@ -56,6 +55,11 @@ class ManagerBase(Generic[ClientT]):
 
     _client_class: type[ClientT]
 
+    def __init_subclass__(cls) -> None:
+        """Let the errors of wrong arguments name the manager's class."""
+        if "__init__" not in vars(cls):
+            name_init(cls)
+
     def __init__(  # noqa: PLR0913 - the settings of a manager
         self,
         cni: ClientT,
@@ -63,7 +67,6 @@ class ManagerBase(Generic[ClientT]):
         conf_dirs: Iterable[str | os.PathLike[str]] | None = None,
         networks: Iterable[NetworkConfigList] = (),
         default: Default = 1,
-        minimum: int | None = None,
         loopback: bool | NetworkConfigList = False,
         prefix: str = "eth",
         policy: DelPolicy | None = None,
@@ -79,8 +82,6 @@ class ManagerBase(Generic[ClientT]):
                 wins. None: the client's directory.
             networks: configurations given in code; they come before those of the directories.
             default: the networks of a container that requests none: a name, names, or a number of networks in order.
-            minimum: the number of networks that a set-up with the default networks needs, and ``status`` to be ready;
-                None: all default networks.
             loopback: whether to attach ``lo`` of every container first, with the plugin ``loopback`` or with the
                 network given here.
             prefix: the beginning of generated interface names.
@@ -92,7 +93,7 @@ class ManagerBase(Generic[ClientT]):
 
         Raises:
             TypeError: ``cni`` is a client of the other kind, or ``conf_dirs`` a string.
-            ValueError: ``default`` or ``minimum`` is less than 1, or another value is unknown.
+            ValueError: ``default`` means no network, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
         if not isinstance(cni, self._client_class):
@@ -101,12 +102,11 @@ class ManagerBase(Generic[ClientT]):
                 "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
             )
         directories = (cni.conf_dir,) if conf_dirs is None else read_once("conf_dirs", conf_dirs)
-        self.default: Default = check_default(default, minimum)
+        self.default: Final[Default] = check_default(default)
         check_word("on_cancel", on_cancel, OnCancel)
         # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
         self.cni = cni
-        self.minimum: Final[int | None] = minimum
         self.prefix: Final[str] = prefix
         self.policy: Final[DelPolicy] = merge_policies(DelPolicy(), policy)
         self.on_cancel: Final[OnCancel] = on_cancel
@@ -123,6 +123,11 @@ class ManagerBase(Generic[ClientT]):
             from libcni.manager.namespace_records import ContainerNamespaces
 
             self._namespaces = ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
+
+    def __repr__(self) -> str:
+        """Return the client, the directories and the networks in force."""
+        networks = [net.name for net in self.networks]
+        return f"{type(self).__name__}({self.cni!r}, conf_dirs={list(self._sources.directories)}, networks={networks})"
 
     @property
     def configuration(self) -> NetworkSet:
@@ -155,15 +160,7 @@ class ManagerBase(Generic[ClientT]):
             return self._defaults()
 
     def _defaults(self) -> tuple[NetworkConfigList, ...]:
-        return choose_default(self._configuration, self.default, self.minimum)
-
-    def set_default(self, default: Default) -> None:
-        """Change the networks of a container that requests none: a name, names, or a number of networks in order.
-
-        Raises:
-            ValueError: ``default`` means no network.
-        """
-        self.default = check_default(default, self.minimum)
+        return choose_default(self._configuration, self.default)
 
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read all configurations again, and return the networks in force.
@@ -232,10 +229,10 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.set_up import SetUp
 
         _check_container(container)
-        context = OperationContext(self.cni, Operation("SET-UP", container_id=container.id), timeout)
-        with context.node, context:
+        operation = ManagerOperation(self.cni, Operation("SET-UP", container_id=container.id), timeout)
+        with operation.node, operation:
             # Check all names and networks before anything is made.
-            planned = await context.node.on_disk(lambda: self._plan(container))
+            planned = await operation.node.on_disk(lambda: self._plan(container))
             # "" is not None: a plugin would get it as CNI_NETNS.
             if container.netns == "" or (container.netns is None and self._namespaces is None):
                 raise ConfigError(
@@ -243,7 +240,7 @@ class ManagerBase(Generic[ClientT]):
                     hint="give netns, or make the manager with namespaces=Namespaces()",
                 )
             chosen: AddOptions = {"on_cancel": self.on_cancel, **options}
-            return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
+            return await SetUp(operation, container, planned, self._namespaces, self.policy, chosen).run()
 
     async def _tear_down(
         self, container: Container | str, timeout: Timeout, ifnames: Iterable[str] | None, policy: DelPolicy | None
@@ -254,11 +251,11 @@ class ManagerBase(Generic[ClientT]):
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         _check_container(container)
         unknown: list[tuple[str, CNIError]] = []
-        context = OperationContext(self.cni, Operation("TEAR-DOWN", container_id=container.id), timeout)
-        with context.node, context:
-            planned = await context.node.on_disk(lambda: self._plan(container, unknown))
+        operation = ManagerOperation(self.cni, Operation("TEAR-DOWN", container_id=container.id), timeout)
+        with operation.node, operation:
+            planned = await operation.node.on_disk(lambda: self._plan(container, unknown))
             tear_down = TearDown(
-                context=context,
+                operation=operation,
                 container_id=container.id,
                 networks=self._configuration,
                 policy=merge_policies(self.policy, policy),
@@ -273,8 +270,8 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.check import check
 
         check_container_id(container_id)
-        with OperationContext(self.cni, Operation("CHECK", container_id=container_id), timeout) as context:
-            return await check(context, container_id, self._configuration)
+        with ManagerOperation(self.cni, Operation("CHECK", container_id=container_id), timeout) as operation:
+            return await check(operation, container_id, self._configuration)
 
     async def _status(self, networks: Iterable[str] | None, timeout: Timeout) -> ManagerStatus:
         from libcni.manager.status import status
@@ -285,8 +282,8 @@ class ManagerBase(Generic[ClientT]):
             default_names = {net.name for net in self._defaults()}
         except NetworkNotFoundError as error:
             reason = str(error)
-        with OperationContext(self.cni, Operation("STATUS"), timeout) as context:
-            return await status(context, self._configuration, names, default_names, reason)
+        with ManagerOperation(self.cni, Operation("STATUS"), timeout) as operation:
+            return await status(operation, self._configuration, names, default_names, reason)
 
     async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
         from libcni.manager.gc import GC, read_live_once
@@ -295,9 +292,9 @@ class ManagerBase(Generic[ClientT]):
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         live = live if callable(live) else read_live_once(live)
-        with OperationContext(self.cni, Operation("GC"), timeout) as context:
+        with ManagerOperation(self.cni, Operation("GC"), timeout) as operation:
             current = self._configuration
-            return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run, include_go).run()
+            return await GC(operation, current, live, pairs, self.policy, self._namespaces, dry_run, include_go).run()
 
     def _container(self, container_id: str) -> ContainerResult | None:
         from libcni.manager.container_result import recorded_result
@@ -309,3 +306,10 @@ def _check_container(container: Container) -> None:
     # tear_down and check take an ID as well, so an ID is a likely mistake.
     if not isinstance(container, Container):
         raise TypeError(f"a Container is needed, such as Container({container!r}, netns), not {container!r}")
+
+
+def add_problems(error: BaseException, problem: CNIError) -> None:
+    """Add the errors of a tear-down as notes to the exception that ended the block."""
+    problems = problem.exceptions if isinstance(problem, CNIErrorGroup) else (problem,)
+    for one in problems:
+        error.add_note(f"when the container was torn down: {one}")

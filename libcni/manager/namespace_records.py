@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import os
 
-from libcni._namespace import is_empty_file, namespace_identity
-from libcni._netlink import links
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import InvalidIdentifierError
+from libcni.kernel.namespace import is_empty_file, namespace_identity
+from libcni.kernel.netlink import links
+from libcni.manager.attachments import may_belong_to
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
-from libcni.manager.recorded import may_belong_to
+from libcni.store.boot import boot_id
 from libcni.store.files import Directory, read_file, record_error, remove, replace_file, sync_directory
-from libcni.store.record import CORRUPT, STALE_BOOT, Record, boot_id
+from libcni.store.model import REFUSED, STALE_BOOT, Ours, Record, Unreadable
 from libcni.store.records import RecordStore
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -86,7 +87,9 @@ class ContainerNamespaces:
         path = self.path(container_id)
         removed = ""
         if self._is_same(container_id, recorded) and (other := self._other_in(path)) is not None:
-            logger.warning("%s stays: container %s may be attached in it (%s)", path, other.container_id, other.path)
+            logger.warning(
+                "%s is kept: container %s may be attached in this namespace (%s)", path, other.container_id, other.path
+            )
             return ""
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         # Again: to read thousands of records takes a second, and another namespace may have got the name since.
@@ -129,9 +132,9 @@ class ContainerNamespaces:
         here = namespace_identity(path)
         for one in self._attachments.iter_records():
             # If an ADD of this library found no namespace, its record has no identity of a namespace.
-            known = one.netns_id if one.version else namespace_identity(one.netns)
+            known = one.netns_id if isinstance(one, Ours) else namespace_identity(one.netns)
             is_here = known is not None and known == here and one.state != STALE_BOOT
-            if one.state == CORRUPT or (is_here and not one.is_refused):
+            if isinstance(one, Unreadable) or (is_here and one.state != REFUSED):
                 return one
         return None
 

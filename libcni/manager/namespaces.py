@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from libcni._namespace import bind, new_namespace, unbind
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError
+from libcni.kernel.namespace import make_namespace, unbind
 
 __all__ = ["NamespaceError", "NamespaceIdentity", "Namespaces"]
 
@@ -78,20 +78,9 @@ class Namespaces:
             raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
         try:
             os.makedirs(self.directory, exist_ok=True)
-            descriptor = new_namespace()
+            make_namespace(path, lambda source: announce(namespace_at(source) or ()))
         except OSError as error:
             raise _failed("made", path, name, error) from error
-        try:
-            # If this process is killed before the last step, the namespace ends with the descriptor. The descriptor
-            # also keeps the inode and its time: the kernel drops unused inodes, and gives them a new time later.
-            source = f"/proc/self/fd/{descriptor}"
-            announce(namespace_at(source) or ())
-            try:
-                bind(source, path)
-            except OSError as error:
-                raise _failed("made", path, name, error) from error
-        finally:
-            os.close(descriptor)
         return path
 
     def remove(self, name: str) -> bool:

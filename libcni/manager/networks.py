@@ -82,7 +82,7 @@ class NetworkSet:
         return net
 
     def not_found(self, name: str | None = None) -> NetworkNotFoundError:
-        """Return the error for an unknown network, or, without a name, for no network at all."""
+        """Return the error "no network named ``name``", or "no configuration" if there is none at all."""
         where = ", ".join(one if os.path.exists(one) else f"{one}, which does not exist" for one in self.directories)
         if name is None or not self.networks:
             problem = f"no configuration in {where}" if where else "no configuration was given"
@@ -93,39 +93,30 @@ class NetworkSet:
         return NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
 
 
-def check_default(default: Default, minimum: int | None) -> Default:
-    """Return the default, read once. Refuse none with ValueError, and another type with TypeError."""
+def check_default(default: Default) -> Default:
+    """Return the default, with an iterable as a tuple. Raises ValueError if it is empty, TypeError for a wrong type."""
     if not isinstance(default, str | int):
         default = read_once("default", default)
-    for name, value in (("default", default), ("minimum", minimum)):
-        if isinstance(value, bool):
-            raise TypeError(f"{name} must be a number, not {value!r}")
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
-    if not default:
-        raise ValueError("default must name at least one network")
+    if isinstance(default, bool):
+        raise TypeError(f"default must be a number, not {default!r}")
+    if not default or (isinstance(default, int) and default < 1):
+        raise ValueError(f"default must name at least one network, or be a number from 1 on, not {default!r}")
     return default
 
 
-def choose_default(networks: NetworkSet, default: Default, minimum: int | None) -> tuple[NetworkConfigList, ...]:
-    """Return the networks of a container that requests none.
-
-    Raises NetworkNotFoundError if a network is missing, or if there are fewer than the minimum.
-    """
-    if isinstance(default, int):
-        if not networks.networks:
-            raise networks.not_found()
-        chosen = networks.networks[:default]
-    else:
-        chosen = tuple(networks.network(name) for name in ([default] if isinstance(default, str) else default))
-    wanted = default if minimum is None and isinstance(default, int) else minimum or 0
-    if len(networks.networks) < wanted:
+def choose_default(networks: NetworkSet, default: Default) -> tuple[NetworkConfigList, ...]:
+    """Return the networks of a container that requests none; raises NetworkNotFoundError if a network is missing."""
+    if not isinstance(default, int):
+        return tuple(networks.network(name) for name in ([default] if isinstance(default, str) else default))
+    if not networks.networks:
+        raise networks.not_found()
+    if len(networks.networks) < default:
         names = ", ".join(net.name for net in networks.networks)
         raise NetworkNotFoundError(
-            f"at least {wanted} networks are needed, and there are only: {names}",
-            hint="add the missing configurations, or make the manager with another minimum",
+            f"at least {default} networks are needed, and there are only: {names}",
+            hint="add the missing configurations, or make the manager with another default",
         )
-    return chosen
+    return networks.networks[:default]
 
 
 def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> NetworkSet:

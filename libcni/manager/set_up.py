@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
-from libcni.manager.context import OperationContext
+from libcni.manager.operation import ManagerOperation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
-from libcni.store.record import READY
-from libcni.verbs.delete import DelReport
+from libcni.store.model import READY, Place
+from libcni.verbs.add import add
+from libcni.verbs.client_base import operation as operation_of
+from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:  # most runtimes make the namespaces themselves
     from libcni.manager.namespace_records import ContainerNamespaces
+
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class SetUp:
         has_made_namespace: whether the set-up makes the namespace: it did not exist before.
     """
 
-    context: OperationContext
+    operation: ManagerOperation
     container: Container
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
@@ -47,17 +52,27 @@ class SetUp:
 
     async def run(self) -> ContainerResult:
         """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
-        context = self.context
+        operation = self.operation
         unused = unused_by_all(self.container, [one.net for one in self.planned])
-        if unused and self.options.get("strict"):
+        if unused:
             problem = f"container {self.container.id}: none of its networks declares the capability arguments "
-            raise ConfigError(problem + ", ".join(unused), hint="declare them in a plugin's capabilities")
-        # Always networks before the container: GC acquires its locks in the same order, so the two cannot deadlock.
-        await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
-        await context.lock_container(self.container.id)
+            problem += ", ".join(unused)
+            if self.options.get("strict"):
+                raise ConfigError(problem, hint="declare them in a plugin's capabilities")
+            logger.warning("%s", problem)
+        for one in self.planned:
+            operation.node.find_all(one.net)
+            for plugin in filter(None, (plugin.ipam_type for plugin in one.net.plugins)):
+                operation.node.find(plugin)
+        # A caller of locked() has the container already. GC holds one of the two at a time, so the two cannot deadlock.
+        await operation.lock_container(self.container.id)
+        await operation.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
+        await operation.node.take_turn()
         try:
             netns = await self._netns()
-            results = [await self._attach(one.in_namespace(netns)) for one in self.planned]
+            # All networks, or none: another container may get the path while the first network is attached.
+            first = operation.node.namespace(netns)
+            results = [await self._attach(one.in_namespace(netns), first) for one in self.planned]
         except Exception as error:
             await self._undo(error)
             raise
@@ -67,33 +82,35 @@ class SetUp:
             if self.options.get("on_cancel") == "rollback":
                 # A second cancellation is raised after the end of the roll-back.
                 with suppress(type(error)):
-                    await context.node.shielded(self._undo(error))
+                    await operation.node.shielded(self._undo(error))
             raise
-        return ContainerResult(self.container.id, netns, tuple(results), unused)
+        # Those of a single NetworkRequest, for which its ADD has logged a warning.
+        unused += tuple(name for one in results for name in one.result.unused_capabilities)
+        return ContainerResult(self.container.id, netns, tuple(results), tuple(dict.fromkeys(unused)))
 
     async def _netns(self) -> str:
         if self.container.netns is not None:
             return os.fspath(self.container.netns)
         namespaces, container_id = self.namespaces, self.container.id
         assert namespaces is not None, "the manager refuses a container without namespace before this"
-        self.has_made_namespace = not await self.context.node.on_disk(lambda: namespaces.exists(container_id))
-        return await self.context.node.on_disk(lambda: namespaces.ensure(container_id))
+        self.has_made_namespace = not await self.operation.node.on_disk(lambda: namespaces.exists(container_id))
+        return await self.operation.node.on_disk(lambda: namespaces.ensure(container_id))
 
-    async def _attach(self, planned: PlannedAttachment) -> AttachmentResult:
+    async def _attach(self, planned: PlannedAttachment, namespace: Place) -> AttachmentResult:
+        net, rt = planned.net, planned.rt
         # Without a timeout of the set-up, the client's timeout applies to each network.
-        timeout: Timeout = DEFAULT if self.context.timeout is DEFAULT else self.context.seconds_left()
+        timeout: Timeout = DEFAULT if self.operation.timeout is DEFAULT else self.operation.seconds_left()
         # With on_existing="allow" a DEL of this ADD would detach the earlier attachment as well, which is in use.
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
-        result = await self.context.call(
-            lambda: self.context.cni.add_network_list(planned.net, planned.rt, timeout=timeout, **self.options)
-        )
+        node = self.operation.part(operation_of("ADD", net.name, rt), timeout)
+        result = await node.run(add, net, rt, namespace=namespace, **self.options)
         if is_new:
             self.done.append(planned)
-        return AttachmentResult(planned.net.name, planned.rt.ifname, result)
+        return AttachmentResult(net.name, rt.ifname, result)
 
     async def _is_attached(self, planned: PlannedAttachment) -> bool:
         wanted = (planned.net.name, planned.rt.ifname, READY)
-        recorded = await self.context.attachments(self.container.id)
+        recorded = await self.operation.attachments(self.container.id)
         return any((one.network, one.ifname, one.state) == wanted for one in recorded)
 
     async def _undo(self, error: BaseException) -> None:
@@ -111,7 +128,7 @@ class SetUp:
         # container may live in it: a tear-down or GC removes it.
         if namespaces is not None and self.has_made_namespace:
             try:
-                await self.context.node.on_disk(lambda: namespaces.remove_if_unused(container_id))
+                await self.operation.node.on_disk(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:
                 failed.append(problem)
                 error.add_note(f"when the namespace was removed again: {problem}")
@@ -121,4 +138,5 @@ class SetUp:
     async def _detach(self, planned: PlannedAttachment) -> DelReport:
         rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
         # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
-        return await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
+        node = self.operation.part(operation_of("DEL", planned.net.name, rt))
+        return await node.run(delete, planned.net.name, planned.net, rt, self.policy)

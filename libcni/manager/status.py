@@ -8,9 +8,12 @@ from functools import partial
 
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError
-from libcni.manager.context import OperationContext
 from libcni.manager.networks import NetworkSet
+from libcni.manager.operation import ManagerOperation
+from libcni.observe.observer import Operation
 from libcni.verbs.status import PluginStatus
+from libcni.verbs.status import status as network_status
+from libcni.verbs.version import validate
 
 __all__ = ["ManagerStatus", "NetworkState"]
 
@@ -69,7 +72,7 @@ class ManagerStatus:
 
 
 async def status(
-    context: OperationContext,
+    operation: ManagerOperation,
     networks: NetworkSet,
     names: Collection[str] | None,
     default_names: Collection[str],
@@ -80,7 +83,8 @@ async def status(
     ``reason``: why there are no default networks, or "".
     """
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
-    states = await context.node.side_by_side([partial(_ask, context, net) for net in chosen])
+    await operation.node.take_turn()
+    states = await operation.node.side_by_side([partial(_ask, operation, net) for net in chosen])
     states = [replace(one, is_default=one.name in default_names, kept=one.name in networks.kept) for one in states]
     unready = [
         f"network {one.name}: {one.reason}" for one in states if not one.ready and (one.is_default or names is not None)
@@ -90,9 +94,9 @@ async def status(
     return ManagerStatus(not reason, reason, tuple(states), networks.problems)
 
 
-async def _ask(context: OperationContext, net: NetworkConfigList) -> NetworkState:
+async def _ask(operation: ManagerOperation, net: NetworkConfigList) -> NetworkState:
     # STATUS exists only since 1.1.0. For older networks the search for plugins and their versions is the only test.
-    validation = await context.call(lambda: context.cni.validate_network_list(net, timeout=context.seconds_left()))
-    answer = await context.call(lambda: context.cni.network_status(net, timeout=context.seconds_left()))
+    validation = await operation.part(Operation("VERSION", net.name), operation.seconds_left()).run(validate, net)
+    answer = await operation.part(Operation("STATUS", net.name), operation.seconds_left()).run(network_status, net)
     wrong = [*validation.problems, *answer.errors]
     return NetworkState(net.name, net.file, not wrong, str(wrong[0]) if wrong else "", plugins=answer.plugins)

@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
-from libcni.manager.recorded import in_order, may_belong_to
-from libcni.manager.reports import Item, Report
+from libcni.manager.attachments import in_order, may_belong_to
+from libcni.manager.report import Item, Report
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
-from libcni.store.record import STALE_BOOT
-from libcni.verbs.delete import DelReport
+from libcni.store.model import REFUSED, STALE_BOOT, Record
+from libcni.verbs.client_base import operation as operation_of
+from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:
     from libcni.manager.container import PlannedAttachment
-    from libcni.manager.context import OperationContext
     from libcni.manager.namespace_records import ContainerNamespaces
     from libcni.manager.networks import NetworkSet
+    from libcni.manager.operation import ManagerOperation
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 
 class _Target(NamedTuple):
-    """One attachment to detach, and the call of its DEL."""
+    """One attachment to detach, and its configuration or its record."""
 
+    rt: RuntimeConf
     network: str
-    ifname: str
-    delete: Callable[[], DelReport | Awaitable[DelReport]]
+    net: NetworkConfigList | None
+    listed: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class TearDown:
         ifnames: the interfaces to detach; None: all, and the namespace with them.
     """
 
-    context: OperationContext
+    operation: ManagerOperation
     container_id: str
     networks: NetworkSet
     policy: DelPolicy
@@ -60,16 +61,17 @@ class TearDown:
 
     async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
-        context = self.context
+        operation = self.operation
         try:
-            await context.lock_container(self.container_id)
+            await operation.lock_container(self.container_id)
         except RecordError as error:
             # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
-        attachments = await context.attachments(self.container_id)
+        await operation.node.take_turn()
+        attachments = await operation.attachments(self.container_id)
         # The set-up ended with the refused ADD. It never ran the ADDs that came after it, and a DEL of them would free
         # the addresses of the program that has attached the container.
-        was_refused = any(one.record.is_refused for one in attachments)
+        was_refused = any(one.record.state == REFUSED for one in attachments)
         targets, unreadable = self._targets(attachments, () if was_refused else self.unrecorded)
         errors: list[CNIError] = [
             unnamed_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
@@ -77,8 +79,9 @@ class TearDown:
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
         items = [Item("unreadable", path=one.path) for one in unreadable]
-        each = detach_each(targets, lambda target: context.call(target.delete), lambda target: target.network)
-        async for (network, ifname, _), outcome in each:
+        each = detach_each(targets, self._detach, lambda target: target.network)
+        async for (rt, network, *_), outcome in each:
+            ifname = rt.ifname
             if isinstance(outcome, CNIError):
                 outcome.add_note(f"when {ifname} was detached from network {network}")
                 errors.append(outcome)
@@ -89,7 +92,7 @@ class TearDown:
         # The namespace goes last: plugins need it for their DEL, even when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
             try:
-                if path := await context.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
+                if path := await operation.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
                     items.append(Item("namespace-removed", container_id=self.container_id, path=path))
             except CNIError as error:
                 errors.append(error)
@@ -101,7 +104,6 @@ class TearDown:
         self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
     ) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
-        cni = self.context.cni
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
         for attachment in reversed(in_order(attachments)):
@@ -111,18 +113,19 @@ class TearDown:
             elif (net := self.networks.find(key[0])) is not None:
                 # The network in force completes records of Go, which lack the drop-in plugins.
                 netns = None if attachment.network else self._netns(attachments)
-                targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, netns, key[1])))
+                targets.setdefault(key, _Target(RuntimeConf(self.container_id, netns, key[1]), net.name, net))
             else:
-                delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
-                targets.setdefault(key, _Target(*key, delete))
+                rt = RuntimeConf(self.container_id, None, key[1])
+                targets.setdefault(key, _Target(rt, key[0], None, attachment.record))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
         missing = [one for one in unrecorded if (one.net.name, one.rt.ifname) not in targets]
-        every = [*(self._target(one.net, one.rt) for one in reversed(missing)), *targets.values()]
-        return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
+        every = [*(_Target(one.rt, one.net.name, one.net) for one in reversed(missing)), *targets.values()]
+        return [one for one in every if self.ifnames is None or one.rt.ifname in self.ifnames], unreadable
 
-    def _target(self, net: NetworkConfigList, rt: RuntimeConf) -> _Target:
-        delete = partial(self.context.cni.del_network_list, net, rt, policy=self.policy, timeout=self.context.timeout)
-        return _Target(net.name, rt.ifname, delete)
+    async def _detach(self, target: _Target) -> DelReport:
+        rt, network, net, listed = target
+        node = self.operation.part(operation_of("DEL", network, rt), self.operation.timeout)
+        return await node.run(delete, network, net, rt, self.policy, listed=listed)
 
     def _netns(self, attachments: list[Attachment]) -> str | None:
         """Return the namespace for a torn record: the given one, or that of all other records; None if unknown."""

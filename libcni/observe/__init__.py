@@ -11,10 +11,10 @@ from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
+    from libcni.observe.observer import Observer, Operation
     from libcni.observe.otel import OpenTelemetryObserver
-    from libcni.observe.protocol import Observer, Operation
 
-_MODULES = {"logs": "LoggingObserver", "otel": "OpenTelemetryObserver", "protocol": "Observer Operation"}
+_MODULES = {"logs": "LoggingObserver", "otel": "OpenTelemetryObserver", "observer": "Observer Operation"}
 
 __all__ = ["LoggingObserver", "Observer", "OpenTelemetryObserver", "Operation"]
 

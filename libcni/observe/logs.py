@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from libcni.errors import CNIError, PluginError, printable
-from libcni.observe.protocol import Observer, Operation
+from libcni.observe.observer import Observer, Operation
 from libcni.observe.redact import redacted
 from libcni.protocol.invocation import Invocation, Outcome
 
@@ -15,35 +15,40 @@ __all__ = ["LoggingObserver"]
 
 
 class LoggingObserver(Observer):
-    """An observer that logs the end of each verb and plugin call, and at DEBUG the start of each call.
+    """An observer that logs the end of each verb and plugin call at INFO, and at DEBUG the start of each call.
+
+    Failures are warnings. Cancelled verbs are logged at DEBUG, a manager's cancelled set-up as one warning.
 
     Fields of each log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
-    ``cni_outcome`` (``ok``, ``failed``, or the error's class). A call adds ``cni_plugin``, ``cni_path``, ``cni_call``
+    ``cni_outcome`` (``ok``, ``failed``, or the error's class). A verb adds ``cni_waited``: how many of its seconds it
+    waited for other verbs. A call adds ``cni_plugin``, ``cni_path``, ``cni_call``
     (the verb that the plugin received), ``cni_index``, ``cni_exit_status`` and ``cni_signal``. An error adds
     ``cni_error``, and ``cni_code`` if it is a plugin's. The start of a call adds ``cni_config``, the plugin's
     configuration.
 
     Args:
         logger: the logger; None: ``libcni.calls``.
-        level: the level for success. Failures are logged as warnings.
         redact: replace the values of capability arguments in ``cni_config``.
 
     Examples:
         >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", observer=LoggingObserver(redact=True))
     """
 
-    def __init__(
-        self, logger: logging.Logger | None = None, *, level: int = logging.INFO, redact: bool = False
-    ) -> None:
+    def __init__(self, logger: logging.Logger | None = None, *, redact: bool = False) -> None:
         self.logger: logging.Logger = logger or logging.getLogger("libcni.calls")
-        self.level = level
         self.redact = redact
         # Threads share the observer. Each operation is a key of its own, and one dict operation is atomic in CPython.
         self._began: dict[Operation, float] = {}
+        self._waited: dict[Operation, float] = {}
 
     def begin(self, operation: Operation) -> None:
         """Store the start time."""
         self._began[operation] = time.monotonic()
+        self._waited[operation] = 0.0
+
+    def after_wait(self, operation: Operation, seconds: float) -> None:
+        """Add the seconds to the verb's waiting time."""
+        self._waited[operation] += seconds
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
         """Log the plugin's configuration at DEBUG."""
@@ -62,7 +67,7 @@ class LoggingObserver(Observer):
         seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
         fields = {**_fields(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
         succeeded = error is None and outcome is not None and outcome.exit_status == 0
-        level = self.level if succeeded else logging.WARNING
+        level = logging.INFO if succeeded else _level_of(error)
         what = printable(f"{invocation.plugin} {invocation.verb}")
         self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
 
@@ -70,10 +75,18 @@ class LoggingObserver(Observer):
         """Log the end of a verb."""
         seconds = time.monotonic() - self._began.pop(operation, time.monotonic())
         fields = {**_fields(operation), **_ended(None, error), "cni_seconds": seconds}
+        fields["cni_waited"] = self._waited.pop(operation, 0.0)
         named = (operation.verb, operation.network, operation.container_id, operation.ifname)
         what = printable(" ".join(filter(None, named)))
-        level = self.level if error is None else logging.WARNING
-        self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
+        # Of a cancelled set-up one line is enough, and not one for each verb.
+        level = logging.INFO if error is None else logging.WARNING if operation.verb == "SET-UP" else _level_of(error)
+        text = "%s: %s in %.3f s, %.3f s of them waiting for other verbs"
+        self.logger.log(level, text, what, fields["cni_outcome"], seconds, fields["cni_waited"], extra=fields)
+
+
+def _level_of(error: BaseException | None) -> int:
+    """Return the level of a failure. A cancellation or Ctrl-C is none: the program wanted it."""
+    return logging.WARNING if error is None or isinstance(error, Exception) else logging.DEBUG
 
 
 def _fields(operation: Operation, invocation: Invocation | None = None) -> dict[str, Any]:

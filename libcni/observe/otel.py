@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libcni.errors import PluginError
-from libcni.observe.protocol import Observer, Operation
+from libcni.observe.observer import Observer, Operation
 from libcni.protocol.invocation import Invocation, Outcome
 
 try:
@@ -31,9 +31,11 @@ _GROUPS = {"SET-UP", "TEAR-DOWN"}
 class OpenTelemetryObserver(Observer):
     """An observer that makes a span for each verb and a child span for each plugin call, and records metrics.
 
-    Spans are ``CNI ADD`` and ``bridge ADD``. Metrics are ``cni.operation.duration`` and ``cni.plugin.duration``
-    (histograms, seconds) and ``cni.errors`` (counter, by verb, plugin and error). Every plugin of a verb gets the
-    verb's context in TRACEPARENT, TRACESTATE and BAGGAGE, which replace the inherited variables of these names.
+    Spans are ``CNI ADD`` and ``bridge ADD``. A verb's span has its wait for other verbs in ``cni.wait``, in seconds.
+    Metrics are ``cni.operation.duration``, ``cni.operation.wait`` (the part of it that the verb waited for other verbs)
+    and ``cni.plugin.duration`` (histograms, seconds), and ``cni.errors`` (counter, by verb, plugin and error). Every
+    plugin of a verb gets the verb's context in TRACEPARENT, TRACESTATE and BAGGAGE, which replace the inherited
+    variables of these names.
 
     Args:
         tracer_provider: the provider of spans; None: the global one.
@@ -50,6 +52,7 @@ class OpenTelemetryObserver(Observer):
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._operations = meter.create_histogram("cni.operation.duration", "s", "How long verbs took")
+        self._waits = meter.create_histogram("cni.operation.wait", "s", "How long verbs waited for other verbs")
         self._calls = meter.create_histogram("cni.plugin.duration", "s", "How long plugins ran")
         self._errors = meter.create_counter("cni.errors", "{error}", "Verbs and plugin calls that failed")
         # Verbs of other threads and tasks run at the same time, so the spans are kept for each operation.
@@ -65,6 +68,10 @@ class OpenTelemetryObserver(Observer):
         if operation.verb in _GROUPS:
             running.token = context.attach(trace.set_span_in_context(span))
         return _trace_context(span)
+
+    def after_wait(self, operation: Operation, seconds: float) -> None:
+        """Add the seconds to the verb's waiting time."""
+        self._running[operation].waited += seconds
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
         """Start the call's span."""
@@ -100,6 +107,8 @@ class OpenTelemetryObserver(Observer):
         if running.token is not None:
             context.detach(running.token)
         self._operations.record(time.monotonic() - running.began, running.labels)
+        self._waits.record(running.waited, running.labels)
+        running.span.set_attribute("cni.wait", running.waited)
         self._end(running.span, error, running.labels)
 
     def _end(self, span: Span, error: BaseException | None, labels: dict[str, Any]) -> None:
@@ -123,6 +132,7 @@ class _Running:
     span: Span
     labels: dict[str, Any]
     began: float = field(default_factory=time.monotonic)
+    waited: float = 0.0
     call: Span | None = None
     call_labels: dict[str, Any] = field(default_factory=dict)
     call_began: float = 0.0

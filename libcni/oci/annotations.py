@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcni.config.cni_args import Args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
+from libcni.engine.request import known_capabilities, read_json
 from libcni.errors import CNIError, ConfigError, short_repr
-from libcni.oci.state import read_json
 
 if TYPE_CHECKING:
     from libcni.manager.container import NetworkRequest
@@ -117,26 +117,20 @@ def _request(one: Any) -> NetworkRequest:
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
     ifname, capabilities = one.get("ifname"), one.get("capabilities")
+    if ifname == "lo":
+        # No plugin can make it. Its ADD and each DEL would fail, and the container could never be cleaned up.
+        raise ConfigError("each namespace has an interface lo from the kernel", hint="choose another name")
     return NetworkRequest(
         check_network_name(one.get("network", "")),
         None if ifname is None else check_ifname(ifname),
         args,
-        _known(capabilities) if capabilities else None,
+        known_capabilities(capabilities) if capabilities else None,
     )
-
-
-def _known(capabilities: Any) -> dict[str, Any]:
-    """Check capability arguments against the conventions. Arguments that the conventions do not have stay unchanged."""
-    from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
-
-    if not isinstance(capabilities, dict):
-        raise ConfigError(f"capabilities: {short_repr(capabilities)} is not an object")
-    return CapabilityArgs(**capabilities).to_args()
 
 
 def _ports(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("["):
-        return _known({"portMappings": read_json(text, list, "array")})
+        return known_capabilities({"portMappings": read_json(text, list, "array")})
     return {"portMappings": [_port(part) for part in _listed(text)]}
 
 
@@ -178,9 +172,9 @@ def _listed(text: str) -> list[str]:
 
 _CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {
     "ports": _ports,
-    "ips": lambda text: _known({"ips": _listed(text)}),
-    "mac": lambda text: _known({"mac": text.strip()}),
-    "bandwidth": lambda text: _known({"bandwidth": read_json(text, dict)}),
-    "capabilities": lambda text: _known(read_json(text, dict)),
+    "ips": lambda text: known_capabilities({"ips": _listed(text)}),
+    "mac": lambda text: known_capabilities({"mac": text.strip()}),
+    "bandwidth": lambda text: known_capabilities({"bandwidth": read_json(text, dict)}),
+    "capabilities": lambda text: known_capabilities(read_json(text, dict)),
 }
 """For each annotation of capability arguments the function that reads its text."""

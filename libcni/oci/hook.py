@@ -14,27 +14,27 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.client import CNIConfig
-from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
-from libcni.manager.context import locked
-from libcni.manager.recorded import in_order
+from libcni.engine.program import environment
+from libcni.errors import CNIError, ConfigError, Hint, InvalidIdentifierError, RecordError
+from libcni.manager.attachments import in_order
+from libcni.manager.operation import locked
 from libcni.oci.annotations import PREFIX, Wanted
 from libcni.oci.pins import OWNER, Pins, directory_for, host_namespaces, namespace_of
 from libcni.options import DelPolicy
-from libcni.store.record import READY
+from libcni.store.model import READY
 
 # The manager reads every network's configuration, and a detach needs the records alone.
 if TYPE_CHECKING:
     from libcni.manager import Container, ContainerResult, NetworkManager
-    from libcni.observe.protocol import Observer
+    from libcni.observe.observer import Observer
     from libcni.oci.pins import Identity
     from libcni.oci.state import ContainerState
     from libcni.store.attachments import Attachment
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ATTACH_SHARE = 2 / 3
 _SHORTEST = 0.001
 """Seconds. The client refuses 0."""
@@ -123,15 +123,13 @@ class Hook:
 
     def _client(self, timeout: float) -> CNIConfig:
         """Return a client; ``timeout`` is for each DEL of a roll-back."""
-        # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.
-        env = {"PATH": _PATH, **os.environ}
         return CNIConfig(
             self._path,
             self._cache_dir,
             conf_dir=self._conf_dir,
             timeout=timeout,
             cleanup_timeout=timeout,
-            env=env,
+            env=environment(),
             owner=OWNER,
             observer=self._observer,
         )
@@ -139,14 +137,15 @@ class Hook:
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
         from libcni.manager import Container, NetworkRequest
+        from libcni.manager.container import as_mapping
 
         first, *others = wanted.requests or [NetworkRequest(net.name) for net in manager.default_networks()]
-        capabilities = {**wanted.capabilities, **dict(first.capability_args or {})}
+        capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
         # A port that is silently not published is worse than a container that fails.
         for one in requests:
             net = manager.network(str(one.network))
-            for name in net.unused_capabilities(dict(one.capability_args or {})):
+            for name in net.unused_capabilities(as_mapping(one.capability_args)):
                 raise InvalidIdentifierError(
                     "capability argument", name, f"no plugin of network {net.name} declares it"
                 )
@@ -178,7 +177,7 @@ class Hook:
             if one.network and one.owner != OWNER:
                 raise CNIError(
                     f"container {container_id} is attached to network {one.network} already, not by this hook",
-                    hint=f"libcni del --container {container_id} detaches it",
+                    hint=Hint("detach it", "del", container_id=container_id),
                 )
         try:
             self._tear_down(cni, container_id, seconds)

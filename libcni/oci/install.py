@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from libcni.config.network import read_document
+from libcni.engine.program import command_line, replace_file
+from libcni.engine.request import read_json
 from libcni.errors import ConfigError
 from libcni.oci.annotations import PREFIX
-from libcni.oci.state import read_json
 
 HOOKS_D = "/usr/share/containers/oci/hooks.d"
-"""The directory that podman 4.3 and CRI-O read if their configuration names none."""
+"""The directory that podman and CRI-O read if their configuration names none."""
 _FILE = "libcni.json"
 _STAGES = ("createRuntime", "poststop")
 _SPARE_SECONDS = 10
@@ -39,7 +34,7 @@ class Installation:
     def __init__(
         self, arguments: Sequence[str], timeout: float, *, always: bool = False, resolv_conf: bool = False
     ) -> None:
-        program, *before = _program()
+        program, *before = command_line()
         self._always = always
         self._resolv_conf = resolv_conf
         self._hook = {
@@ -69,7 +64,7 @@ class Installation:
         text = self.text(path)
         try:
             os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-            _replace(os.path.abspath(file), text)
+            replace_file(os.path.abspath(file), text)
             if config is not None and self._resolv_conf:
                 # A mount needs its source before the hook runs.
                 source = os.path.join(os.path.dirname(config), "resolv.conf")
@@ -108,13 +103,6 @@ class Installation:
         return document
 
 
-def _program() -> list[str]:
-    """Return the command line's absolute path: this process's console script, or Python with the module."""
-    script = os.path.abspath(sys.argv[0])
-    is_console_script = os.path.basename(script) == "libcni" and os.access(script, os.X_OK)
-    return [script] if is_console_script else [sys.executable, "-m", "libcni.cli"]
-
-
 def _bundle_config(path: str) -> str | None:
     """Return the config.json that a path means, or None for a directory of hooks."""
     if os.path.basename(path) == "config.json":
@@ -134,35 +122,3 @@ def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
         raise ConfigError(f"{key} is not an object", file=file)
     document[key] = value
     return value
-
-
-def _replace(file: str, text: str) -> None:
-    mode = 0o644
-    with suppress(FileNotFoundError):
-        mode = os.stat(file).st_mode & 0o777
-    # Written under another name and renamed when it is complete: a runtime must never read half of a file.
-    with TemporaryDirectory(prefix=".libcni-", dir=os.path.dirname(file)) as directory:
-        draft = os.path.join(directory, _FILE)
-        with open(draft, "w", encoding="utf-8") as opened:
-            opened.write(text)
-            os.fchmod(opened.fileno(), mode)
-            os.fsync(opened.fileno())
-        os.replace(draft, file)
-
-
-def seen_by_podman(file: str) -> str:
-    """Return a sentence on whether podman reads a file, "" if there is no podman, or it does not say.
-
-    A container whose hook is not read starts without a network, and nobody says why.
-    """
-    if not (podman := shutil.which("podman")):
-        return ""
-    # Its help shows the directories in force, those of containers.conf included.
-    shown = subprocess.run([podman, "--help"], capture_output=True, text=True, check=False)  # noqa: S603 - no shell
-    found = re.search(r"--hooks-dir .*\(default \[(.*)\]\)", shown.stdout)
-    if found is None:
-        return ""
-    directories = found[1].split(",")
-    if os.path.realpath(os.path.dirname(file)) in map(os.path.realpath, directories):
-        return "podman reads this directory"
-    return f"podman does not read this directory, but {', '.join(directories)}: see hooks_dir in containers.conf"

@@ -13,17 +13,15 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import libcni._system as system
-from libcni._namespace import bind, is_empty_file, namespace_identity, unbind
+import libcni.kernel.system as system
+from libcni.engine.program import CACHE_DIR
 from libcni.errors import CNIError
+from libcni.kernel.namespace import bind, is_empty_file, namespace_identity, unbind
 
 __all__ = ["OWNER", "Pin"]
 
 DIRECTORY = "/run/libcni/netns"
 """The directory of pins for records in /var/lib/cni. /run is empty after a reboot, and no namespace survives one."""
-
-CACHE_DIR = "/var/lib/cni"
-"""The default directory of records."""
 
 OWNER = "oci-hook"
 """The owner of the hook's attachments. ``libcni gc --runtime`` detaches only attachments of this owner."""

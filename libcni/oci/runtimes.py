@@ -11,10 +11,11 @@ import glob
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-import libcni._system as system
+import libcni.kernel.system as system
+from libcni.engine.ended import ended_among, sweep
 from libcni.errors import ConfigError
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
-from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_processes
+from libcni.store.boot import namespaces_of_processes
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -41,8 +42,8 @@ class Ended(NamedTuple):
 
     Examples:
         >>> ended = Ended(attachments=(), pins=(), seen=3)
-        >>> print(f"{ended.seen} containers seen, {len(ended.attachments)} have ended")
-        3 containers seen, 0 have ended
+        >>> print(f"{ended.seen} attachments, {len(ended.attachments)} of containers that have ended")
+        3 attachments, 0 of containers that have ended
     """
 
     attachments: tuple[Attachment, ...]
@@ -100,18 +101,8 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
     pins = Pins(directory_for(cni.cache_dir)).all()  # a hook that was killed leaves a pin without a record
     known = container_ids(asked)
     used = namespaces_of_processes()
-    # After a reboot the kernel uses the recorded inode numbers for other namespaces.
-    alive = {one.path for one in attachments if one.state != STALE_BOOT and one.record.netns_id in used}
-    ended = tuple(one for one in attachments if one.container_id not in known and one.path not in alive)
-    for one in ended:
-        # A node agent's pod, for example, sees neither the containers' processes nor, perhaps, the runtime's state.
-        if one.state != STALE_BOOT and not sees_same_processes(one.record):
-            raise ConfigError(
-                f"container {one.container_id} was attached in another PID namespace, so it is unknown whether it runs",
-                hint="run this in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
-            )
     return Ended(
-        ended,
+        ended_among(attachments, known, used),
         tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )
@@ -131,11 +122,7 @@ def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) 
     asked = _read_runtimes(runtimes)
     cni = manager.cni
 
-    def living() -> list[Attachment]:
-        ended = {one.path for one in find_ended(cni, asked).attachments}
-        return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
-
-    report = manager.gc(living)
+    report = sweep(manager, lambda: find_ended(cni, asked).attachments)
     recorded = {one.netns for one in cni.get_cached_attachments()}
     removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
     for pin in removed:

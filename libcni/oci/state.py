@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple
 
 from libcni.config.identifiers import check_container_id
-from libcni.errors import ConfigError, short_repr, shorten
+from libcni.engine.request import read_json, read_member
+from libcni.errors import ConfigError
 
-_T = TypeVar("_T")
 _WHERE = "container state on stdin"
+_member = partial(read_member, file=_WHERE)
 
 
 class ContainerState(NamedTuple):
@@ -52,25 +53,3 @@ def read_state(data: bytes) -> ContainerState:
         if not isinstance(value, str):
             raise ConfigError(f"annotations: the value of {key} is not a string", file=_WHERE)
     return state
-
-
-def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: str | None = None) -> _T:
-    """Return the JSON value of a text; raises ConfigError if it is none, or of another type than ``kind``."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=file) from error
-    if not isinstance(value, kind):
-        raise ConfigError(f"{short_repr(value)} is not a JSON {name}", file=file)
-    return value
-
-
-def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any) -> Any:
-    value = document.get(key)
-    if value is None and default is not None:
-        return default
-    # bool is a subclass of int, and no process has the number true
-    if not isinstance(value, kind) or isinstance(value, bool):
-        shown = "it is missing" if value is None else f"{short_repr(value)} is not of type {kind.__name__}"
-        raise ConfigError(f"{key}: {shown}", file=_WHERE)
-    return value

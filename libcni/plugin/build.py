@@ -110,7 +110,8 @@ def _try(product: Path) -> None:
             timeout=_VERSION_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{product.name} does not answer VERSION within {_VERSION_SECONDS:g} s") from error
+        problem = f"{product.name} does not answer VERSION within {_VERSION_SECONDS:g} s"
+        raise BuildError(problem, hint="write only definitions at module level, then plugin.run()") from error
     if done.returncode == 0 and "supportedVersions" in done.stdout:
         return
     hint = None if done.returncode else "does the script end with plugin.run()?"
@@ -133,9 +134,9 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument(
         "--packages", action="store_true", help="the plugin imports installed packages; it starts more slowly"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        build(given.plugin, given.output, include=given.include, python=given.python, packages=given.packages)
+        build(options.plugin, options.output, include=options.include, python=options.python, packages=options.packages)
     except BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1

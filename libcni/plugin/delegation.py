@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from libcni.errors import InvalidOutputError, PluginError
 from libcni.executor.find import find_plugin
+from libcni.executor.interface import CallOptions
 from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import CallOptions
 from libcni.plugin.failure import VerbError
-from libcni.plugin.reading import decode_document
 from libcni.plugin.results import PluginResult
+from libcni.plugin.stdin import decode_document
 from libcni.protocol.invocation import Invocation, Outcome
 
 _RESULT_KEYS = frozenset({"interfaces", "ips", "routes", "dns", "ip4", "ip6"})

@@ -11,9 +11,9 @@ from libcni.errors import CNIError
 from libcni.plugin.environment import check_environment, check_netns
 from libcni.plugin.failure import DECODING_FAILURE, VerbError, error_document
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.reading import check_name, check_version, decode_document, read, read_version_request, version_of
 from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
+from libcni.plugin.stdin import check_name, check_version, decode_document, read, read_version_request, version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ class Plugin:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        versions: Sequence[str] = ALL_VERSIONS,
-        about: str = "",
-        ipam: bool = False,
+        self, name: str, *, versions: Sequence[str] = ALL_VERSIONS, about: str = "", ipam: bool = False
     ) -> None:
         self.name = name
         self.versions: tuple[str, ...] = tuple(check_known(version) for version in versions)
@@ -164,11 +159,12 @@ class Plugin:
     def _answer(self, env: Mapping[str, str], stdin: BinaryIO, stderr: TextIO) -> tuple[int, str]:
         verb, version = env["CNI_COMMAND"], self.versions[-1]
         try:
-            # First of all: a runtime may have started this process before it has the configuration.
-            raw = read_version_request(stdin) if verb == "VERSION" else read(stdin)
+            raw = b""
             config: dict[str, Any] = {}
             problem: VerbError | None = None
             try:
+                # First of all: a runtime may have started this process before it has the configuration.
+                raw = read_version_request(stdin) if verb == "VERSION" else read(stdin)
                 config = decode_document(raw)
                 version = version_of(config)
             except VerbError as error:
@@ -217,11 +213,12 @@ class Plugin:
         """Run a verb other than ADD: the plugin's own function, and the IPAM plugin."""
         steps: list[Callable[[], object]] = []
         own, ipam_type = self._functions.get(request.verb), self._ipam_type(request)
+        if ipam_type:
+            steps.append(lambda: request.forward(ipam_type))
         if own is not None:
             steps.append(lambda: own(request))
-        if ipam_type:
-            # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do.
-            steps.insert(len(steps) if request.verb == "GC" else 0, lambda: request.forward(ipam_type))
+        if request.verb == "GC":
+            steps.reverse()  # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do
         errors: list[Exception] = []
         for step in steps:
             try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from libcni._namespace import enter_namespace, open_namespace
+from libcni.kernel.namespace import enter_namespace, open_namespace
 from libcni.plugin.failure import INTERNAL, INVALID_NETNS, VerbError
 
 _OWN = "/proc/thread-self/ns/net"

@@ -8,8 +8,8 @@ import sys
 from libcni.errors import CNIError
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.reading import version_of
 from libcni.plugin.results import PluginResult, refuse_other_form
+from libcni.plugin.stdin import version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,9 +116,23 @@ class Request:
         for part in text.split(";") if text else ():
             name, *values = part.split("=")
             if len(values) != 1:
-                raise VerbError(f'CNI_ARGS: invalid pair "{part}"', code=INVALID_ENVIRONMENT_VARIABLES)
+                problem = f'CNI_ARGS: invalid pair "{part}": it must be KEY=VALUE'
+                raise VerbError(problem, code=INVALID_ENVIRONMENT_VARIABLES)
             pairs[name] = values[0]
         return pairs
+
+    def load_args(self, into: type[ConfigT]) -> ConfigT:
+        """Return CNI_ARGS as an object of the class ``into``: a dataclass or a NamedTuple, as for ``load_config``.
+
+        A bool is 1, true, 0 or false, in any case. A name is known if ``into`` has exactly this attribute. Names that
+        are unknown are refused unless the runtime passes ``IgnoreUnknown=1``, like in Go's ``types.LoadArgs``.
+
+        Raises:
+            VerbError: with code 4, if a pair or a value is malformed, or a name is missing or unknown.
+        """
+        from libcni.plugin.loader import load_args
+
+        return load_args(self.args, into)
 
     def load_config(self, into: type[ConfigT], key: str = "") -> ConfigT:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
@@ -198,7 +212,7 @@ class Request:
             raise
 
     def forward(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run the verb of this call, which is not ADD, of another plugin; parameters and errors as ``delegate_add``."""
+        """Run another plugin with the verb of this call, except ADD; parameters and errors as for ``delegate_add``."""
         self._delegate(plugin_type, config).run(self.verb)
 
     def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:

@@ -64,9 +64,9 @@ class PluginResult:
         try:
             whole = object_of(document, "the result")
             source = whole.get("cniVersion") or version
-            for found in (source, version):
-                if found not in ALL_VERSIONS:
-                    raise ConversionError(f"a result has the unknown cniVersion {found!r}")
+            for name in (source, version):
+                if name not in ALL_VERSIONS:
+                    raise ConversionError(f"a result has the unknown cniVersion {name!r}")
             # A deep copy: a change of the result must not show in the configuration, which prev_result reads again.
             plain = _copy(as_plain(convert(whole, source, version)))
             result.interfaces, result.ips, result.routes = (objects(plain, key) for key in _LISTS)
@@ -194,12 +194,12 @@ def refuse_other_form(document: object, version: str) -> None:
 
     Go's ``version.ParsePrevResult`` does the same.
     """
-    found = document.get("cniVersion") if isinstance(document, dict) else None
-    if found is None or found == "":
+    own = document.get("cniVersion") if isinstance(document, dict) else None
+    if own is None or own == "":
         return  # a runtime that leaves the version out means the configuration's; the parser checks the fields
-    if not isinstance(found, str) or RESULT_FORMS.get(found) != RESULT_FORMS[version]:
+    if not isinstance(own, str) or RESULT_FORMS.get(own) != RESULT_FORMS[version]:
         raise VerbError(
-            "cannot read prevResult", code=DECODING_FAILURE, details=f"its cniVersion is {found!r}, not {version!r}"
+            "cannot read prevResult", code=DECODING_FAILURE, details=f"its cniVersion is {own!r}, not {version!r}"
         )
 
 

@@ -45,7 +45,7 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     printed = outcome.stdout[:KEPT].decode(errors="backslashreplace").strip()
     if outcome.signal is not None:
         suffix = f", and had printed {shorten(printed, 300)!r}" if printed else ""
-        name = next((f" ({one.name})" for one in signal.Signals if one == outcome.signal), "")
+        name = next((f" ({known.name})" for known in signal.Signals if known == outcome.signal), "")
         problem = f"it was ended by signal {outcome.signal}{name}{suffix}"
         return PluginError(problem, invocation, outcome)
     suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"

@@ -40,9 +40,9 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
     """
     passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.forwarded_text
     parts = [f'"cniVersion":{quote(version)},"name":{quote(network)}', passed]
-    given = rt.capability_args if rt is not None else None
+    capabilities = (rt.capability_args if rt is not None else None) or {}
     # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
-    if given and (runtime_config := {name: given[name] for name in plugin.capabilities if name in given}):
+    if runtime_config := {name: capabilities[name] for name in plugin.capabilities if name in capabilities}:
         parts.append(f'"runtimeConfig":{dumps(runtime_config)}')
     if prev_result is not None:
         parts.append(f'"prevResult":{prev_result}')

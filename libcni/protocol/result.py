@@ -370,11 +370,11 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         text = jsontext.decode_utf8(data).strip()
         jsontext.check_size(text, inf if lenient else jsontext.MAX_ELEMENTS)
         # Go decodes "null" into an empty result without an error, so some plugins get away with it.
-        found = jsontext.members(text) if text != "null" else []
-        text, own = _with_version(text, found, version)
+        members = jsontext.members(text) if text != "null" else []
+        text, own = _with_version(text, members, version)
         if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
-            found = jsontext.members(convert_text(text, own, CURRENT_VERSION))
-        view = check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
+            members = jsontext.members(convert_text(text, own, CURRENT_VERSION))
+        view = check_keys({member.key: member.value for member in members}, _RESULT_KEYS)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
     except (WrongValueError, ConversionError) as error:
@@ -393,16 +393,16 @@ def convert_text(text: str, source: str, target: str) -> str:
     return jsontext.dumps(convert(object_of(document, "the result"), source, target))
 
 
-def _with_version(text: str, found: list[Member], version: str) -> tuple[str, str]:
+def _with_version(text: str, members: list[Member], version: str) -> tuple[str, str]:
     """Return the text with ``cniVersion`` in it, and the version."""
-    named = next((member.value for member in reversed(found) if member.key == "cniVersion"), None)
+    named = next((member.value for member in reversed(members) if member.key == "cniVersion"), None)
     if isinstance(named, str) and named:
         if named not in ALL_VERSIONS:
             raise ResultProblem(
                 f'unsupported CNI result version "{shorten(named, 80)}", in {shorten(text.strip(), 300)!r}'
             )
         return text, named
-    rest = [(member.key_text, member.text) for member in found if member.key != "cniVersion"]
+    rest = [(member.key_text, member.text) for member in members if member.key != "cniVersion"]
     return jsontext.join_object([('"cniVersion"', jsontext.dumps(version)), *rest]), version
 
 

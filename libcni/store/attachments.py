@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-import libcni._system as system
-from libcni._namespace import namespace_identity
+import libcni.kernel.system as system
+from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import ConfigError, InvalidIdentifierError, RecordError
+from libcni.errors import ConfigError, Hint, InvalidIdentifierError, RecordError
+from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Record
+from libcni.store.entered_namespace import Looks
+from libcni.store.files import Directory, read_file
+from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
+from libcni.store.record_format import events_of
+from libcni.store.recorded_interfaces import RecordedInterfaces, Sight
+from libcni.store.records import RecordStore
 
 __all__ = ["Attachment"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 
-AttachmentState = Literal["pending", "ready", "detaching", "gone", "stale-boot", "legacy", "corrupt"]
+AttachmentState = State
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +39,15 @@ class Attachment:
     """An attachment that is recorded on disk.
 
     Attributes:
-        container_id: the container, "" in a corrupt or legacy record.
-        ifname: the interface's name, "" in a corrupt or legacy record.
-        network: the network's name, "" in a corrupt or legacy record.
+        container_id: the container, "" in a corrupt record.
+        ifname: the interface's name, "" in a corrupt record.
+        network: the network's name, "" in a corrupt record.
         netns: the network namespace given to ADD, "" if none.
-        state: ``pending`` (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone``
-            (its network namespace no longer exists, or the path leads to another one), ``stale-boot`` (made before a
-            reboot), ``corrupt`` (unreadable; ``problem`` tells why), ``legacy`` (a bare result without identity, from
-            Go libcni before 0.8).
+        state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before that), ``pending``
+            (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone`` (its network
+            namespace no longer exists, or the path leads to another one), ``lost`` (its interface no longer exists),
+            ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no namespace),
+            ``stale-boot`` (made before a reboot), ``corrupt`` (unreadable; ``problem`` tells why).
         created: the time when its ADD began, UTC; None if it is not recorded.
         owner: the program that the attachment belongs to, "" for none.
         path: the record's file.
@@ -78,7 +85,37 @@ class Attachment:
     @property
     def made_by_go(self) -> bool:
         """Whether Go libcni wrote the record. Sweeps leave such attachments alone unless asked (``include_go``)."""
-        return bool(self.network) and not self.record.version
+        return isinstance(self.record, MadeByGo)
+
+    @property
+    def pod(self) -> str:
+        """The pod that a runtime of Kubernetes has named in CNI_ARGS, as ``NAMESPACE/NAME``; "" if none is recorded."""
+        named = dict(self.args)
+        return "/".join(filter(None, map(named.get, ("K8S_POD_NAMESPACE", "K8S_POD_NAME"))))
+
+    @property
+    def can_reload(self) -> bool:
+        """Whether a reload can make it again: its container may live, and at least one plugin of its ADD has ended."""
+        return can_reload(self.record, self.state)
+
+    @property
+    def events(self) -> tuple[tuple[datetime, str], ...]:
+        """The events in the record's file, which is read at this moment: time in UTC, and text such as ``step bridge``.
+
+        ``started``: the first plugin was about to run. ``step``: a plugin of the ADD has ended. ``complete``: all have.
+        ``refused``: the ADD was, before it ran any. ``detach``: a DEL has begun. ``reload``, ``restored``, ``again``,
+        ``copy``: the file was written anew. () if it cannot be read, or if Go libcni made it.
+        """
+        types = [parse_plugin(text).type for text in self.record.plugins]
+        try:
+            with Directory(os.path.dirname(self.path)) as directory:
+                data = read_file(os.path.basename(self.path), directory)
+            return tuple(
+                (datetime.fromtimestamp(at, UTC), event if index is None else f"{event} {types[index]}")
+                for at, event, index in events_of(data)
+            )
+        except (OSError, UnusableFileError, ValueError, TypeError, LookupError, OverflowError):
+            return ()
 
     @property
     def result(self) -> Result | None:
@@ -90,14 +127,30 @@ class Attachment:
         return None if self.record.result is None else recorded_result(self.record)
 
 
-def attachment_of(record: Record) -> Attachment:
-    """Return the public view of a record. This examines the namespace's path, to find out whether it still exists."""
+def attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
+    """Return the public views of a store's records. This looks at the interfaces, to find out whether they exist."""
+    looks = Looks(remembers=True)
+    sight = Sight(looks, RecordedInterfaces(store))
+    for record in records:
+        try:
+            state = sight.state_of(record)
+        finally:
+            looks.close()  # the caller may take its time, and a namespace that is looked at cannot end
+        yield _view(record, state)
+
+
+def attachment_of(record: Record, store: RecordStore) -> Attachment:
+    """Return the public view of one record."""
+    return next(attachments_of((record,), store))
+
+
+def _view(record: Record, state: State) -> Attachment:
     return Attachment(
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
-        state="gone" if record.state == READY and namespace_has_gone(record) else record.state,
+        state=state,
         created=_when(record.created),
         path=record.path,
         config=record.config,
@@ -132,7 +185,7 @@ def namespace_has_gone(record: Record) -> bool:
     identity of the namespace. Their namespace no longer exists if nothing is at the path.
     """
     if record.netns_id is None:
-        return not record.version and record.netns.startswith("/") and not system.exists(record.netns)
+        return isinstance(record, MadeByGo) and record.netns.startswith("/") and not system.exists(record.netns)
     # A path alone proves nothing: another container may have a namespace at the same path by now.
     return namespace_identity(record.netns) != record.netns_id
 
@@ -145,13 +198,12 @@ def _when(created: float | None) -> datetime | None:
         return None
 
 
-def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
+def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
     """Return the record of an ADD that is about to begin."""
-    return Record(
+    return Ours(
         network=net.name,
         container_id=rt.container_id,
         ifname=rt.ifname,
-        state=PENDING,
         netns=rt.netns or "",
         # As Go: the record stores the administrator's document unchanged.
         config=net.raw or _document(net),
@@ -175,7 +227,7 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
 
     Go records only the document, so its records lack the drop-in plugins.
     """
-    if record.state in {CORRUPT, LEGACY}:
+    if isinstance(record, Unreadable):
         return None
     try:
         plugins = tuple(parse_plugin(text) for text in record.plugins)
@@ -203,12 +255,18 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     recorded = recorded_network(record) if record is not None else None
     # With a list without plugins, DEL would detach nothing and remove the record.
     given = net if net is not None and (net.plugins or record is None) else None
-    made_by_go = record is not None and not record.version
-    chosen = (given or recorded) if use_given or made_by_go else (recorded or given)
+    chosen = (given or recorded) if use_given or isinstance(record, MadeByGo) else (recorded or given)
     if chosen is None:
-        path = record.path if record is not None else ""
-        problem = f"{path}: the record holds no usable configuration"
-        raise RecordError(problem, path=path, missing="configuration")
+        if record is None:
+            problem = "there is neither a record nor a configuration"
+            raise RecordError(problem, missing="configuration", hint="give the network's configuration")
+        text = "give the network's configuration and {argument}, or drop the record"
+        raise RecordError(
+            f"{record.path}: the record holds no usable configuration",
+            path=record.path,
+            missing="configuration",
+            hint=Hint.about(record, text, "forget", argument="use_given"),
+        )
     return chosen
 
 
@@ -271,5 +329,6 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
         # Go records no version. Only results of 0.1.0 do not name theirs.
         result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
-        raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error
+        problem = f"{record.path}: the recorded result cannot be read: {error}"
+        raise RecordError(problem, path=record.path, hint="DEL works without it; then ADD again") from error
     return result if version is None else result.as_version(version)

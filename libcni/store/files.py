@@ -11,7 +11,7 @@ import stat
 import struct
 from contextlib import suppress
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
 
@@ -26,6 +26,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 _FS_IOC_FIEMAP = 0xC020660B
 # Its arguments: the whole file, FIEMAP_FLAG_SYNC, no room for extents.
 _WRITE_AND_WAIT = struct.pack("=QQIIII", 0, (1 << 64) - 1, 1, 0, 0, 0)
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 _serial = itertools.count()
 _DRAFT = re.compile(r"\d+-\d+-\d+")
@@ -112,29 +113,33 @@ def keep_mode(descriptor: int) -> None:
         system.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
 
 
-def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
-    """Write a file under a temporary name and return the name.
+def write_draft(directory: int, data: bytes, *, durable: bool) -> tuple[str, int]:
+    """Write a file under a temporary name; return the name and the descriptor of the file, which stays open.
 
     ``durable``: its bytes reach the disk before each name that it gets later.
     """
     name = f"{system.getpid()}-{system.monotonic_ns()}-{next(_serial)}"
     descriptor = system.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
     try:
-        try:
-            keep_mode(descriptor)
-            # write(2) may write only a part, for example when the disk is nearly full or a signal arrives.
-            view = memoryview(data)
-            while view:
-                view = view[system.write(descriptor, view) :]
-            if durable:
-                _order_before_names(descriptor)
-        finally:
-            system.close(descriptor)
+        keep_mode(descriptor)
+        write_at(descriptor, data, 0)
+        if durable:
+            _order_before_names(descriptor)
     except BaseException:
+        system.close(descriptor)
         with suppress(OSError):  # repair removes it later
             remove(name, directory)
         raise
-    return name
+    return name, descriptor
+
+
+def write_at(descriptor: int, data: bytes, index: int) -> None:
+    """Write all bytes at an index of a file."""
+    view = memoryview(data)
+    # pwrite(2) may write only a part, for example when the disk is nearly full or a signal arrives.
+    while view:
+        written = system.pwrite(descriptor, view, index)
+        view, index = view[written:], index + written
 
 
 def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> None:
@@ -142,26 +147,21 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
 
     ``durable``: its bytes reach the disk before its name. The name itself is not synced.
     """
-    draft = write_draft(drafts, data, durable=durable)
+    system.close(replace_open_file(name, data, drafts, directory, durable=durable))
+
+
+def replace_open_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> int:
+    """Replace a file as ``replace_file`` does, and return the descriptor of the new one."""
+    draft, descriptor = write_draft(drafts, data, durable=durable)
     try:
         # rename(2), so that a kill at any moment leaves the earlier file or this one.
         system.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
     except BaseException:
+        system.close(descriptor)
         with suppress(OSError):
             remove(draft, drafts)
         raise
-
-
-def overwrite_after(start: bytes, data: bytes, name: str, directory: int) -> bool:
-    """Overwrite the bytes of a file after ``start``; return False if the file does not begin with that."""
-    descriptor = system.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)
-    try:
-        is_it = system.read(descriptor, len(start)) == start
-        if is_it:
-            system.write(descriptor, data)
-        return is_it
-    finally:
-        system.close(descriptor)
+    return descriptor
 
 
 def _order_before_names(descriptor: int) -> None:
@@ -210,10 +210,26 @@ def read_file(name: str, directory: int) -> bytes:
         UnusableFileError: it is not a regular file, for example a symbolic link, or it is larger.
         OSError: it cannot be read.
     """
+    return read_regular(open_file(name, directory), MAX_RECORD_BYTES)
+
+
+def open_file(name: str, directory: int, *, writable: bool = False) -> int:
+    """Open a file, and return its descriptor. Whether it is a regular file is not checked.
+
+    Raises:
+        UnusableFileError: it is a symbolic link, a socket or a FIFO that nobody reads.
+        OSError: it cannot be opened.
+    """
     try:
-        descriptor = system.open(name, _READ_FLAGS, dir_fd=directory)
+        return system.open(name, _READ_FLAGS | (os.O_RDWR if writable else 0), dir_fd=directory)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise UnusableFileError("it is not a regular file") from None
         raise
-    return read_regular(descriptor, MAX_RECORD_BYTES)
+
+
+def is_strangers(status: os.stat_result, directory: int) -> bool:
+    """Return whether a file is another user's, in a directory that others than its owner may write to."""
+    if status.st_uid in {0, os.geteuid()}:
+        return False
+    return bool(system.fstat(directory).st_mode & _WRITABLE_BY_OTHERS)

@@ -11,7 +11,7 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.store.files import FILE_MODE, keep_mode, make_directory, record_error
 
 try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes longer than the whole lock

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import record_error
 from libcni.store.lock_file import (

@@ -11,46 +11,38 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-import libcni._system as system
-from libcni._regular_file import UnusableFileError
-from libcni.config import jsontext
-from libcni.config.jsontext import JSONTextError, dumps
+import libcni.kernel.system as system
+from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
+from libcni.store.boot import boot_id
 from libcni.store.files import (
+    MAX_RECORD_BYTES,
     Directory,
-    overwrite_after,
-    read_file,
+    is_strangers,
+    open_file,
     record_error,
     remove,
-    replace_file,
+    replace_open_file,
     sync_directory,
     write_draft,
 )
-from libcni.store.record import (
-    CORRUPT,
-    DETACHING,
-    DETACHING_MARK,
-    LEGACY,
-    Identity,
-    Record,
-    boot_id,
-    decode,
-    encode,
-)
+from libcni.store.journal import Journal
+from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
+from libcni.store.record_format import decode, encode
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
-_PARTIAL_START = b'{"created":'
-_SETTLED_NS = 100_000_000
+_SETTLED_NS = 20_000_000
+"""Two ticks of the kernel's clock, which gives files their times."""
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
-Version = tuple[int, ...] | None
+Version = Stamp | None
 """Changes with each write of a file. None: it was written so recently that a further write may have the same time."""
 
 
@@ -68,29 +60,22 @@ class RecordStore:
         self.durable = durable
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
-        self.partials: str = f"{cache_dir}/partial"
         self.aside: str = f"{cache_dir}/corrupt"
 
     def find(self, identity: Identity) -> Record | None:
-        """Return the record of an identity, or None. If its file is unreadable, the record has state corrupt."""
-        corrupt: Record | None = None
-        for name in _names(identity):
+        """Return the record of an identity, or None. If its file cannot be read, the record is Unreadable."""
+        damaged: Record | None = None
+        for name in names_of(identity):
             record = self.read(name)
-            if record is None:
-                continue
-            if record.state == LEGACY:
-                network, container_id, ifname = identity
-                return record.with_fields(network=network, container_id=container_id, ifname=ifname)
-            if record.identity == identity:
+            if isinstance(record, Unreadable):
+                damaged = damaged or record
+            elif record is not None and record.identity == identity:
                 return record
-            if record.state == CORRUPT:
-                corrupt = corrupt or record
-        return corrupt
+        return damaged
 
     def records(self, container_id: str | None = None) -> list[Record]:
         """Return all records, or those of one container, sorted by file name, corrupt ones included."""
-        found = list(self.iter_records(container_id))
-        return sorted(found, key=lambda record: os.fsencode(record.path))
+        return sorted(self.iter_records(container_id), key=lambda record: os.fsencode(record.path))
 
     def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
         """Read the records one by one in the directory's order, so that only one at a time is in memory.
@@ -106,7 +91,7 @@ class RecordStore:
                 record = self._read(name, directory)
             except RecordError as error:
                 path = f"{self.results}/{name}"
-                record = Record(state=CORRUPT, path=path, problem=error.text.removeprefix(f"{path}: "))
+                record = unreadable(path, error.text.removeprefix(f"{path}: "))
             if record and (container_id is None or record.container_id in {container_id, ""}):
                 yield record
 
@@ -115,7 +100,11 @@ class RecordStore:
         # Only the end of a name is known: the record may be of another network.
         read = [self._read(name, directory) for name, directory in self._scan(f"-{container_id}-{ifname}")]
         wanted = (container_id, ifname)
-        found = [one for one in read if one and ((one.container_id, one.ifname) == wanted or one.state == CORRUPT)]
+        found = [
+            record
+            for record in read
+            if isinstance(record, Unreadable) or (record and (record.container_id, record.ifname) == wanted)
+        ]
         return sorted(found, key=lambda record: os.fsencode(record.path))
 
     def iter_names(self) -> Iterator[str]:
@@ -123,53 +112,71 @@ class RecordStore:
         for name, _ in self._scan(""):
             yield name
 
-    def iter_versions(self) -> Iterator[tuple[str, Version]]:
-        """Return the names of all files, each with the version of the record and its partial result."""
-        partials = dict(self._versions(self.partials))
-        for name, version in self._versions(self.results):
-            partial = partials.get(name, ())
-            yield name, None if version is None or partial is None else version + partial
-
-    def _versions(self, folder: str) -> Iterator[tuple[str, Version]]:
+    def versions(self) -> dict[str, Version]:
+        """Return the names of all files, each with its version. Raises RecordError."""
         settled = system.time_ns() - _SETTLED_NS
-        for name, directory in self._scan("", folder):
+        found: dict[str, Version] = {}
+        for name, directory in self._scan(""):
+            # No context manager: DEL calls this for each plugin, and a node may have thousands of records.
             try:
                 status = system.stat(name, dir_fd=directory, follow_symlinks=False)
             except OSError:  # it no longer exists, or cannot be read either
                 continue
-            is_settled = status.st_ctime_ns < settled
-            yield name, (status.st_ino, status.st_size, status.st_ctime_ns) if is_settled else None
+            found[name] = _stamp(status) if status.st_ctime_ns < settled else None
+        return found
 
-    def _scan(self, part: str, folder: str = "") -> Iterator[tuple[str, int]]:
-        """Yield (file name, directory descriptor) of each name in a folder that contains ``part`` or is a hash."""
-        folder = folder or self.results
+    def _scan(self, part: str) -> Iterator[tuple[str, int]]:
+        """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
         try:
-            with Directory(folder) as directory, system.scandir(directory) as entries:
+            with Directory(self.results) as directory, system.scandir(directory) as entries:
                 for entry in entries:
                     if part in entry.name or entry.name[0] == "~":
                         yield entry.name, directory
         except FileNotFoundError:
             return
         except OSError as error:
-            raise record_error("cannot be listed", folder, error) from error
+            raise record_error("cannot be listed", self.results, error) from error
 
-    def begin(self, record: Record) -> Record:
-        """Write a new record, claim its name, and return it with its path.
+    def begin(self, record: Record, event: str = "") -> Journal:
+        """Write a new file for a record, and return its journal.
 
-        This replaces a record of the same identity, at ``record.path`` if that is set, and moves a corrupt file of the
-        same name aside. If the store is durable, the record and its name are on the disk when this returns.
+        Without ``record.path`` this claims a name: it replaces a record of the same identity, and moves an unreadable
+        file of the same name aside. With it, the new file replaces the one at that path in one step, so that the
+        attachment always has a record. If the store is durable, the bytes and the name are on the disk in the end.
+
+        Args:
+            record: the record.
+            event: why the file is written again; then it begins with all that the record tells.
         """
+        data = encode(record, event)
         if record.path:
-            # Sync here, too: the replaced record may be Go's, and Go does not sync the names of its records.
-            self.rewrite(record, sync=self.durable)
-            return record
-        with self._draft(encode(record)) as (draft, source):
-            path = self._claim(source, draft, record.identity)
-        return record.with_fields(path=path)
+            path, descriptor = record.path, self._replace(record, data)
+        else:
+            path, descriptor = self._write_new(record, data)
+        serial = int(bool(event) or record.state != BEGUN)
+        return Journal(record.with_fields(path=path, end=len(data) - 1, serial=serial), descriptor, size=len(data))
+
+    def _write_new(self, record: Record, data: bytes) -> tuple[str, int]:
+        """Write a file and claim a name for it; return its path and its descriptor, which stays open."""
+        try:
+            with Directory(self.drafts, create=True, durable=self.durable) as drafts:
+                draft, descriptor = write_draft(drafts, data, durable=self.durable)
+                try:
+                    path = self._claim(drafts, draft, record.identity)
+                    with suppress(OSError):  # repair removes it later
+                        remove(draft, drafts)
+                except BaseException:
+                    system.close(descriptor)
+                    with suppress(OSError):
+                        remove(draft, drafts)
+                    raise
+                return path, descriptor
+        except OSError as error:
+            raise record_error("cannot be written", self.drafts, error) from error
 
     def _claim(self, source: int, draft: str, identity: Identity) -> str:
         """Give a draft its name and return its path."""
-        for name in _names(identity):
+        for name in names_of(identity):
             path = f"{self.results}/{name}"
             try:
                 with Directory(self.results, create=True, durable=self.durable) as directory:
@@ -180,7 +187,8 @@ class RecordStore:
                         return path
             except OSError as error:
                 raise record_error("cannot be written", path, error) from error
-        raise RecordError("both possible names of the record's file belong to other attachments", path=self.results)
+        problem = f"both possible names of the record's file in {self.results} belong to other attachments"
+        raise RecordError(problem, path=self.results, hint="detach one of them")
 
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return False if a record of another identity has the name."""
@@ -191,10 +199,10 @@ class RecordStore:
             there = self._read(name, directory)
             if there is None:
                 continue
-            if there.state == CORRUPT:
+            if isinstance(there, Unreadable):
                 self.set_aside(there)
                 continue
-            if there.identity == identity or there.state == LEGACY:
+            if there.identity == identity:
                 # The caller holds the container's lock, so no other verb writes this identity.
                 system.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
@@ -202,91 +210,66 @@ class RecordStore:
         path = f"{self.results}/{name}"
         raise RecordError(f"{path}: cannot be written: other programs keep changing it", path=path)
 
-    def complete(self, record: Record) -> None:
-        """Replace the file of a pending record with the completed record.
-
-        The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
-        """
-        self.rewrite(record)
-        self._remove_partial(record)
-
-    def keep_partial(self, record: Record) -> None:
-        """Keep the place and the result of the plugins that have run so far, until ``complete`` or ``forget``.
-
-        They have a file of their own, which is not synced: a power cut may leave a file of 0 bytes, and a record of
-        0 bytes would be worse than none. After a power cut the namespace does not exist any more.
-        """
-        known = f'"ifindex":{dumps(record.ifindex)},"mac":{dumps(record.mac)},"result":{record.result or "null"}'
-        data = f"{_PARTIAL_START.decode()}{dumps(record.created)},{known}}}"
-        name = _name_of(record)
-        try:
-            with Directory(self.partials, create=True) as directory:
-                replace_file(name, data.encode(), directory, directory, durable=False)
-        except OSError as error:
-            raise record_error("cannot be written", f"{self.partials}/{name}", error) from error
-
-    def with_partial(self, record: Record) -> Record:
-        """Return the record, that of an unfinished ADD with what ``keep_partial`` kept for it."""
-        if record.result is not None:
-            return record
-        try:
-            with Directory(self.partials) as directory:
-                text = jsontext.decode_utf8(read_file(_name_of(record), directory))
-            kept = {member.key: member for member in jsontext.members(text)}
-            # The file of an earlier ADD of the same name may have stayed after a kill.
-            if kept["created"].value != record.created:
-                return record
-            result = kept["result"].text if kept["result"].value is not None else None
-            # 0.2.0 kept no place.
-            place = {key: kept[key].value for key in ("ifindex", "mac") if key in kept}
-            return record.with_fields(result=result, **place)
-        except FileNotFoundError:
-            return record
-        except (OSError, UnusableFileError, JSONTextError, KeyError) as error:
-            logger.warning("%s/%s: the intermediate result cannot be read: %s", self.partials, _name_of(record), error)
-            return record
-
-    def _remove_partial(self, record: Record) -> None:
-        try:
-            with Directory(self.partials) as directory:
-                remove(_name_of(record), directory)
-        except FileNotFoundError:
-            pass
-        except OSError as error:  # the verb has done its work, so this must not fail it
-            path = f"{self.partials}/{_name_of(record)}"
-            logger.warning("%s: the intermediate result cannot be removed: %s", path, error.strerror or error)
-
-    def rewrite(self, record: Record, *, sync: bool = False) -> None:
-        """Replace a record's file atomically. ``sync``: sync its name, too. Raises RecordError."""
+    def _replace(self, record: Record, data: bytes) -> int:
         try:
             with (
-                Directory(self.drafts, create=True, durable=self.durable) as source,
+                Directory(self.drafts, create=True, durable=self.durable) as drafts,
                 Directory(self.results, create=True, durable=self.durable) as directory,
             ):
-                replace_file(_name_of(record), encode(record), source, directory, durable=self.durable)
-                if sync:
+                descriptor = replace_open_file(_name_of(record), data, drafts, directory, durable=self.durable)
+                if self.durable:
+                    # The replaced record may be Go's, and Go does not sync the names of its records.
                     sync_directory(directory)
+                return descriptor
         except OSError as error:
             raise record_error("cannot be written", record.path, error) from error
 
-    def mark_detaching(self, record: Record) -> Record:
-        """Write to the file of a ready record that its DEL has begun, and return the new record.
+    def rewrite(self, record: Record, event: str) -> None:
+        """Replace a record's file in one step. Raises RecordError."""
+        self.begin(record, event).close()
 
-        DEL calls this before its first plugin. If the disk is read-only, this logs a warning and returns the record
+    def open(self, record: Record) -> Journal:
+        """Open a record to write what happens next.
+
+        Raises:
+            RecordError: the file is not the one that was read, or it cannot be opened for writing.
+        """
+        try:
+            with Directory(self.results) as directory:
+                descriptor = open_file(_name_of(record), directory, writable=True)
+                try:
+                    stamp = _stamp(system.fstat(descriptor))
+                    if stamp != record.stamp:
+                        # Go rewrites files in place. The place of the next event may be another one by now.
+                        record = self._read_again(record, directory, stamp)
+                except BaseException:
+                    system.close(descriptor)
+                    raise
+        except UnusableFileError as error:
+            raise RecordError(f"{record.path}: {error}", path=record.path) from error
+        except OSError as error:
+            raise record_error("cannot be written", record.path, error) from error
+        return Journal(record, descriptor, size=stamp[1])
+
+    def _read_again(self, record: Record, directory: int, stamp: Stamp) -> Record:
+        current = self._read(_name_of(record), directory)
+        if current is None or (current.stamp, current.identity) != (stamp, record.identity):
+            raise RecordError(f"{record.path}: another program writes it", path=record.path)
+        return current
+
+    def mark_detaching(self, record: Record) -> Record:
+        """Write that a DEL of the record has begun, and return the new record.
+
+        DEL calls this before its first plugin. If the disk refuses, this logs a warning and returns the record
         unchanged, because that must not stop a DEL.
         """
-        marked = record.with_fields(state=DETACHING)
         try:
-            # A kill of this program must not lose the mark. A power cut may: after it the record is of an earlier boot.
-            # So it needs no sync. A single byte is never half written.
-            with Directory(self.results) as directory:
-                is_marked = overwrite_after(DETACHING_MARK.encode(), b"1", _name_of(record), directory)
-            if not is_marked:  # Go's records, and those of earlier versions
-                self.rewrite(marked)
-        except (OSError, RecordError) as error:
+            with self.open(record) as journal:
+                journal.write("detach")
+                return journal.record
+        except RecordError as error:
             logger.warning("DEL goes on, but the record %s is not marked as detaching: %s", record.path, error)
             return record
-        return marked
 
     def ensure_writable(self, record: Record) -> None:
         """Check that a record of this size can be written: write it under a temporary name and remove it.
@@ -297,24 +280,15 @@ class RecordStore:
             RecordError: it cannot be written, for example because the disk is full.
         """
         try:
-            with self._draft(encode(record)), Directory(self.results, create=True, durable=self.durable):
-                pass
+            with (
+                Directory(self.drafts, create=True, durable=self.durable) as drafts,
+                Directory(self.results, create=True, durable=self.durable),
+            ):
+                draft, descriptor = write_draft(drafts, encode(record), durable=self.durable)
+                system.close(descriptor)
+                remove(draft, drafts)
         except OSError as error:
             raise record_error("cannot be written", self.results, error) from error
-
-    @contextmanager
-    def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
-        """Write a file under a temporary name; yield (name, directory descriptor). Remove the name at the end."""
-        try:
-            with Directory(self.drafts, create=True, durable=self.durable) as directory:
-                draft = write_draft(directory, data, durable=self.durable)
-                try:
-                    yield draft, directory
-                finally:
-                    with suppress(OSError):  # repair removes it later
-                        remove(draft, directory)
-        except OSError as error:
-            raise record_error("cannot be written", self.drafts, error) from error
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record in any state, if it exists.
@@ -330,7 +304,6 @@ class RecordStore:
             self.set_aside(record)
         except OSError as error:
             raise record_error("cannot be removed", record.path, error) from error
-        self._remove_partial(record)  # after the record: a DEL that is repeated after a kill needs it
 
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
@@ -363,7 +336,7 @@ class RecordStore:
             raise record_error("cannot be listed", self.aside, error) from error
 
     def read(self, name: str) -> Record | None:
-        """Return the record in the file of this name, or None. If it is not a record, it has state corrupt.
+        """Return the record in the file of this name, or None. If it is no record, it is Unreadable.
 
         Raises:
             RecordError: the system refuses to read the file.
@@ -379,14 +352,28 @@ class RecordStore:
     def _read(self, name: str, directory: int) -> Record | None:
         path = f"{self.results}/{name}"
         try:
-            data = read_file(name, directory)
+            descriptor = open_file(name, directory)
+            try:
+                status = system.fstat(descriptor)
+                is_trusted = not is_strangers(status, directory)
+            except BaseException:
+                system.close(descriptor)
+                raise
+            data = read_regular(descriptor, MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
         except UnusableFileError as error:
-            return Record(state=CORRUPT, path=path, problem=str(error))
+            return unreadable(path, str(error))
         except OSError as error:
             raise record_error("cannot be read", path, error) from error
-        return decode(data, path)
+        if not is_trusted:
+            # Root would run plugins with what this user wrote.
+            return unreadable(path, f"it belongs to user {status.st_uid}, in a directory that others may write to")
+        return decode(data, path, _stamp(status))
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def without_hash(name: str) -> str:
@@ -418,7 +405,7 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
     return True
 
 
-def _names(identity: Identity) -> Iterator[str]:
+def names_of(identity: Identity) -> Iterator[str]:
     """Yield the file names that a record may have, the first choice first."""
     name = "-".join(identity)
     is_short = len(os.fsencode(name)) <= _NAME_BYTES

@@ -8,13 +8,13 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import libcni._system as system
+import libcni.kernel.system as system
 from libcni.config.timeouts import check_timeout
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.files import Directory, is_draft, record_error
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.record import CORRUPT
+from libcni.store.model import Unreadable
 from libcni.store.records import RecordStore
 
 __all__ = ["RepairReport", "repair_records"]
@@ -90,8 +90,8 @@ def _corrupt(store: RecordStore, left: list[str]) -> Iterator[Attachment]:
         except RecordError as error:  # an error of the disk does not make a record corrupt
             left.append(error.text)
             continue
-        if record is not None and record.state == CORRUPT:
-            yield attachment_of(record)
+        if isinstance(record, Unreadable):
+            yield attachment_of(record, store)
 
 
 def _is_old(name: str, directory: int) -> bool:
@@ -112,29 +112,18 @@ def _set_aside(store: RecordStore, attachment: Attachment) -> str:
 
 def _sweep(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[str]:
     """Remove old temporary files, and yield their paths; add those that cannot be removed to ``left``."""
-    for folder in (store.drafts, store.partials):
-        try:
-            with Directory(folder) as directory:
-                for name in sorted(system.listdir(directory)):
-                    is_ours = is_draft(name) if folder == store.drafts else _has_ended(store, name)
-                    if is_ours and _is_old(name, directory):
-                        try:
-                            if not dry_run:
-                                system.unlink(name, dir_fd=directory)
-                        except OSError as error:
-                            left.append(f"{folder}/{name}: it cannot be removed: {error.strerror or error}")
-                        else:
-                            yield f"{folder}/{name}"
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise record_error("cannot be swept", folder, error) from error
-
-
-def _has_ended(store: RecordStore, name: str) -> bool:
-    """Return whether the ADD of a partial result has ended: its record has a result or does not exist."""
     try:
-        record = store.read(name)
-    except RecordError:
-        return False
-    return record is None or (record.result is not None and record.state != CORRUPT)
+        with Directory(store.drafts) as directory:
+            for name in sorted(system.listdir(directory)):
+                if is_draft(name) and _is_old(name, directory):
+                    try:
+                        if not dry_run:
+                            system.unlink(name, dir_fd=directory)
+                    except OSError as error:
+                        left.append(f"{store.drafts}/{name}: it cannot be removed: {error.strerror or error}")
+                    else:
+                        yield f"{store.drafts}/{name}"
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise record_error("cannot be swept", store.drafts, error) from error

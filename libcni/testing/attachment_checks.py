@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from libcni.plugin import PluginResult, VerbError
 from libcni.testing.calling import Answer
+from libcni.testing.document_checks import result_problems
 from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
-from libcni.testing.shapes import result_problems
 from libcni.testing.snapshot import difference, settled, snapshot, without_routes
 
 _STILL_SUCCEEDS = "CHECK succeeds still"
@@ -165,8 +165,8 @@ class _Life:
             self.add_finding("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
 
     def _gc_config(self, valid: list[dict[str, str]]) -> dict[str, Any]:
-        both = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
-        return without({**self.exam.config(self.version), **both}, "prevResult")
+        lists = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
+        return without({**self.exam.config(self.version), **lists}, "prevResult")
 
     def _check_without_interface(self) -> None:
         """Check that CHECK fails if the interface does not exist.
@@ -217,11 +217,11 @@ class _Life:
     def _left(self) -> str:
         if self.exam.namespace is None:
             return ""
-        now = settled(self.exam.namespace, self.before)
+        current = settled(self.exam.namespace, self.before)
         if self.exam.prev_result is None:
-            return difference(now, self.before)
+            return difference(current, self.before)
         # The plugin that made the interface removes it next, and with it the routes and queues of a chained plugin.
-        return difference(without_routes(now), without_routes(self.before))
+        return difference(without_routes(current), without_routes(self.before))
 
     def _made_a_file(self) -> str:
         if not os.path.exists(self.exam.gone):
@@ -232,9 +232,9 @@ class _Life:
     def _lost_of_prev_result(self) -> list[str]:
         if self.exam.prev_result is None:
             return []
-        given = self.exam.config(self.version)["prevResult"]
+        document = self.exam.config(self.version)["prevResult"]
         try:
-            before = PluginResult.from_document(given, self.version)
+            before = PluginResult.from_document(document, self.version)
             after = PluginResult.from_document(self.result, self.version)
         except VerbError as error:
             return [str(error)]

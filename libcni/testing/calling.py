@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from libcni.plugin import Plugin
-from libcni.testing.shapes import result_problems
+from libcni.testing.document_checks import result_problems
 
 __all__ = ["Answer", "call_plugin"]
 
@@ -62,7 +62,7 @@ class Answer:
             raise ValueError(f"the plugin printed nothing on stdout (exit status {self.status}){said}")
         document = json.loads(self.stdout)
         if not isinstance(document, dict):
-            raise ValueError(f"not a JSON object: {self.stdout!r}")  # noqa: TRY004 - one error for all bad output
+            raise ValueError(f"the plugin's stdout is not a JSON object: {self.stdout!r}")  # noqa: TRY004 - one error for all bad output
         return document
 
     @property
@@ -127,12 +127,12 @@ def call_unchecked(
 
 def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
     started = time.monotonic()
-    with TemporaryFile() as given:
-        given.write(stdin)
-        given.seek(0)
+    with TemporaryFile() as stdin_file:
+        stdin_file.write(stdin)
+        stdin_file.seek(0)
         # A session of its own: at the timeout its children are killed with it.
         process = subprocess.Popen(  # noqa: S603 - the caller's own plugin
-            [path], env=env, start_new_session=True, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [path], env=env, start_new_session=True, stdin=stdin_file, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     # Threads, because a child that the plugin leaves may hold its streams for ever. So the exit of the process decides,
     # and not the end of its streams.

@@ -13,7 +13,7 @@ from libcni.testing.examination import Examination, TooSlowError
 from libcni.testing.ipam_checks import check_addresses
 from libcni.testing.ipam_recorder import recording_ipam
 from libcni.testing.namespaces import NetworkNamespace
-from libcni.testing.protocol_checks import (
+from libcni.testing.refusal_checks import (
     check_invalid_calls,
     check_reads_stdin_first,
     check_too_old,
@@ -25,13 +25,9 @@ __all__ = ["ConformanceFinding", "ConformanceReport", "assert_plugin_conforms", 
 
 
 def assert_plugin_conforms(
-    plugin: Target,
-    config: Mapping[str, Any],
-    *,
-    known_faults: Iterable[str] = (),
-    **options: Any,
+    plugin: Target, config: Mapping[str, Any], *, known_faults: Iterable[str] = (), **options: Any
 ) -> ConformanceReport:
-    """Check ``plugin`` as ``check_plugin`` does, and return the report.
+    """Run ``check_plugin``, raise if a check fails, and return the report otherwise.
 
     Args:
         plugin: a Plugin or the path of an executable.

@@ -96,7 +96,7 @@ class FakePlugin:
         return tuple(call.verb for call in self.calls)
 
     def forget(self) -> None:
-        """Drop the calls so far; lists of steps begin again."""
+        """Forget the recorded calls; each list of steps starts again with its first step."""
         for path in (_home(self.path) / "calls").iterdir():
             path.unlink()
 
@@ -134,7 +134,7 @@ class FakePlugins:
         return [(call.verb, call.plugin) for call in self.calls]
 
     def scenario(self, name: str, steps: str | Mapping[str, Any] | None = None) -> FakePlugin:
-        """Write a plugin that plays ``steps``: a mapping, or YAML of one, with the keys of ``plugins-fake/README.md``.
+        """Write a plugin that plays ``steps``, a mapping or its YAML text; ``plugins-fake/README.md`` lists the keys.
 
         A verb has one step, or a list: each call takes the next one, and all later calls the last. For example
         ``ADD: [{error: {code: 11, msg: later}}, {result: {ips: [{address: 10.9.0.2/24}]}}]``.
@@ -166,7 +166,7 @@ class FakePlugins:
     ) -> FakePlugin:
         """Write a plugin that runs a few lines of shell and then answers; it starts ten times as fast as a scenario.
 
-        A plugin that is written again keeps its calls.
+        If a plugin of this name exists, it is replaced; its recorded calls stay.
 
         Args:
             name: the plugin's type.
@@ -215,16 +215,16 @@ def _engine() -> Path:
 
 
 def _checked(steps: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    given: Any = steps
+    document: Any = steps
     if isinstance(steps, str):
         import yaml
 
-        given = yaml.safe_load(dedent(steps))
-    given = dict(given or {}) if isinstance(given, Mapping | None) else given
-    problem = runpy.run_path(str(_engine() / "fakecni/language.py"))["problem_of"](given)
+        document = yaml.safe_load(dedent(steps))
+    document = dict(document or {}) if isinstance(document, Mapping | None) else document
+    problem = runpy.run_path(str(_engine() / "fakecni/language.py"))["problem_of"](document)
     if problem:
         raise ValueError(f"wrong steps of a fake plugin: {problem}")
-    return dict(given)
+    return dict(document)
 
 
 def _home(path: Path) -> Path:

@@ -95,9 +95,9 @@ class _Pool:
             # Threads wait for processes here, so the plugins do run at the same time.
             with ThreadPoolExecutor(_AT_ONCE) as threads:
                 answers = list(threads.map(lambda number: self.add(f"at-once-{number}"), range(_AT_ONCE)))
-            given = [address for answer in answers for address in self.addresses(answer)]
+            addresses = [address for answer in answers for address in self.addresses(answer)]
             self.delete_all()
-            twice = sorted({address for address in given if given.count(address) > 1})
+            twice = sorted({address for address in addresses if addresses.count(address) > 1})
             if twice:
                 return f"{', '.join(twice)} was given more than once"
         return ""

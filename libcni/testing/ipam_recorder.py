@@ -16,7 +16,7 @@ from libcni.testing.fakes import FakePlugin, FakePlugins
 
 @contextmanager
 def recording_ipam(examination: Examination) -> Iterator[FakePlugin | None]:
-    """Put a recorder in front of the IPAM plugin that the configuration names; None if it names none that is there."""
+    """Put a recorder in front of the configuration's IPAM plugin; yield None if there is no such plugin."""
     ipam = examination.config_base.get("ipam")
     name = ipam.get("type") if isinstance(ipam, dict) else None
     path = examination.path

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from libcni._namespace import bind, new_namespace, unbind
+from libcni.kernel.namespace import make_namespace, unbind
 from libcni.plugin.namespace import in_namespace
 
 __all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namespaces"]
@@ -156,11 +156,7 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     # A random name: the workers of a test run share the names of the machine.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
     os.makedirs(_DIRECTORY, exist_ok=True)
-    descriptor = new_namespace(lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
-    try:
-        bind(f"/proc/self/fd/{descriptor}", namespace.path)
-    finally:
-        os.close(descriptor)
+    make_namespace(namespace.path, lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
     try:
         yield namespace
     finally:

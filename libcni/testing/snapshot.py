@@ -20,10 +20,10 @@ Snapshot: TypeAlias = frozenset[str]
 """The network state at one moment: a line for each link, address, route and rule."""
 
 
-def difference(now: Snapshot, earlier: Snapshot) -> str:
+def difference(current: Snapshot, earlier: Snapshot) -> str:
     """Return the new and the missing lines since ``earlier``; "" if there are none."""
-    found = {"new": sorted(now - earlier), "gone": sorted(earlier - now)}
-    return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in found.items() if lines)
+    changes = {"new": sorted(current - earlier), "gone": sorted(earlier - current)}
+    return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in changes.items() if lines)
 
 
 def without_routes(snapshot: Snapshot) -> Snapshot:
@@ -37,9 +37,9 @@ def settled(namespace: NetworkNamespace | None, expected: Snapshot) -> Snapshot:
     The kernel removes some addresses and routes a moment after their link.
     """
     deadline = time.monotonic() + _SETTLE
-    while (now := snapshot(namespace)) != expected and time.monotonic() < deadline:
+    while (current := snapshot(namespace)) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
-    return now
+    return current
 
 
 def snapshot(namespace: NetworkNamespace | None) -> Snapshot:

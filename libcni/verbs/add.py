@@ -1,30 +1,56 @@
-"""ADD: write a pending record, run the chain, then complete the record or undo everything."""
+"""ADD: write a record, run the chain, then complete the record or undo everything."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.config.versions import supports
-from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, PluginError, RecordError
+from libcni.errors import (
+    AttachmentExistsError,
+    CNIError,
+    ConfigError,
+    Hint,
+    InterfaceExistsError,
+    PluginError,
+    RecordError,
+)
 from libcni.options import DelPolicy, OnCancel, OnExisting
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
-from libcni.store.attachments import pending_record
-from libcni.store.place import NOT_OURS, Place, compare
-from libcni.store.record import CORRUPT, PENDING, READY, Record, check_readable
+from libcni.store.attachments import new_record
+from libcni.store.journal import Journal
+from libcni.store.model import (
+    ABSENT,
+    BEGUN,
+    NOT_OURS,
+    PENDING,
+    STATES,
+    UNKNOWN,
+    Interface,
+    Known,
+    Ours,
+    Place,
+    Record,
+    Unreadable,
+    by_number,
+    compare,
+    same_namespace,
+    taken,
+)
+from libcni.store.record_format import check_readable
+from libcni.store.recorded_interfaces import place_of, reported_macs
 from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
-from libcni.verbs.claims import place_of
-from libcni.verbs.delete import detach, detach_chain
+from libcni.verbs.delete import detach, detach_chain, last_results
+from libcni.verbs.host_ports import HostPort, check_host_ports, host_ports, reserved_host_ports
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, state_of, taken
+from libcni.verbs.ownership import Ownership, checked_conf, replaced_namespace
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -32,7 +58,7 @@ _PLUGIN_END_SECONDS = 1.0
 """Seconds to wait, before a roll-back, for processes that the plugins left."""
 
 
-async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
+async def add(  # noqa: PLR0913 - the options of the verb
     node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
@@ -43,11 +69,13 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     negotiate_version: bool = False,
     allow_own_netns: bool = False,
     on_cancel: OnCancel = "keep",
+    namespace: Place | None = None,
 ) -> Result:
     """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
     ADD finds every executable and writes the record before it runs the first plugin. It completes the record after the
-    last one, and rolls back a failure in between.
+    last one, and rolls back a failure in between. ``namespace``: that of the container's other networks. ADD is refused
+    if another one is at the path, also if it came while an earlier attachment was detached.
     """
     check_network_name(net.name)
     rt = checked_conf(rt)
@@ -55,287 +83,161 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
-    # A roll-back would delete an interface of the host.
-    if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
-        raise ConfigError(
-            f"{rt.netns} is the network namespace of this program itself",
-            location="netns",
-            hint="give the container's namespace; allow_own_netns=True if you mean it",
-        )
+    _check_namespace(node, rt.netns or "", allow_own=allow_own_netns)
     # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
     if negotiate_version:
         from libcni.verbs.version import negotiate  # few callers negotiate
 
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net))
-    draft = check_readable(pending_record(net, rt))
-    earlier, is_first = await _make_room(node, net, rt, draft, on_existing)
+    # Before anything is detached for this ADD.
+    namespace = namespace or _namespace_of(node, rt)
+    ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
+    earlier = await _make_room(chain, check_readable(new_record(net, rt)), on_existing, ports)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
-    netns = rt.netns or ""
-    place = node.namespace(netns) if netns else Place()
-    # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
-    draft = draft.with_fields(path=earlier.path if earlier is not None else "", **_fields(place))
-    record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
-    begun = _Begun(chain, record, place)
-    # Not before the record is on the disk, which takes a millisecond or more: a neighbour may come meanwhile.
-    before = node.look(netns, rt.ifname) if netns else place
-    if on_existing != "allow":
-        await _refuse_existing(node, record, place, before, is_first=is_first)
-    elif before.ifindex and earlier is None:
-        begun.leave_alone()
-    try:
-        await begun.run(strict=strict)
-        result = begun.result
-        if result is None:
-            raise AssertionError("a list without plugins is refused above")
-        await node.complete(record.with_fields(state=READY, result=result.text, **_fields(begun.place)))
-    except BaseException as error:
-        # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
-        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
-        keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
-        if not is_cancelled:
-            begun.take_after_failure()
-        if rollback and not keep:
-            await node.shielded(_roll_back(begun, earlier, error))
-        raise
-    return replace(result, unused_capabilities=unused)
-
-
-@dataclass(slots=True)
-class _Begun:
-    """An ADD whose record is on the disk, and what its plugins have made so far.
-
-    Attributes:
-        chain: the plugins.
-        record: the pending record.
-        place: the namespace, and the interface as soon as a plugin has made it.
-        result: the result of the last plugin that ended, or None.
-    """
-
-    chain: Chain
-    record: Record
-    place: Place
-    result: Result | None = None
-
-    def ownership(self) -> Ownership:
-        """Return the question before each plugin of a roll-back."""
-        return Ownership(self.chain.node, self.record, by_number(self.place), self.record.netns, self.record.ifname)
-
-    async def run(self, *, strict: bool) -> None:
-        """Run ADD of each plugin, with the result of the one before."""
-        chain, version = self.chain, self.chain.net.cni_version
-        printed: bytes | None = None
-        for index in range(len(chain.net.plugins)):
-            prev_result = self.result.text if self.result is not None else None
-            invocation = chain.invocation("ADD", index, prev_result)
-            then = index + 1 if index + 1 < len(chain.net.plugins) else None
-            outcome = await chain.call(invocation, then=then)
-            if outcome.stdout != printed:  # most plugins after the first print the result that they received
-                self.result = read_add_result(invocation, outcome, version, strict=strict)
-                printed = outcome.stdout
-                self._take(self.result, is_last=then is None)
-            elif then is None and self.result is not None:
-                self._take(self.result, is_last=True)
-
-    def _take(self, result: Result, *, is_last: bool) -> None:
-        """Take the place after a plugin, and keep it with the result, for a DEL after a kill.
-
-        Some plugins, such as firewall, find the address only in the result.
-        """
-        node, record = self.chain.node, self.record
-        if record.netns:
-            now = node.look(record.netns, record.ifname)
-            self.place = taken(self.place, now, result, record.ifname, is_last=is_last)
-        if not is_last:
-            # Not keep: without the result a later DEL could not undo what this plugin did, so the ADD must fail.
-            node.records.keep_partial(record.with_fields(result=result.text, **_fields(self.place)))
-
-    def take_after_failure(self) -> None:
-        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made.
-
-        If there is none, note that, so that no DEL of this ADD removes an interface that comes later.
-        """
-        if self.place.ifindex is None:
-            node = self.chain.node
-            now = node.look(self.record.netns, self.record.ifname)
-            is_known = bool(now.ifindex)
-            if now.ifindex == 0:
-                with suppress(RecordError):
-                    is_known = not node.has_running_plugin()  # it may still make the interface
-            if is_known and compare(self.place, replace(now, ifindex=None)) != "other":
-                self.keep(now)
-
-    def leave_alone(self) -> None:
-        """Note that the interface existed before the first plugin, so that no DEL of this ADD removes it."""
-        self.keep(replace(self.place, ifindex=NOT_OURS))
-
-    def keep(self, place: Place) -> None:
-        """Set the place, and keep it with the result for a DEL after a kill. A full disk only causes a warning."""
-        self.place = place
-        text = self.result.text if self.result is not None else None
+    place = _namespace_of(node, rt)
+    if not same_namespace(namespace, place):
+        raise replaced_namespace(earlier.record, "ADD")
+    async with reserved_host_ports(node, rt.container_id, ports):
+        journal = await _begin(chain, earlier, place, take_back=rollback and on_cancel == "rollback")
+    with journal:
+        attempt = Attempt(chain, journal, earlier.kept)
+        await attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
-            self.chain.node.records.keep_partial(self.record.with_fields(result=text, **_fields(place)))
-        except RecordError as error:
-            logger.warning("a DEL after this ADD may touch another program's %s: %s", self.record.ifname, error)
+            await attempt.run(strict=strict)
+            return replace(attempt.complete(), unused_capabilities=unused)
+        except BaseException as error:
+            await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
+            raise
+
+
+def _note_missing(node: Node, netns: str, error: PluginError) -> None:
+    """Note in an error that the namespace does not exist: each plugin has words of its own for this."""
+    if node.namespace(netns).netns is None:
+        named = f"/run/netns/{netns.rpartition('/')[2]}"
+        meant = f": did you mean {named}?" if node.namespace(named).netns is not None else ""
+        error.add_note(f"the namespace {netns} does not exist{meant}")
+
+
+def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
+    """Raise ConfigError if a path leads to this program's own namespace: a roll-back would delete its interface."""
+    if not allow_own and netns and node.is_own_namespace(netns):
+        raise ConfigError(
+            f"{netns} is the network namespace of this program itself",
+            location="netns",
+            hint=Hint("give the container's namespace; {argument} if you mean it", argument="allow_own_netns"),
+        )
+
+
+def _namespace_of(node: Node, rt: RuntimeConf) -> Place:
+    return node.namespace(rt.netns) if rt.netns else Place()
 
 
 def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
     unused = net.unused_capabilities(given)
     if unused:
+        from difflib import get_close_matches  # few callers mistype
+
+        declared = [name for plugin in net.plugins for name in plugin.capabilities]
+        near = [meant for name in unused for meant in get_close_matches(name, declared, 1)]
         problem = f'network "{net.name}": no plugin declares the capability arguments {", ".join(unused)}'
+        problem += f"; did you mean {', '.join(near)}?" if near else ""
         if strict:
             raise ConfigError(problem, file=net.file, hint="declare them in the plugin's capabilities")
         logger.warning("%s", problem)
     return unused
 
 
-def _fields(place: Place) -> dict[str, Any]:
-    """Return a record's fields for a place."""
-    return {
-        "netns_id": place.netns,
-        "netns_cookie": place.cookie or None,
-        "ifindex": place.ifindex,
-        "mac": place.mac,
-    }
+# Before the record: the earlier attachments of the same interface.
 
 
-async def _refuse_existing(node: Node, record: Record, place: Place, before: Place, *, is_first: bool) -> None:
-    """Refuse an ADD that has run nothing yet, if its interface exists or another namespace is at its path.
+@dataclass(slots=True)
+class _Earlier:
+    """The records of the same (container, interface) on any network, and the record of this ADD.
 
-    Callers usually call DEL after an ADD that failed. The pending record tells that DEL that nothing was run; unless a
-    corrupt record shows that an earlier ADD may have run something (not ``is_first``).
-
-    Raises:
-        InterfaceExistsError: the interface exists, or a namespace has appeared: a roll-back would delete what is there.
+    Attributes:
+        record: the record of this ADD, not written yet; with the path of the record that it replaces.
+        kept: the attachment that this ADD changes, with ``on_existing="allow"``, or None.
+        live: those that exist by their records and by a look.
+        to_detach: those that are detached first.
+        has_damaged: whether an unreadable record may be of the same attachment.
     """
-    is_replaced = (place.netns, place.cookie) != (before.netns, before.cookie)
-    if not before.ifindex and not is_replaced:
-        return
-    await node.discard_prepared()
-    try:
-        await node.complete(record.with_fields(is_refused=is_first))
-    except RecordError as error:
-        logger.warning("%s: it is not marked as refused: %s", record.path, error)
-    raise _exists(record, f"the namespace at {record.netns} was replaced" if is_replaced else "")
+
+    record: Ours
+    kept: Record | None = None
+    live: list[Record] = field(default_factory=list)
+    to_detach: list[Record] = field(default_factory=list)
+    has_damaged: bool = False
 
 
-def _exists(record: Record, problem: str = "") -> InterfaceExistsError:
-    there = f"the namespace {record.netns} has an interface {record.ifname} already"
-    return InterfaceExistsError(
-        problem or f"{there}, and no record says that this library made it",
-        container_id=record.container_id,
-        ifname=record.ifname,
-        network=record.network,
-        netns=record.netns,
-        hint='remove it or choose another name; on_existing="allow" if the plugins may change it',
-    )
-
-
-async def _roll_back(begun: _Begun, earlier: Record | None, error: BaseException) -> None:
-    """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
-
-    Each plugin receives the last good result as ``prevResult``, because some find only there what to remove. If the
-    record replaced an ``earlier`` one of the same attachment, nothing is run and the earlier record is restored: DEL
-    would detach the earlier attachment, which is in use. A DEL of it undoes both ADDs.
-    """
-    node = begun.chain.node
-    node.start_cleanup()
-    problems: list[CNIError] = []
-    try:
-        # A plugin that waits for its configuration must not count as one that still runs.
-        await node.discard_prepared()
-        has_run = begun.result is not None or not isinstance(error, PluginError) or error.was_run
-        if earlier is not None:
-            node.records.complete(earlier)
-        else:
-            # A DEL without effect could fail for the same reason, such as a variable that is too long.
-            problems = await _undo(begun) if has_run else []
-            if not problems:
-                node.records.forget(begun.record)
-    except CNIError as undoing:
-        problems = [undoing]
-    if isinstance(error, CNIError):
-        error.rollback_errors, error.record_state = tuple(problems), PENDING if problems else ""
-        return
-    for problem in problems:
-        error.add_note(f"when it was rolled back: {problem}")
-
-
-async def _undo(begun: _Begun) -> list[CNIError]:
-    """Run DEL through the chain of an ADD. Go on after errors, and return them."""
-    chain, result = begun.chain, begun.result
-    prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
-    # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
-    await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
-    reports = await detach_chain(chain, lambda: prev_result, DelPolicy(keep_going=True), begun.ownership())
-    problems = [report.error for report in reports if report.error is not None]
-    if not problems and chain.node.has_running_plugin():
-        # It may still act, and nothing would undo that. The next verb of the container waits for its end.
-        text = f"{begun.record.path}: a process of a plugin is still running, so the record stays pending"
-        problems.append(RecordError(text, path=begun.record.path))
-    return problems
-
-
-async def _make_room(
-    node: Node, net: NetworkConfigList, rt: RuntimeConf, draft: Record, on_existing: OnExisting
-) -> tuple[Record | None, bool]:
+async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports: tuple[HostPort, ...]) -> _Earlier:
     """Acquire the locks, and detach earlier attachments of the same (container, interface) on any network.
 
-    The attachments to detach may belong to other networks. Network locks come before the container's lock, so this
-    releases all locks, adds the other networks and starts again, until it finds no further network.
-
-    Returns:
-        The record of the same attachment, which the new record replaces, or None; and whether there is no corrupt
-        record that may be of the same attachment.
-
     Raises:
-        AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse".
+        AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another container
+            has one of the host ports.
+        InterfaceExistsError: the interface exists, and no attachment to detach has made it.
     """
-    networks = {net.name}
-    while True:
-        await node.lock(sorted(networks), rt.container_id)
-        found = node.records.of_interface(rt.container_id, rt.ifname)
-        if not found:
-            return None, True
-        readable = [record for record in found if record.state != CORRUPT]
-        # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
-        earlier = [record for record in readable if record.network == net.name or not node.is_of_caller(record)]
-        states = {record.path: state_of(node, record) for record in earlier}
-        live = [record for record in earlier if STATES[states[record.path]].add == "refuse"]
-        if live and on_existing == "refuse":
-            raise _attached(live[0])
-        kept = live if on_existing == "allow" else []
-        to_detach = [record for record in earlier if record not in kept]
-        needed = networks | {record.network for record in to_detach}
-        if needed == networks:
-            break
-        networks = needed
+    earlier = await _lock_all(chain.node, record, on_existing)
     # First test whether this ADD will be refused: then nothing may be detached for it.
-    if to_detach and on_existing != "allow":
-        _refuse_anothers_interface(node, draft, to_detach)
-    for record in live:
-        if states[record.path] == "renamed":
-            Ownership.of(node, record, rt.with_netns(record.netns)).netns()  # raises the error that names it
-    if live and on_existing == "replace":
+    if earlier.to_detach:
+        check_host_ports(chain.node, record.container_id, ports)
+    if earlier.to_detach and on_existing != "allow":
+        _refuse_anothers_interface(chain.node, record, earlier.to_detach)
+    for other in earlier.live:  # raises the error that names a renamed interface
+        ownership = Ownership.of(chain.node, other, other.netns, other.ifname)
+        ownership.netns(ownership.others())
+    if earlier.live and on_existing == "replace":
         # A full disk must be found before a running container is detached, not after.
-        node.records.ensure_writable(draft)
-    for record in to_detach:
+        chain.node.records.ensure_writable(record)
+    for replaced in earlier.to_detach:
         # A caller that replaces a complete attachment expects this. Any other is the remains of an interruption.
-        level = logging.INFO if record in live else logging.WARNING
-        logger.log(level, "%s: detaching it before ADD: it is %s", record.path, record.state)
-        await _detach_earlier(node, record, net, rt)
-    return next((record for record in kept if record.network == net.name), None), readable == found
+        level = logging.INFO if replaced in earlier.live else logging.WARNING
+        state = chain.node.sight.state_of(replaced)  # the record of one whose namespace has gone says "ready"
+        logger.log(level, "%s: detaching it before ADD: it is %s", replaced.path, state)
+        try:
+            await _detach_earlier(chain, earlier, replaced)
+        except CNIError as error:
+            error.add_note(f"ADD was detaching {replaced.path}, which is {state}, first")
+            raise
+    return earlier
 
 
-def _refuse_anothers_interface(node: Node, draft: Record, to_detach: list[Record]) -> None:
-    """Raise InterfaceExistsError if the interface exists, and none of the attachments to detach has made it."""
-    now = node.look(draft.netns, draft.ifname)
-    if now.ifindex:
-        made = [place_of(node.records.with_partial(record)) for record in to_detach if not record.is_refused]
-        if all(compare(place, now) == "other" for place in made):
-            raise _exists(draft)
+async def _lock_all(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
+    """Acquire the locks of all networks that have an attachment to detach.
+
+    Network locks come before the container's lock, so this releases all locks, adds the other networks and starts
+    again, until it finds no further network.
+    """
+    networks = {record.network}
+    while True:
+        await node.lock(sorted(networks), record.container_id)
+        earlier = _find_earlier(node, record, on_existing)
+        needed = networks | {other.network for other in earlier.to_detach}
+        if needed == networks:
+            return earlier
+        networks = needed
+
+
+def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
+    earlier = _Earlier(record)
+    for other in node.records.of_interface(record.container_id, record.ifname):
+        if isinstance(other, Unreadable):
+            earlier.has_damaged = True
+        # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
+        elif other.network == record.network or not node.is_of_caller(other):
+            is_live = STATES[node.sight.state_of(other)].add == "refuse"
+            if is_live and on_existing == "refuse":
+                raise _attached(other)
+            if is_live:
+                earlier.live.append(other)
+            if is_live and on_existing == "allow":
+                earlier.kept = other if other.network == record.network else earlier.kept
+            else:
+                earlier.to_detach.append(other)
+    return earlier
 
 
 def _attached(other: Record) -> AttachmentExistsError:
@@ -348,12 +250,270 @@ def _attached(other: Record) -> AttachmentExistsError:
     )
 
 
-async def _detach_earlier(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
-    """Detach an earlier attachment. If it is of the same network, the caller's configuration and arguments can help."""
-    is_same = record.network == net.name
-    conf = replace(rt, netns=None) if is_same else RuntimeConf(record.container_id, None, record.ifname)
-    try:
-        await detach(node, record, net if is_same else None, conf, DelPolicy())
-    except CNIError as error:
-        error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first")
-        raise
+def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]) -> None:
+    """Raise InterfaceExistsError if the interface exists, and none of the attachments to detach has made it."""
+    seen = node.look(record.netns, record.ifname)
+    has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
+    others = {"other namespace", "other interface"}
+    if isinstance(seen.interface, Known) and all(compare(place_of(other), seen) in others for other in has_run):
+        raise _exists(record)
+
+
+async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> None:
+    """Detach an earlier attachment. If it is of the same network, the caller's configuration and arguments can help.
+
+    The record of a complete one on the same network stays until the new one replaces it, so that a kill in between
+    leaves something to reload.
+    """
+    assert chain.rt is not None
+    is_same = other.network == chain.net.name
+    keeps = is_same and other in earlier.live
+    conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
+    # A record without a namespace needs the caller's. Any other may be of another one.
+    conf = conf if not other.netns and is_same else replace(conf, netns=None)
+    await detach(chain.node, other, chain.net if is_same else None, conf, DelPolicy(), keep_record=keeps)
+    if keeps:
+        earlier.record = earlier.record.with_fields(path=other.path)
+
+
+# The record, and the plugins.
+
+
+async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
+    """Write the record. From here on a kill leaves it, so a later DEL or GC can undo the plugins' work."""
+    node, record = chain.node, earlier.record
+    record = record.with_fields(netns_id=place.netns, netns_cookie=place.cookie or None)
+    if earlier.kept is None:
+        return await node.begin(record, None, take_back=take_back)
+    # This ADD changes a living attachment. A DEL after a kill needs what the earlier ADD made.
+    record = record.with_fields(
+        state=PENDING,
+        path=earlier.kept.path,
+        partial=earlier.kept.last_result,
+        interface=place_of(earlier.kept).interface,
+    )
+    return await node.begin(record, earlier.kept, take_back=take_back)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An ADD whose record is on the disk.
+
+    Attributes:
+        chain: the plugins.
+        journal: the record.
+        earlier: the record that it has replaced, of an attachment that is in use; or None.
+        place: the namespace, and the interface as soon as a plugin has made it.
+        result: the result of the last plugin that ended, or None.
+    """
+
+    chain: Chain
+    journal: Journal
+    earlier: Record | None = None
+    place: Place = field(init=False)
+    result: Result | None = None
+
+    def __post_init__(self) -> None:
+        record = self.journal.record
+        self.place = Place(record.netns_id, record.netns_cookie or 0, record.interface)
+
+    async def start(self, *, may_exist: bool, has_damaged: bool) -> None:
+        """Look, and write that the first plugin begins.
+
+        Args:
+            may_exist: go on if the interface exists. It is not this ADD's then.
+            has_damaged: whether an unreadable record may be of this attachment. Then a DEL has to run the plugins.
+
+        Raises:
+            InterfaceExistsError: the interface exists: a roll-back would delete it.
+            NamespaceMismatchError: another namespace is at the path.
+            RecordError: the record cannot be written; nothing was run.
+        """
+        # Not before the record is on the disk, which takes a millisecond or more: a neighbour may come meanwhile.
+        seen = self._look()
+        if not may_exist:
+            await self._refuse_existing(seen, has_damaged=has_damaged)
+        if self.journal.record.state != BEGUN:
+            return
+        try:
+            self._write_started(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
+        except RecordError:
+            with suppress(RecordError):
+                self.chain.node.records.forget(self.journal.record)
+            raise
+        if not may_exist:  # again, because the time between the look and the plugin's start should be short
+            await self._refuse_existing(self._look(), has_damaged=has_damaged)
+
+    def _look(self) -> Place:
+        record = self.journal.record
+        return self.chain.node.look(record.netns, record.ifname) if record.netns else Place()
+
+    def _write_started(self, interface: Interface) -> None:
+        self.journal.write("started", interface=interface)
+        self.place = self.place.with_interface(interface)
+
+    async def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
+        """Refuse an ADD that has run nothing yet if its interface exists, or another namespace is at the path.
+
+        Callers usually call DEL after a failed ADD: the record says to run nothing.
+        """
+        is_replaced = (self.place.netns, self.place.cookie) != (seen.netns, seen.cookie)
+        if not is_replaced and not isinstance(seen.interface, Known):
+            return
+        await self.chain.node.discard_prepared()
+        record = self.journal.record
+        try:
+            if not has_damaged:
+                self.journal.write("refused")
+            elif record.state == BEGUN:
+                self._write_started(UNKNOWN)
+        except RecordError as error:
+            logger.warning("%s: cannot mark the record as refused: %s", record.path, error)
+        raise replaced_namespace(record, "ADD") if is_replaced else _exists(record)
+
+    async def run(self, *, strict: bool) -> None:
+        """Run ADD of each plugin, with the result of the one before.
+
+        Raises:
+            NamespaceMismatchError: another namespace is at the path by now. The other plugins are not run.
+        """
+        chain, record = self.chain, self.journal.record
+        last = len(chain.net.plugins) - 1
+        printed: bytes | None = None
+        for index in range(last + 1):
+            if index and not self._has_namespace():
+                raise replaced_namespace(record, "ADD")
+            prev_result = self.result.text if self.result is not None else None
+            invocation = chain.invocation("ADD", index, prev_result)
+            outcome = await chain.call(invocation, then=index + 1 if index < last else None)
+            # Most plugins after the first print the result that they received.
+            is_new = self.result is None or outcome.stdout != printed
+            if is_new:
+                self.result = read_add_result(invocation, outcome, chain.net.cni_version, strict=strict)
+                printed = outcome.stdout
+            if is_new or index == last:
+                self._take(is_last=index == last)
+            if index < last:
+                # Without it a later DEL could not undo what this plugin did. So the ADD must fail with this write.
+                self._write_step(index)
+
+    def _has_namespace(self) -> bool:
+        netns = self.journal.record.netns
+        return self.place.netns is None or same_namespace(self.place, self.chain.node.namespace(netns))
+
+    def _take(self, *, is_last: bool) -> None:
+        result, ifname = self.result, self.journal.record.ifname
+        if result is not None and self.journal.record.netns:
+            macs = reported_macs(result, ifname)
+            only_addresses = bool(result.ips and not result.interfaces)
+            self.place = taken(self.place, self._look(), reported=macs, only_addresses=only_addresses, is_last=is_last)
+
+    def _write_step(self, plugin: int | None) -> None:
+        text = self.result.text if self.result is not None else self.journal.record.partial
+        self.journal.write("step", plugin=plugin, interface=self.place.interface, partial=text)
+
+    def complete(self) -> Result:
+        """Complete the record, and return the result."""
+        if self.result is None:
+            raise AssertionError("a list without plugins is refused above")
+        self.journal.write("complete", interface=self.place.interface, result=self.result.text)
+        if not self.journal.has_name():
+            self.chain.node.records.rewrite(self.journal.record, "again")
+        return self.result
+
+    def take_after_failure(self) -> None:
+        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made.
+
+        If there is none, note that, so that no DEL of this ADD removes an interface that comes later.
+        """
+        if self.place.interface is not UNKNOWN:
+            return
+        node, seen = self.chain.node, self._look()
+        is_known = isinstance(seen.interface, Known)
+        if seen.interface is ABSENT:
+            with suppress(RecordError):
+                is_known = not node.has_running_plugin()  # it may still make the interface
+        if is_known and same_namespace(self.place, seen):
+            self.place = seen
+            try:
+                self._write_step(None)
+            except RecordError as error:
+                ifname = self.journal.record.ifname
+                logger.warning("a DEL after this ADD may touch another program's %s: %s", ifname, error)
+
+    async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
+        """Note in a failed ADD's error what is missing, and roll the ADD back.
+
+        The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
+        """
+        node, netns = self.chain.node, self.journal.record.netns
+        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
+        if not is_cancelled:
+            self.take_after_failure()
+        if isinstance(error, PluginError) and netns:
+            _note_missing(node, netns, error)
+        keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if rollback and not keeps:
+            await node.shielded(self.roll_back(error))
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
+
+        Each plugin receives the last good result as ``prevResult``, because some find only there what to remove. If
+        this ADD changed an ``earlier`` attachment that is in use, nothing is run and its record is restored: DEL would
+        detach it. A later DEL of it runs its own chain, which undoes both ADDs if it is the same one.
+        """
+        node = self.chain.node
+        node.start_cleanup()
+        problems: list[CNIError] = []
+        try:
+            # A plugin that waits for its configuration must not count as one that still runs.
+            await node.discard_prepared()
+            has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
+            if self.earlier is not None:
+                node.records.rewrite(self.earlier, "restored")
+            else:
+                # A DEL without effect could fail for the same reason, such as a variable that is too long.
+                problems = await self.undo() if has_run else []
+                if not problems:
+                    node.records.forget(self.journal.record)
+        except CNIError as undoing:
+            problems = [undoing]
+        if isinstance(error, CNIError):
+            error.rollback_errors, error.record_state = tuple(problems), PENDING if problems else ""
+            return
+        for problem in problems:
+            error.add_note(f"when it was rolled back: {problem}")
+
+    async def undo(self) -> list[CNIError]:
+        """Run DEL through the chain of an ADD. Go on after errors, and return them."""
+        chain, record = self.chain, self.journal.record
+        if self.result is not None:
+            record = record.with_fields(partial=self.result.text)
+        # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
+        await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
+        ownership = Ownership(chain.node, record, by_number(self.place), record.netns, record.ifname)
+        results = last_results(record, chain.net.cni_version)
+        report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
+        problems = report.errors
+        if not problems and chain.node.has_running_plugin():
+            # It may still act, and nothing would undo that. The next verb of the container waits for its end.
+            text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+            problems.append(RecordError(text, path=record.path))
+        return problems
+
+
+def _exists(record: Record) -> InterfaceExistsError:
+    return InterfaceExistsError(
+        f"the namespace {record.netns} has an interface {record.ifname} already, and no record says that this library "
+        "made it",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=record.netns,
+        hint=Hint(
+            "remove it or choose another name; {argument} if the plugins may change it",
+            argument="on_existing",
+            value="allow",
+        ),
+    )

@@ -8,21 +8,16 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, LEGACY
+from libcni.store.model import READY, STATES, Unreadable
+from libcni.store.recorded_interfaces import place_of
 from libcni.verbs.chain import Chain
-from libcni.verbs.claims import place_of
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, checked_conf, look, not_attached, path_to_use, state_of
+from libcni.verbs.ownership import checked_conf, not_attached, path_to_use
 
 
 async def check(
-    node: Node,
-    network: str,
-    net: NetworkConfigList | None,
-    rt: RuntimeConf,
-    *,
-    use_given: bool = False,
+    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, *, use_given: bool = False
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
@@ -33,7 +28,7 @@ async def check(
     await lock_if_possible(node, [network], rt.container_id)
     identity = (network, rt.container_id, rt.ifname)
     record = node.records.find(identity)
-    if record is not None and record.state == CORRUPT:
+    if isinstance(record, Unreadable):
         raise RecordError(
             f"{record.path}: {record.problem}", path=record.path, hint="detach the container and attach it again"
         )
@@ -51,15 +46,17 @@ async def check(
     if record is None:
         raise not_attached(identity, "there is no record of an ADD")
     path = path_to_use(node, record, rt.netns, use_given=use_given)
-    state = state_of(node, record, path)
-    if STATES[state].check and not (use_given and state == "gone"):
-        found_as = look(node, record, place_of(record), path, rt.ifname, everywhere=True).found_as
-        problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].check
+    state = node.sight.state_of(record, path)
+    # Of an attachment without a recorded namespace, the caller has given one.
+    if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
+        found_as = ""
+        if state == "renamed":
+            found_as = node.sight.look(record, place_of(record), path, rt.ifname, everywhere=True).found_as
+        problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].meaning
         raise not_attached(identity, problem, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
-    if record.state != LEGACY:
-        rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
+    rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all(used))
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None

@@ -5,34 +5,36 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.timeouts import check_timeout
-from libcni.errors import ConfigError, NetworkNotFoundError, RecordError, short_repr
-from libcni.executor.protocol import AsyncExecutor, Executor
-from libcni.observe.protocol import Observer, Operation, OperationName
+from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, RecordError, name_client, short_repr
+from libcni.executor.interface import AsyncExecutor, Executor
+from libcni.observe.observer import Observer, Operation, OperationName
 from libcni.options import DEFAULT, Network, StartAhead, Timeout
 from libcni.protocol.result import Result
 from libcni.store.attachments import (
     Attachment,
-    attachment_of,
+    attachments_of,
     network_to_use,
     recorded_conf,
     recorded_result,
     unnamed_error,
 )
-from libcni.store.record import CORRUPT, Record
+from libcni.store.model import Record, Unreadable
+from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.verbs.arguments import check_type, check_word
-from libcni.verbs.claims import Claims
-from libcni.verbs.limit import MAX_VERBS, VerbLimit, verbs_at_once
+from libcni.verbs.arguments import check_type, check_word, name_init
+from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
+from libcni.verbs.turns import MAX_VERBS, Turns, verbs_at_once
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -44,6 +46,11 @@ class ClientBase(Generic[ExecutorT]):
     """The settings of a client, and the methods that only read the disk."""
 
     _is_async: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Let the errors of wrong arguments name the client's class."""
+        if "__init__" not in vars(cls):
+            name_init(cls)
 
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
@@ -83,9 +90,9 @@ class ClientBase(Generic[ExecutorT]):
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
                 that read it before they act (made with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
-            max_verbs: how many verbs of this client run at once; fewer if this program may open few files
-                (``ulimit -n``). The others wait in the order of their calls, before anything of theirs is locked or on
-                record, and within their timeout.
+            max_verbs: how many operations of this client run at once: verbs, and a manager's set-ups and the like, each
+                with all of its verbs; fewer if this program may open few files (``ulimit -n``). The others wait in the
+                order of their calls, before anything of theirs is on record, and within their timeout.
 
         Raises:
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is
@@ -116,9 +123,18 @@ class ClientBase(Generic[ExecutorT]):
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
-        self._state = ClientState(self._settings, self._store, Claims(self._store), VerbLimit(verbs_at_once(max_verbs)))
+        self._state = ClientState(
+            self._settings, self._store, RecordedInterfaces(self._store), Turns(verbs_at_once(max_verbs))
+        )
+
+    def __repr__(self) -> str:
+        names = ("path", "cache_dir", "conf_dir", "owner")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _default_executor(self) -> ExecutorT:
+        raise NotImplementedError
+
+    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
         raise NotImplementedError
 
     @property
@@ -156,7 +172,8 @@ class ClientBase(Generic[ExecutorT]):
             PluginNotFoundError: there is none in ``path``.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
-        return self._executor.find(check_plugin_type(plugin), self.path)
+        with self._naming():
+            return self._executor.find(check_plugin_type(plugin), self.path)
 
     def network(self, name: str) -> NetworkConfigList:
         """Load a network from ``conf_dir``, as ``load_network_conf`` does.
@@ -168,7 +185,8 @@ class ClientBase(Generic[ExecutorT]):
             NetworkNotFoundError: no usable file has this network.
             ConfigError: the directory cannot be read.
         """
-        return load_network_conf(self._settings.conf_dir, name)
+        with self._naming():
+            return load_network_conf(self._settings.conf_dir, name)
 
     def networks(self) -> tuple[NetworkConfigList, ...]:
         """Load all usable networks of ``conf_dir``, in load order. For unusable files see ``read_config_directory``.
@@ -176,7 +194,8 @@ class ClientBase(Generic[ExecutorT]):
         Raises:
             ConfigError: the directory cannot be read.
         """
-        return read_config_directory(self._settings.conf_dir).networks
+        with self._naming():
+            return read_config_directory(self._settings.conf_dir).networks
 
     def get_network_list_cached_result(self, net: Network, rt: RuntimeConf) -> Result | None:
         """Return the recorded result of an attachment in the network's version, or None if there is none.
@@ -222,7 +241,8 @@ class ClientBase(Generic[ExecutorT]):
         """
         if container_id is not None:
             check_container_id(container_id)
-        return [attachment_of(record) for record in self._store.records(container_id)]
+        with self._naming():
+            return list(attachments_of(self._store.records(container_id), self._store))
 
     def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
         """Read the recorded attachments one by one, in no order, as ``get_cached_attachments`` returns them.
@@ -238,16 +258,35 @@ class ClientBase(Generic[ExecutorT]):
         """
         if container_id is not None:
             check_container_id(container_id)
-        return map(attachment_of, self._store.iter_records(container_id))
+        return self._views(self._store.iter_records(container_id))
+
+    def _views(self, records: Iterable[Record]) -> Iterator[Attachment]:
+        with self._naming():
+            yield from attachments_of(records, self._store)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Let the errors of a block name this client, so that the commands of their hints act on its records."""
+        try:
+            yield
+        except CNIError as error:
+            name_client(error, self._settings.client)
+            raise
+
+    def _operation_of(self, verb: OperationName, attachment: Attachment) -> tuple[Operation, RuntimeConf]:
+        """Return the Operation and the parameters of a verb of one recorded attachment; see ``attachment_conf``."""
+        with self._naming():
+            return attachment_operation(verb, attachment), attachment_conf(attachment)
 
     def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
         check_type("rt", rt, RuntimeConf)
         rt.check()
         # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
         name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
-        record = self._store.find((name, rt.container_id, rt.ifname))
-        if record is not None and record.state == CORRUPT:
-            raise RecordError(f"{record.path}: {record.problem}", path=record.path)
+        with self._naming():
+            record = self._store.find((name, rt.container_id, rt.ifname))
+            if isinstance(record, Unreadable):
+                raise RecordError(f"{record.path}: {record.problem}", path=record.path)
         return record
 
     def _named(self, net: Network) -> NetworkConfigList:
@@ -268,6 +307,17 @@ class ClientBase(Generic[ExecutorT]):
 
     def _seconds(self, timeout: Timeout) -> float | None:
         return self._settings.timeout if timeout is DEFAULT else check_timeout(timeout)
+
+
+def node_of(
+    client: ClientBase[Any], operation: Operation, timeout: Timeout = DEFAULT, *, part_of: Node | None = None
+) -> Node:
+    """Return a node of a client, over which a manager runs a verb: the interface between managers and clients.
+
+    It waits as the client does, in its thread or on asyncio. ``part_of``: the node of the manager's operation. Then the
+    verb has locks and a timeout of its own, and needs no turn: the operation has one.
+    """
+    return client._node(operation, timeout, part_of)  # noqa: SLF001 - this module's own class
 
 
 def _name(net: object) -> str:
@@ -307,22 +357,22 @@ def single(plugin: PluginConfig) -> NetworkConfigList:
 
 def _checked_env(env: Env | None) -> Env | None:
     """Return ``env`` if its names and values are strings, else raise TypeError. ADD checks what they contain."""
-    given: object = env
+    value: object = env
     # A string is a collection, too: of names of one letter.
-    if isinstance(given, str | bytes) or not isinstance(given, Collection | None):
-        shown = short_repr(given)
+    if isinstance(value, str | bytes) or not isinstance(value, Collection | None):
+        shown = short_repr(value)
         raise TypeError(f"env must be a mapping of variables, or a list of names such as ['PATH'], not {shown}")
-    pairs = given.items() if isinstance(given, Mapping) else [(name, "") for name in given or ()]
+    pairs = value.items() if isinstance(value, Mapping) else [(name, "") for name in value or ()]
     for name, text in pairs:
-        about = f"{short_repr(name)}: {short_repr(text)}" if isinstance(given, Mapping) else short_repr(name)
+        about = f"{short_repr(name)}: {short_repr(text)}" if isinstance(value, Mapping) else short_repr(name)
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(f"env: names and values must be strings, not {about}")
     return env
 
 
 def _checked_observer(observer: Observer | None) -> Observer | None:
-    methods = [getattr(observer, name, None) for name in ("begin", "before_call", "after_call", "end")]
-    if observer is not None and not all(map(callable, methods)):
+    methods = [getattr(observer, name, None) for name in ("begin", "after_wait", "before_call", "after_call", "end")]
+    if observer is not None and (isinstance(observer, type) or not all(map(callable, methods))):
         raise TypeError(f"observer must have the methods of libcni.observe.Observer, not be {short_repr(observer)}")
     return observer
 
@@ -335,7 +385,7 @@ def _check_executor(executor: object, *, on_asyncio: bool) -> None:
     # Not isinstance: the protocols Executor and AsyncExecutor have the same methods. A callable object may be anything.
     execute = inspect.unwrap(execute)
     if inspect.isroutine(execute) and inspect.iscoroutinefunction(execute) is not on_asyncio:
-        found = f"{type(executor).__name__}.execute is {'no' if on_asyncio else 'a'} coroutine function"
+        actual = f"{type(executor).__name__}.execute is {'no' if on_asyncio else 'a'} coroutine function"
         if on_asyncio:
-            raise TypeError(f"AsyncCNIConfig needs an AsyncExecutor, or None for AsyncProcessExecutor: {found}")
-        raise TypeError(f"CNIConfig needs an Executor, or None for ProcessExecutor: {found}")
+            raise TypeError(f"AsyncCNIConfig needs an AsyncExecutor, or None for AsyncProcessExecutor: {actual}")
+        raise TypeError(f"CNIConfig needs an Executor, or None for ProcessExecutor: {actual}")

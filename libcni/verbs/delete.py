@@ -16,32 +16,32 @@ from libcni.config.versions import supports
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
+    Hint,
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
     RecordError,
     VersionError,
-    way_out,
 )
 from libcni.options import DelPolicy
+from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import Result
-from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
+from libcni.store.attachments import network_to_use, recorded_conf
+from libcni.store.model import READY, STALE_BOOT, STATES, Identity, MadeByGo, Record, Unreadable, unreadable
+from libcni.store.recorded_interfaces import RecordedInterface, addresses_of, last_result
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import (
-    STATES,
-    Ownership,
-    check_no_interface,
-    checked_conf,
-    path_to_use,
-    state_on_record,
-)
+from libcni.verbs.ownership import Ownership, check_no_interface, checked_conf, path_to_use
 
-__all__ = ["DelReport", "PluginReport"]
+__all__ = ["DelReport", "Leftover", "PluginReport"]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+_NO_DEL = (
+    "correct the cause and repeat the DEL (with {argument}: with the network's configuration of today); if no DEL can "
+    "succeed, drop the record"
+)
 
 
 RecordSeen = Literal["found", "missing", "unreadable"]
@@ -71,6 +71,33 @@ class PluginReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a plugin is known to leave behind, because it did not find the interface at its DEL.
+
+    Attributes:
+        kind: ``masquerade``: the rules of its addresses; ``reservation``: the addresses themselves.
+        plugin: the plugin's type.
+        network, container_id, ifname: the attachment.
+        addresses: the addresses of the attachment without prefix length; () if they are not known.
+
+    Examples:
+        >>> str(Leftover("masquerade", "bridge", "net", "c1", "eth0", ("10.1.0.5",)))
+        'bridge leaves the masquerade rules of 10.1.0.5'
+    """
+
+    kind: Literal["masquerade", "reservation"]
+    plugin: str
+    network: str
+    container_id: str
+    ifname: str
+    addresses: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        what = {"masquerade": "the masquerade rules", "reservation": "the reservation"}[self.kind]
+        return f"{self.plugin} leaves {what} of {', '.join(self.addresses) or 'its addresses'}"
+
+
+@dataclass(frozen=True, slots=True)
 class DelReport:
     """The outcome of a DEL.
 
@@ -78,7 +105,7 @@ class DelReport:
         plugins: one report for each plugin, in the order of the calls.
         record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
         netns: the CNI_NETNS that the plugins received.
-        left: what the plugins are known to leave behind, in words. The commands of ``libcni doctor`` remove it.
+        left: what the plugins are known to leave behind. ``libcni repair`` removes it.
 
     Examples:
         >>> result = cni.add_network_list(net, rt)
@@ -90,7 +117,7 @@ class DelReport:
     plugins: tuple[PluginReport, ...]
     record: RecordSeen = "found"
     netns: str = ""
-    left: tuple[str, ...] = ()
+    left: tuple[Leftover, ...] = ()
 
     @property
     def errors(self) -> list[CNIError]:
@@ -126,27 +153,29 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
-    record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))
+    record = _find_record(node, (network, rt.container_id, rt.ifname))
+    damaged = record if isinstance(record, Unreadable) else None
+    if damaged is not None:
+        record = None
     if record is not None and listed is not None:
         check_unchanged(record, listed)
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
         )
-    if seen == "unreadable" and rt.netns is None:
-        path = corrupt.path if corrupt is not None else node.records.results
+    if damaged is not None and rt.netns is None:
         raise RecordError(
-            f"{path}: the record cannot be read, so the namespace of the attachment is not known",
-            path=path,
+            f"{damaged.path}: the record cannot be read, so the namespace of the attachment is not known",
+            path=damaged.path,
             missing="namespace",
             hint='give the namespace, or "" if it no longer exists',
         )
     if record is None and policy.refuse_unrecorded and not policy.use_given:
         check_no_interface(node, network, rt)
-    report = await detach(node, record, net, rt, policy, is_unreadable=seen == "unreadable")
-    if corrupt is not None:
-        _remove_record(node, corrupt)
-    return replace(report, record=seen)
+    report = await detach(node, record, net, rt, policy, is_unreadable=damaged is not None)
+    if damaged is not None:
+        _remove_record(node, damaged)
+    return replace(report, record="unreadable" if damaged else "found" if record else "missing")
 
 
 async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
@@ -157,25 +186,24 @@ async def lock_if_possible(node: Node, networks: Sequence[str], container_id: st
         logger.warning("container %s: going on without locks: %s", container_id, error)
 
 
-def _find_record(node: Node, identity: Identity) -> tuple[Record | None, Record | None, RecordSeen]:
-    """Return (the usable record, the corrupt record, the state of the record). No record may stop a DEL."""
+def _find_record(node: Node, identity: Identity) -> Record | None:
+    """Return the record of an attachment, Unreadable if there may be one. No record may stop a DEL."""
     try:
         record = node.records.find(identity)
     except RecordError as error:
         logger.warning("DEL goes on without a record: %s", error)
-        return None, None, "unreadable"
-    if record is not None and record.state == CORRUPT:
+        return unreadable("", str(error))
+    if isinstance(record, Unreadable):
         logger.warning("DEL goes on without a record: %s: %s", record.path, record.problem)
-        return None, record, "unreadable"
-    return record, None, "found" if record is not None else "missing"
+    return record
 
 
 def is_unchanged(record: Record, listed: Record) -> bool:
     """Return whether a record belongs to the same ADD as the listed one, and that ADD has not ended since."""
 
     def of_add(one: Record) -> tuple[object, ...]:
-        # The owner, too: a sweep must not detach an attachment that another program has taken over meanwhile.
-        return one.identity, one.owner, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
+        # With the owner: a sweep must not detach an attachment that another program has taken over meanwhile.
+        return type(one), one.identity, one.owner, one.created, one.netns, one.netns_id, one.has_ended
 
     return of_add(record) == of_add(listed)
 
@@ -187,7 +215,26 @@ def check_unchanged(record: Record, listed: Record) -> None:
         raise RecordError(text, path=record.path, hint="list the attachments again")
 
 
-async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a DEL runs.
+
+    Attributes:
+        chain: the plugins, with the configuration of the ADD; without a record, that of the caller.
+        corrected: the plugins for a second try, with the caller's configuration and arguments, or None.
+        record: the attachment's record, or None.
+        ownership: asked before each plugin.
+        policy: the exceptions to the specification's rule.
+    """
+
+    chain: Chain
+    corrected: Chain | None
+    record: Record | None
+    ownership: Ownership
+    policy: DelPolicy
+
+
+async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     node: Node,
     record: Record | None,
     net: NetworkConfigList | None,
@@ -195,6 +242,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
     policy: DelPolicy,
     *,
     is_unreadable: bool = False,
+    keep_record: bool = False,
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
 
@@ -209,6 +257,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
         is_unreadable: whether ``record`` is None because it cannot be read.
+        keep_record: leave the record, for a caller that replaces it.
 
     Raises:
         NamespaceMismatchError: ``rt`` names another namespace than the recorded one, and both exist; nothing was run.
@@ -216,132 +265,163 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         PluginError: a plugin failed.
         CNIErrorGroup: with ``policy.keep_going``: plugins failed.
     """
-    if record is not None and record.is_refused and not policy.use_given:
+    if record is not None and STATES[record.state].delete == "nothing" and not policy.use_given:
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
-        _remove_record(node, record)
-        return DelReport(())
-    path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
-    if record is not None and STATES[state_on_record(record)].delete == "empty":
-        path = ""
-    is_given = policy.use_given and bool(rt.netns)
-    rt = rt.with_netns(path)
-    known = node.records.with_partial(record) if record is not None else None
-    ownership = None if is_given else Ownership.of(node, known, rt, is_unreadable=is_unreadable)
-    rt = rt.with_netns(path if ownership is None else ownership.netns())
-    if net is None and record is not None and (not record.version or record.result is None):
-        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
-        net = node.configured(record.network)
-    chain = _recorded_chain(node, record, net, rt, policy)
-    if record is not None and record.state == READY:
-        # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
-        if node.starts_ahead and chain.executables[-1]:
-            node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
-        record = node.records.mark_detaching(record)
-    try:
-        return await _run(chain, record, known, policy, ownership)
-    except (PluginError, CNIErrorGroup) as error:
-        corrected = _corrected_chain(chain, record, net, rt, policy)
-        if corrected is not None:
-            try:
-                return await _run(corrected, record, known, policy, ownership)
-            except (PluginError, CNIErrorGroup) as second:
-                if str(second) != str(error):
-                    error.add_note(f"with the current configuration or arguments: {second}")
-        if record is not None:
-            error.suggest(way_out(chain.net.name, rt.container_id, rt.ifname))
-        raise
-
-
-async def _run(
-    chain: Chain, record: Record | None, known: Record | None, policy: DelPolicy, ownership: Ownership | None
-) -> DelReport:
-    """Run DEL through a chain, then remove the record; ``known``: the record with the result of an unfinished ADD."""
-    netns = chain.rt.netns or "" if chain.rt is not None else ""
-    prev_result = _prev_result(chain.node, known, chain.net.cni_version)
-    # Without a namespace there is nothing to ask: a second try leaves out a path that plugins refuse.
-    reports = await detach_chain(chain, prev_result, policy, ownership if netns else None)
-    report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
-    problem = f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed"
-    CNIErrorGroup.raise_any(problem, report.errors, report)
-    if record is not None:
+        report = DelReport(())
+    else:
+        await node.read_records()
+        ownership = _resolve(node, record, rt, policy, is_unreadable=is_unreadable)
+        plan = _plan(node, record, net, rt, policy, ownership)
+        report = await _run(plan)
+    if record is not None and not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
-        _remove_record(chain.node, record)
+        _remove_record(node, record)
     return report
 
 
-def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
-    """Describe the rules that a DEL without a namespace leaves behind.
+def _resolve(
+    node: Node, record: Record | None, rt: RuntimeConf, policy: DelPolicy, *, is_unreadable: bool
+) -> Ownership:
+    """Return the namespace of a DEL, with the question before each plugin."""
+    if record is not None and record.state == STALE_BOOT and not policy.use_given:
+        # What is at the path was made after the reboot.
+        return Ownership.of(node, record, "", rt.ifname)
+    path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
+    if policy.use_given and rt.netns:
+        return Ownership.of_caller(node, record, path, rt.ifname)
+    return Ownership.of(node, record, path, rt.ifname, is_unreadable=is_unreadable)
 
-    Go's bridge and ptp read the addresses of these rules from the interface.
-    """
-    if record is None or record.result is None or record.state == STALE_BOOT:
-        return ()  # nothing is known, or no rule has survived the reboot
-    if chain.rt is not None and chain.rt.netns and chain.node.namespace(chain.rt.netns).netns is not None:
-        return ()
-    types = {str(document.get("type")) for document in plugin_documents(chain.net) if document.get("ipMasq") is True}
-    return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
 
-
-def _recorded_chain(
-    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
-) -> Chain:
-    """Return the chain of the ADD; without a record, that of the caller."""
+def _plan(  # noqa: PLR0913, PLR0917 - what is known of the attachment
+    node: Node,
+    record: Record | None,
+    net: NetworkConfigList | None,
+    rt: RuntimeConf,
+    policy: DelPolicy,
+    ownership: Ownership,
+) -> _Plan:
+    """Find the plugins of a DEL."""
+    rt = rt.with_netns(ownership.netns(ownership.others()))
+    is_complete = record is None or record.result is not None
+    if net is None and record is not None and (isinstance(record, MadeByGo) or not is_complete):
+        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
+        net = node.configured(record.network)
     used = network_to_use(record, net, use_given=policy.use_given)
-    if record is not None and record.state != LEGACY:
-        rt = recorded_conf(record, rt, use_given=policy.use_given)
+    conf = rt if record is None else recorded_conf(record, rt, use_given=policy.use_given)
     try:
-        return Chain(node, used, rt, node.find_all(used, skip_missing=policy.skip_missing))
+        chain = Chain(node, used, conf, node.find_all(used, skip_missing=policy.skip_missing))
     except PluginNotFoundError as error:
-        error.suggest("skip_missing=True detaches without it, and leaves what it made")
+        error.suggest(Hint("install it, or leave what it made ({argument})", argument="skip_missing"))
         raise
+    corrected = None if is_complete or policy.use_given else _corrected(chain, net, rt, policy)
+    return _Plan(chain, corrected, record, ownership, policy)
 
 
-def _corrected_chain(
-    chain: Chain, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
-) -> Chain | None:
-    """Return the chain for a second try, with the caller's configuration and arguments; None if the ADD succeeded."""
-    if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
-        return None
+def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> Chain | None:
+    """Return the chain for a second try, with the caller's configuration and arguments; None if it is the same."""
     given = net if net is not None and net.plugins else chain.net
     executables = chain.node.find_all(given, skip_missing=True)
     if not policy.skip_missing and not all(executables):
         return None
     # The mistake may be the path itself: plugins refuse a file that is no namespace. No interface is in it.
     is_mistake = rt.netns and chain.node.is_no_namespace(rt.netns)
-    return Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
+    corrected = Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
+    return corrected if _calls(corrected) != _calls(chain) else None
 
 
-def _prev_result(node: Node, record: Record | None, version: str) -> Callable[[], str | None]:
-    """Return a function for ``prevResult``, which is None if there is none; DEL calls it before each plugin.
+def _calls(chain: Chain) -> list[Invocation]:
+    return [chain.invocation("DEL", index) for index in range(len(chain.executables))]
 
-    After an ADD that did not end it is the result of its last plugin.
-    """
-    if record is None or record.result is None:
-        return lambda: None
+
+async def _run(plan: _Plan) -> DelReport:
+    """Run DEL through the recorded chain, and if that fails through the corrected one."""
+    chain, record = plan.chain, plan.record
+    if record is not None:
+        record = _mark_detaching(chain, record)
+    is_stale = record is not None and record.state == STALE_BOOT
+    # After a reboot a plugin may fail for ever because nothing of it exists. It must not stop the others.
+    policy = replace(plan.policy, keep_going=plan.policy.keep_going or is_stale)
+    try:
+        sharers = 1 if plan.corrected is None else 2
+        return await _run_chain(chain, record, policy, plan.ownership, sharers=sharers)
+    except (PluginError, CNIErrorGroup) as error:
+        if plan.corrected is not None:
+            try:
+                return await _run_chain(plan.corrected, record, policy, plan.ownership)
+            except (PluginError, CNIErrorGroup) as second:
+                if str(second) != str(error):
+                    error.add_note(f"with the current configuration or arguments: {second}")
+        if record is not None:
+            error.suggest(Hint.about(record, _NO_DEL, "forget", argument="use_given"))
+        raise
+
+
+def _mark_detaching(chain: Chain, record: Record) -> Record:
+    """Write that the DEL has begun. After one plugin's DEL the attachment is incomplete, even if it was ready."""
+    if STATES[record.state].after.get("detach", record.state) == record.state:
+        return record
+    if record.state == READY and chain.node.starts_ahead and chain.executables[-1]:
+        chain.node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
+    return chain.node.records.mark_detaching(record)
+
+
+async def _run_chain(
+    chain: Chain, record: Record | None, policy: DelPolicy, ownership: Ownership, *, sharers: int = 1
+) -> DelReport:
+    results = last_results(record, chain.net.cni_version)
+    report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
+    failed = [plugin for plugin in report.plugins if plugin.error is not None]
+    if record is not None and record.state == STALE_BOOT:
+        # Only what an IPAM plugin keeps on the disk outlives a reboot.
+        keeping = {plugin.type for plugin in chain.net.plugins if plugin.ipam_type}
+        for plugin in failed:
+            logger.warning("%s: DEL goes on after an error of an earlier boot: %s", record.path, plugin.error)
+        failed = [plugin for plugin in failed if plugin.plugin in keeping]
+    problem = f"DEL of network {chain.net.name}: {{}} of {len(report.plugins)} plugins failed"
+    CNIErrorGroup.raise_any(problem, [plugin.error for plugin in failed if plugin.error is not None], report)
+    return report
+
+
+PrevResult = Callable[[list[RecordedInterface]], str | None]
+"""Returns the ``prevResult`` of the next plugin, or None; receives what other attachments have on record now."""
+
+
+def last_results(record: Record | None, version: str) -> PrevResult:
+    """Return a function for ``prevResult``: the result of the ADD, or of its last plugin that ended."""
+    if record is None or record.last_result is None:
+        return _no_result
     try:
         if not supports(version, "prevResult on DEL"):
-            return lambda: None
-        result = recorded_result(record, version)
+            return _no_result
+        result = last_result(record)
+        result = result.as_version(version) if result is not None else None
     # Go records versions that this library does not know, and any program may have written the file.
-    except (RecordError, VersionError) as error:
-        logger.warning("DEL goes on without prevResult: %s", error)
-        return lambda: None
-    if record.state in {PENDING, DETACHING}:
-        # Asked again before each plugin: another container may get an address while one runs.
-        return partial(_without_given_away, node, record, result)
-    # No rule has survived a reboot, and another container may have the addresses by now.
-    text = jsontext.merge(result.text, {"ips": []}) if record.state == STALE_BOOT else result.text
-    return lambda: text
+    except VersionError as error:
+        logger.warning("%s: DEL goes on without prevResult: %s", record.path, error)
+        return _no_result
+    if result is None:
+        logger.warning("%s: DEL goes on without prevResult: the recorded result cannot be read", record.path)
+        return _no_result
+    if record.state == STALE_BOOT:
+        # No rule has survived a reboot, and another container may have the addresses by now.
+        text = jsontext.merge(result.text, {"ips": []})
+        return lambda _others: text
+    return partial(_without_given_away, record, result)
 
 
-def _without_given_away(node: Node, record: Record, result: Result) -> str:
-    """Return the result of a half-done attachment without the addresses that another attachment has on record by now.
+def _no_result(_others: list[RecordedInterface]) -> None:
+    return None
 
-    An earlier DEL may have freed them. The plugin firewall deletes rules by address alone, whoever has it.
+
+def _without_given_away(record: Record, result: Result, others: list[RecordedInterface]) -> str:
+    """Return the result of an attachment without the addresses that another attachment has on record by now.
+
+    An earlier DEL may have freed them, or somebody removed the reservations. The plugin firewall deletes rules by
+    address alone, whoever has it.
     """
     if not result.ips:
         return result.text
-    in_use = {address for claim in node.claims.of_others(record) for address in claim.addresses}
+    in_use = {address for other in others if not other.is_same_interface(record) for address in other.addresses}
     kept = [ip for ip in result.ips if ip.address.partition("/")[0] not in in_use]
     if len(kept) == len(result.ips):
         return result.text
@@ -350,14 +430,25 @@ def _without_given_away(node: Node, record: Record, result: Result) -> str:
 
 
 async def detach_chain(
-    chain: Chain, prev_result: Callable[[], str | None], policy: DelPolicy, ownership: Ownership | None
-) -> list[PluginReport]:
+    chain: Chain,
+    prev_result: PrevResult,
+    policy: DelPolicy,
+    ownership: Ownership,
+    *,
+    sharers: int = 1,
+) -> DelReport:
     """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``.
 
-    ``prev_result`` and ``ownership`` are asked before each plugin, because an address, the namespace or the interface
-    can become another's while one runs; no ``ownership``: the plugins remove whatever is there.
+    Args:
+        chain: the plugins.
+        prev_result: asked before each plugin, because an address can become another's while one runs.
+        policy: see DelPolicy.
+        ownership: asked before each plugin, because the namespace or the interface can become another's while one
+            runs.
+        sharers: how many tries share the time that is left, this one included.
     """
-    reports = []
+    reports: list[PluginReport] = []
+    left: list[Leftover] = []
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
@@ -365,31 +456,54 @@ async def detach_chain(
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            # With keep_going a plugin that hangs must not use up the time of those after it.
-            if ownership is not None:
-                chain = ownership.chain(chain)
-            invocation = chain.invocation("DEL", index, prev_result())
+            others = ownership.others()
+            text = prev_result(others)
+            chain = ownership.chain(chain, others)
+            left += _left_behind(chain, index, ownership)
+            invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None
-            sharers = index + 1 if policy.keep_going else 1
-            outcome = await chain.call(invocation, sharers=sharers, then=then)
+            # With keep_going a plugin that hangs must not use up the time of those after it.
+            parts = sharers * (index + 1 if policy.keep_going else 1)
+            outcome = await chain.call(invocation, sharers=parts, then=then)
             reports.append(PluginReport(plugin, "done", seconds=outcome.seconds))
         except (PluginError, PluginNotFoundError) as error:
             if not policy.keep_going:
                 raise
             seconds = error.seconds if isinstance(error, PluginError) else 0.0
             reports.append(PluginReport(plugin, "failed", error, seconds))
-    return reports
+    return DelReport(tuple(reports), netns=(chain.rt.netns or "") if chain.rt else "", left=tuple(left))
+
+
+def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftover]:
+    """Return what a plugin of Go's leaves behind if it does not find the interface.
+
+    bridge and ptp read the addresses of their masquerade rules from it, and host-device does not call its IPAM plugin
+    without a namespace.
+    """
+    record, plugin = ownership.record, chain.net.plugins[index]
+    has_netns = chain.rt is not None and bool(chain.rt.netns)
+    if record is None or (has_netns and not ownership.is_missing()):
+        return []
+    kinds: list[Literal["masquerade", "reservation"]] = []
+    document = plugin_documents(chain.net)[index]
+    # No rule has survived a reboot. An ADD without any result has made none.
+    is_masked = document.get("ipMasq") is True and record.state != STALE_BOOT and record.last_result is not None
+    if plugin.type in {"bridge", "ptp"} and is_masked:
+        kinds.append("masquerade")
+    if plugin.type == "host-device" and plugin.ipam_type and not has_netns:
+        kinds.append("reservation")
+    return [Leftover(kind, plugin.type, *record.identity, addresses_of(record)) for kind in kinds]
 
 
 def _remove_record(node: Node, record: Record) -> None:
-    """Remove the record of a detached attachment, or set a corrupt one aside.
+    """Remove the record of a detached attachment, or set an unreadable one aside.
 
     If the disk refuses, only log a warning: the DEL has succeeded.
     """
     try:
-        if record.state == CORRUPT:
-            logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
-        else:
+        if not isinstance(record, Unreadable):
             node.records.forget(record)
+        elif record.path:
+            logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
     except RecordError as error:
         logger.warning("the attachment is detached, and its record stays: %s", error)

@@ -67,7 +67,7 @@ async def detach_each(
 def _is_repeatable(error: CNIError) -> bool:
     """Return whether an error is a plugin's answer. A plugin that hung would only take the same time again."""
     if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
-        return all(isinstance(one, CNIError) and _is_repeatable(one) for one in error.exceptions)
+        return all(isinstance(member, CNIError) and _is_repeatable(member) for member in error.exceptions)
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
 
 
@@ -82,7 +82,10 @@ async def del_attachments(
         CNIErrorGroup: all errors; its ``report`` has the outcomes.
     """
     outcomes = await detach_side_by_side(
-        tuple(attachments), del_attachment, lambda one: (one.container_id, one.network), side_by_side
+        tuple(attachments),
+        del_attachment,
+        lambda attachment: (attachment.container_id, attachment.network),
+        side_by_side,
     )
     errors = [outcome for outcome in outcomes if isinstance(outcome, CNIError)]
     CNIErrorGroup.raise_any(f"{{}} of {len(outcomes)} attachments were not detached", errors, outcomes)
@@ -111,7 +114,7 @@ async def detach_side_by_side(
         containers.setdefault(group(target)[0], []).append(index)
 
     async def detach_container(indexes: list[int]) -> list[tuple[int, AnswerT | CNIError]]:
-        each = detach_each(indexes, lambda one: detach(targets[one]), lambda one: group(targets[one]))
+        each = detach_each(indexes, lambda index: detach(targets[index]), lambda index: group(targets[index]))
         return [outcome async for outcome in each]
 
     ended = await side_by_side([partial(detach_container, indexes) for indexes in containers.values()])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
-from libcni.store.record import CORRUPT, LEGACY
+from libcni.store.model import Unreadable
 from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
 
@@ -60,12 +60,12 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
     """Make an attachment this client's own, so that its GC and repair manage it.
 
     Raises:
-        RecordError: the record no longer exists, has no identity (corrupt or legacy), or cannot be written.
+        RecordError: the record no longer exists, cannot be read, or cannot be written.
     """
     await node.lock([attachment.network], attachment.container_id)
     record = node.records.find(attachment.record.identity)
-    if record is None or record.state in {CORRUPT, LEGACY}:
+    if record is None or isinstance(record, Unreadable):
         raise RecordError(f"{attachment.path}: there is no record that can be taken over", path=attachment.path)
     taken = record.with_fields(owner=node.settings.owner)
-    node.records.rewrite(taken)
-    return attachment_of(taken)
+    node.records.rewrite(taken, "taken over")
+    return attachment_of(taken, node.records)

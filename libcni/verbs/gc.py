@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
@@ -20,17 +21,16 @@ from libcni.errors import (
     PluginNotFoundError,
     RecordError,
 )
-from libcni.observe.protocol import Operation
+from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.protocol.request import valid_attachments
-from libcni.store.attachments import Attachment, attachment_of, recorded_network
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.store.attachments import Attachment, attachments_of, recorded_network
+from libcni.store.model import STALE_BOOT, UNFINISHED, MadeByGo, Record, Unreadable
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.detach_each import detach_side_by_side
 from libcni.verbs.node import Node
-from libcni.verbs.version import negotiate
 
 __all__ = ["GCReport"]
 
@@ -79,7 +79,6 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     policy: DelPolicy | None = None,
     *,
     dry_run: bool = False,
-    negotiate_version: bool = False,
     include_go: bool = False,
     before: float = math.inf,
 ) -> GCReport:
@@ -95,7 +94,6 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         valid: the attachments to keep.
         policy: see ``CNIConfig.gc_network_list``.
         dry_run: run nothing, only report.
-        negotiate_version: use the highest version that all plugins support.
         include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
             the running containers of podman or containerd.
         before: leave alone what was attached later in this boot; in seconds since the boot, as in Record.uptime.
@@ -112,39 +110,45 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         return GCReport(disabled=True)
     # Shared: only the plugins' own GC has the network for itself. ADDs go on while stale attachments are detached.
     await node.lock([network])
-    found = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
-    used = net or found.network
+    listing = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
+    used = net or listing.network
     if used is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration of network "{network}" nor a record with a usable one', network=network
         )
-    report = GCReport(
-        stale=_attachments(found.stale),
-        corrupt=_attachments(found.corrupt),
-        made_by_go=_attachments(found.made_by_go),
-    )
+    # This looks at the interfaces of many attachments, and an event loop must not wait for it.
+    report = await node.on_disk(partial(_report, node, listing))
     if dry_run:
         return report
     errors: list[CNIError] = []
     # Neither a lock nor a turn is held while the DELs run, which need their own.
     node.release()
-    detached = await _detach_all(node, found, net, policy, errors)
+    detached = await _detach_all(node, listing, net, policy, errors)
     called: list[str] = []
     try:
-        await node.wait_for_turn()
-        if negotiate_version:
-            used = await negotiate(node, used)
+        await node.take_turn()
         if supports(used.cni_version, "GC") and not (errors and node.seconds_left() == 0):
             await _call_plugins(node, used, pairs, policy, called, errors)
     except CNIError as error:
         errors.append(error)
-    report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
+    by_path = {attachment.path: attachment for attachment in report.stale}
+    report = replace(
+        report, detached=tuple(by_path[record.path] for record in detached), plugins=tuple(called), errors=tuple(errors)
+    )
     CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", errors, report)
     return report
 
 
+def _report(node: Node, listing: _Listing) -> GCReport:
+    return GCReport(
+        stale=tuple(attachments_of(listing.stale, node.records)),
+        corrupt=tuple(attachments_of(listing.corrupt, node.records)),
+        made_by_go=tuple(attachments_of(listing.made_by_go, node.records)),
+    )
+
+
 @dataclass(slots=True)
-class _Found:
+class _Listing:
     """The records of a network, sorted.
 
     Attributes:
@@ -164,31 +168,32 @@ class _Found:
     network: NetworkConfigList | None = None
 
 
-def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Found:
-    found = _Found()
+def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Listing:
+    listing = _Listing()
     for record in node.records.iter_records():
         if node.seconds_left() == 0:
             path = node.records.results
             raise RecordError(f"{path}: the deadline passed while its records were read", path=path)
-        if record.state in {CORRUPT, LEGACY}:
+        if isinstance(record, Unreadable):
             if _may_be_of(record, network):
-                found.corrupt.append(record)
+                listing.corrupt.append(record)
             continue
         if record.network != network:
             continue
         pair = (record.container_id, record.ifname)
         is_later = record.state != STALE_BOOT and record.uptime is not None and record.uptime >= before
         if pair not in valid:
-            found.recorded.append(pair)
+            listing.recorded.append(pair)
             if record.owner == node.settings.owner and not is_later:
-                (found.stale if record.version or include_go else found.made_by_go).append(record)
-        if record.state in {PENDING, DETACHING}:
-            found.unfinished.add(record.container_id)
-        found.network = found.network or recorded_network(record)
+                is_swept = include_go or not isinstance(record, MadeByGo)
+                (listing.stale if is_swept else listing.made_by_go).append(record)
+        if record.state in UNFINISHED:
+            listing.unfinished.add(record.container_id)
+        listing.network = listing.network or recorded_network(record)
     # A file system lists its files in any order. The order of the DELs, and the reports, are the same on every node.
-    for records in (found.stale, found.corrupt, found.made_by_go):
+    for records in (listing.stale, listing.corrupt, listing.made_by_go):
         records.sort(key=lambda record: record.path)
-    return found
+    return listing
 
 
 def _may_be_of(record: Record, network: str) -> bool:
@@ -222,27 +227,23 @@ def valid_pairs(valid: Any) -> list[Pair]:
     return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
 
 
-def _pair(one: Any) -> Pair | None:
-    if isinstance(one, Attachment):
-        return one.container_id, one.ifname
-    return (one[0], one[1]) if isinstance(one, tuple | list) and len(one) == 2 else None  # noqa: PLR2004 - a pair
-
-
-def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
-    return tuple(attachment_of(record) for record in records)
+def _pair(value: Any) -> Pair | None:
+    if isinstance(value, Attachment):
+        return value.container_id, value.ifname
+    return (value[0], value[1]) if isinstance(value, tuple | list) and len(value) == 2 else None  # noqa: PLR2004 - a pair
 
 
 class _NotReachedError(CNIError):
     """The deadline passed before this attachment's turn."""
 
 
-def detach_note(one: Record | Attachment) -> str:
+def detach_note(attachment: Record | Attachment) -> str:
     """Return the note for an error that detaching a stale attachment raises."""
-    return f"when the stale attachment {one.container_id} {one.ifname} was detached"
+    return f"when the stale attachment {attachment.container_id} {attachment.ifname} was detached"
 
 
 async def _detach_all(
-    node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
+    node: Node, listing: _Listing, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
 ) -> list[Record]:
     """Detach the stale attachments side by side, go on after errors, and return the detached ones."""
 
@@ -253,54 +254,49 @@ async def _detach_all(
         operation = Operation("DEL", record.network, record.container_id, record.ifname)
         with node.part(operation) as part:
             try:
-                await part.wait_for_turn()
+                await part.take_turn()
                 await part.lock([record.network], record.container_id, seconds=_LOCK_SECONDS)
-                now = part.records.find(record.identity)
-                if now is not None and not is_unchanged(now, record):
+                current = part.records.find(record.identity)
+                if current is not None and not is_unchanged(current, record):
                     return False  # an ADD has ended since the listing, and its container lives
-                if now is not None:
-                    await detach(part, now, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+                if current is not None:
+                    await detach(part, current, net, RuntimeConf(record.container_id, None, record.ifname), policy)
                 return True
             finally:
                 await part.discard_prepared()
 
-    if any(record.state in {PENDING, DETACHING} for record in found.stale):
-        # The DEL of each of these asks who has its addresses now. Here the records are read once for all of them.
-        await node.on_disk(lambda: node.claims.of_others(None))
+    if listing.stale:
+        # The DEL of each of these asks who has its interface and addresses now. Here the records are read once.
+        await node.on_disk(lambda: node.recorded_interfaces.of_others(None))
     outcomes = await detach_side_by_side(
-        found.stale, detach_one, lambda one: (one.container_id, one.network), node.side_by_side
+        listing.stale, detach_one, lambda record: (record.container_id, record.network), node.side_by_side
     )
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
-    for record, outcome in zip(found.stale, outcomes, strict=True):
+    for record, outcome in zip(listing.stale, outcomes, strict=True):
         if isinstance(outcome, CNIError) and not isinstance(outcome, _NotReachedError):
             outcome.add_note(detach_note(record))
             errors.append(outcome)
     if missed:
-        problem = f"GC of network {found.stale[0].network} did not reach {missed} stale attachments in its time"
+        problem = f"GC of network {listing.stale[0].network} did not reach {missed} stale attachments in its time"
         errors.append(LockTimeoutError(f"{problem}; call it again, or give it more time"))
-    return [record for record, outcome in zip(found.stale, outcomes, strict=True) if outcome is True]
+    return [record for record, outcome in zip(listing.stale, outcomes, strict=True) if outcome is True]
 
 
 async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
-    node: Node,
-    net: NetworkConfigList,
-    pairs: list[Pair],
-    policy: DelPolicy,
-    called: list[str],
-    errors: list[CNIError],
+    node: Node, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy, called: list[str], errors: list[CNIError]
 ) -> None:
     """Run GC of each plugin, go on after errors, and add the types of the plugins that succeeded to ``called``."""
     for index, plugin in enumerate(net.plugins):
         # Exclusive: an ADD that is not in the list must not run while a plugin uses it. For each plugin anew, so that
         # an ADD waits for one plugin at most, and is in the list of the next one.
         await node.lock([net.name], exclusive=True)
-        found = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
-        _check_all_readable(found.corrupt)
-        for container_id in sorted(found.unfinished):
+        listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
+        _check_all_readable(listing.corrupt)
+        for container_id in sorted(listing.unfinished):
             # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
             await node.lock_container(container_id, _LOCK_SECONDS)
         # With what is stale and still on record: it could not be detached, so its addresses are in use.
-        text = valid_attachments(list(dict.fromkeys([*pairs, *found.recorded])))
+        text = valid_attachments(list(dict.fromkeys([*pairs, *listing.recorded])))
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
             await node.execute(chain.invocation("GC", index, valid=text))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-import libcni._system as system
-from libcni.errors import LockTimeoutError, RecordError
+import libcni.kernel.system as system
+from libcni.errors import RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.record import DETACHING, PENDING, Record
+from libcni.store.model import UNFINISHED, Record
+from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.verbs.claims import Claims
-from libcni.verbs.limit import Turn, VerbLimit
 from libcni.verbs.settings import ClientState, Settings
+from libcni.verbs.turns import Turn, Turns
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -23,6 +24,9 @@ _ORPHAN_SECONDS = 30.0
 
 # Seconds. A killed runtime cannot send an event, so only polling finds the end of its plugin.
 _ORPHAN_POLL = 0.02
+
+# No network's name contains a slash.
+_HOST_PORTS_LOCK = "//host-ports/"
 
 _REOPENINGS = 3
 """How often to lock a new file after another program removed the locked one."""
@@ -34,42 +38,57 @@ class LockingNode:
     Attributes:
         settings: those of the client.
         records: the attachments on disk.
-        claims: what they have by their records.
+        recorded_interfaces: those that they have by their records.
     """
 
-    def __init__(self, client: ClientState, timeout: float | None, container_id: str) -> None:
+    def __init__(self, client: ClientState, timeout: float | None, container_id: str, *, needs_turn: bool) -> None:
+        self._client = client
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
-        self.claims: Claims = client.claims
-        self._limit: VerbLimit = client.limit
-        self._turn = Turn(client.limit, container_id)
+        self.recorded_interfaces: RecordedInterfaces = client.recorded_interfaces
+        self._turns: Turns = client.turns
+        self._turn = Turn(client.turns, container_id) if needs_turn else None
         self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
         self._locks: list[LockSet] = []
-        self._is_cleanup = False
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``."""
         raise NotImplementedError
 
     async def wait_for_turn(self) -> None:
-        """Wait until fewer verbs of the client run than its limit allows, and none of the same container.
+        """Wait until fewer operations of the client run than its limit allows, and none of the same container.
+
+        Does not wait if this verb is part of an operation, which has a turn.
 
         Raises:
-            LockTimeoutError: other verbs ran until the deadline.
+            LockTimeoutError: other operations ran until the deadline.
         """
         raise NotImplementedError
 
+    async def take_turn(self) -> None:
+        """Wait for the turn, and report the wait to the observer; raises LockTimeoutError."""
+        with self._waiting():
+            await self.wait_for_turn()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        began = system.monotonic()
+        try:
+            yield
+        finally:
+            self.report_wait(system.monotonic() - began)
+
+    def report_wait(self, seconds: float) -> None:
+        """Report a wait for other verbs to the observer."""
+
     def release(self) -> None:
-        """Release the locks, and let the next verb of the client begin."""
+        """Release the locks, and let the next operation of the client begin."""
         while self._locks:
             self._locks.pop().close()
-        self._limit.leave(self._turn)
-
-    def turn_timeout(self) -> LockTimeoutError:
-        """Return the error for a verb whose turn did not come."""
-        return self._limit.timeout(self._turn, self._seconds or 0.0)
+        if self._turn is not None:
+            self._turns.leave(self._turn)
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the deadline; None: there is none."""
@@ -77,7 +96,6 @@ class LockingNode:
 
     def start_cleanup(self) -> None:
         """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
-        self._is_cleanup = True
         self._seconds = timeout = self.settings.cleanup_timeout
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
 
@@ -105,7 +123,19 @@ class LockingNode:
         # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
         # each other.
         deadline = min(self._deadline, system.monotonic() + seconds)
-        await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
+        with self._waiting():
+            await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
+
+    async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
+        """Acquire the locks under which host ports are compared and recorded. The caller closes what this returns.
+
+        One for each number: a lock for all would let ADDs that have nothing in common wait for each other's disk.
+        """
+        names = tuple(f"{_HOST_PORTS_LOCK}{number}" for number in numbers)
+        locks = LockSet(self.settings.cache_dir, LockRequest(names, exclusive=True))
+        for delay in locks.retry_delays(self._deadline):
+            await self.sleep(delay)
+        return locks
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
         """Acquire a container's lock in addition to those of ``lock``. Release the one that this acquired before.
@@ -117,7 +147,8 @@ class LockingNode:
         while len(self._locks) > 1:
             self._locks.pop().close()
         deadline = min(self._deadline, system.monotonic() + seconds)
-        await self._acquire(LockRequest((), container_id), self._locks[0].token, deadline)
+        with self._waiting():
+            await self._acquire(LockRequest((), container_id), self._locks[0].token, deadline)
 
     async def _acquire(self, request: LockRequest, token: str, deadline: float) -> None:
         for _ in range(_REOPENINGS):
@@ -130,7 +161,11 @@ class LockingNode:
                 return
             # Another program removed the file while this verb waited. Later verbs lock the new file, so this one must.
             self._locks.pop().close()
-        raise RecordError(f"{locks.path}: other programs keep removing the lock file", path=locks.path)
+        raise RecordError(
+            f"{locks.path}: other programs keep removing the lock file",
+            path=locks.path,
+            hint="find the program that removes this file, and stop it",
+        )
 
     async def _wait_for_orphan(self, locks: LockSet) -> None:
         now = system.monotonic()
@@ -155,7 +190,7 @@ class LockingNode:
             records = self.records.records(locks.request.container_id)
         except RecordError:
             return False
-        return any(record.state in {PENDING, DETACHING} for record in records)
+        return any(record.state in UNFINISHED for record in records)
 
     def is_of_caller(self, record: Record) -> bool:
         """Return whether this process is a plugin, and the verb that runs it works on this record."""

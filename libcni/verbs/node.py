@@ -11,32 +11,45 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
-import libcni._system as system
-from libcni._namespace import namespace_identity
+import libcni.kernel.system as system
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
-from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
+from libcni.errors import (
+    CNIError,
+    ConfigError,
+    Hint,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+    RecordError,
+    name_client,
+)
+from libcni.executor.interface import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
 from libcni.executor.start_ahead import can_start_ahead, reads_first
-from libcni.observe.protocol import Operation
+from libcni.observe.observer import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.boot import boot_id, pid_namespace
+from libcni.store.entered_namespace import Looks, is_no_namespace, is_own_namespace
+from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
-from libcni.store.place import EnteredNamespace, Place, is_no_namespace, is_own_namespace
-from libcni.store.record import PENDING, Record, boot_id, pid_namespace
-from libcni.verbs.limit import Turn
+from libcni.store.model import BEGUN, Place, Record
+from libcni.store.recorded_interfaces import Sight
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
+# host-local's text (allocator.go, Get). It has no code of its own for it; other plugins use 11.
+_NO_ADDRESS = "no IP addresses available in range set"
+
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -78,9 +91,14 @@ class Node(LockingNode):
     """
 
     def __init__(
-        self, client: ClientState, executor: AnyExecutor | None, timeout: float | None, operation: Operation
+        self,
+        client: ClientState,
+        executor: AnyExecutor | None,
+        timeout: float | None,
+        operation: Operation,
+        part_of: Node | None = None,
     ) -> None:
-        super().__init__(client, timeout, operation.container_id)
+        super().__init__(client, timeout, operation.container_id, needs_turn=part_of is None)
         self._executor: AnyExecutor | None = executor
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
@@ -93,23 +111,38 @@ class Node(LockingNode):
         self.is_interrupted: bool = False
         self._ahead: _Ahead | None = None
         self._next_call: Callable[[], Invocation] | None = None
-        self._entered: EnteredNamespace | None = None
+        self._looks = Looks()
+        self.sight: Sight = Sight(self, self.recorded_interfaces)
         self._env: Mapping[str, str] | None = None
         self._observer_env: Mapping[str, str | None] = {}
 
     def __enter__(self) -> Self:
         if self._observer is not None:
-            self._observer_env = self._observer.begin(self._operation) or {}
+            env: Mapping[str, str | None] | None = self._notify(self._observer.begin)
+            self._observer_env = env or {}
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
         # Namespace and locks first: the observer is foreign code, and nobody else need wait for it.
-        self._leave_namespace()
+        self._looks.close()
         self.release()
+        name_client(error, self.settings.client)
         if self._observer is not None:
             if self._running is not None:  # Ctrl-C or a cancellation ended the call
                 self._observe_end(self._running, None, error)
-            self._observer.end(self._operation, error)
+            self._notify(self._observer.end, error)
+
+    async def run(
+        self, verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Run a verb over this node: wait for its turn, and release everything at its end, whatever it raises."""
+        with self:
+            await self.take_turn()
+            try:
+                return await verb(self, *args, **kwargs)
+            finally:
+                # Even after a cancellation or Ctrl-C: a plugin that was started ahead must not outlive the verb.
+                await self.discard_prepared()
 
     # The operations that can wait.
 
@@ -121,6 +154,11 @@ class Node(LockingNode):
         """Call ``work``, which may wait for the disk."""
         return work()
 
+    async def read_records(self) -> None:
+        """Read what others have on record, if this client has not asked yet: that may wait long for the disk."""
+        if not self.recorded_interfaces.is_read:
+            await self.on_disk(lambda: self.recorded_interfaces.of_others(None))
+
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         return await work
@@ -131,10 +169,7 @@ class Node(LockingNode):
 
     def part(self, operation: Operation) -> Self:
         """Return a node for a verb that this one runs: with a turn and locks of its own, within this verb's time."""
-        part = copy(self)
-        part._operation, part._turn = operation, Turn(self._limit, operation.container_id)  # noqa: SLF001 - own class
-        part._locks, part._env, part._observer_env = [], None, {}  # noqa: SLF001 - own class
-        return part
+        return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
     # Plugins.
 
@@ -146,15 +181,15 @@ class Node(LockingNode):
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
         """Return the paths of a network's executables, in order; "" for a missing one if ``skip_missing``."""
-        found = []
+        paths = []
         for plugin in net.plugins:
             try:
-                found.append(self.find(plugin.type))
+                paths.append(self.find(plugin.type))
             except PluginNotFoundError:
                 if not skip_missing:
                     raise
-                found.append("")
-        return tuple(found)
+                paths.append("")
+        return tuple(paths)
 
     async def execute(
         self, invocation: Invocation, *, sharers: int = 1, next_call: Callable[[], Invocation] | None = None
@@ -185,6 +220,7 @@ class Node(LockingNode):
                 outcome = await self.run_plugin(invocation, options)
             else:
                 outcome = await self._feed(started, invocation.stdin, options.timeout)
+            failure = None if outcome.exit_status == 0 else await self._failure(invocation, outcome)
         except CNIError as error:
             if isinstance(error, PluginTimeoutError):
                 self._explain_timeout(error, options.timeout)
@@ -199,14 +235,24 @@ class Node(LockingNode):
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
         if self._observer is not None:
             self._observe_end(invocation, outcome, None)
-        if outcome.exit_status != 0:
-            raise plugin_error(invocation, outcome)
+        if failure is not None:
+            raise failure
         return outcome
+
+    async def _failure(self, invocation: Invocation, outcome: Outcome) -> PluginError:
+        error = plugin_error(invocation, outcome)
+        if error.verb == "ADD" and (error.retryable or _NO_ADDRESS in error.msg + error.details):
+            from libcni.verbs.full_pool import full_pool_hint  # only a failed ADD needs it
+
+            # In a thread of an asyncio client: it reads up to 4,000 files.
+            error.hint = await self.on_disk(partial(full_pool_hint, error, invocation.stdin, self.records))
+        return error
 
     def _explain_timeout(self, error: PluginTimeoutError, timeout: float | None) -> None:
         # Otherwise a plugin that got the little that was left of the time would seem to be the slow one.
         if self._seconds and timeout != self.settings.plugin_timeout and timeout and timeout < 0.9 * self._seconds:
-            error.suggest(f"its part of the verb's {self._seconds:g} s; other calls and waits had the rest")
+            text = f"a higher {{argument}} gives it more time: the rest of the {self._seconds:g} s went to other calls"
+            error.hint = Hint(text, argument="timeout", value=None)
 
     async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
         try:
@@ -276,14 +322,17 @@ class Node(LockingNode):
             self._running = None
             self._notify(self._observer.after_call, invocation, outcome, error)
 
-    def _notify(self, method: Callable[..., object], *args: object) -> None:
+    def report_wait(self, seconds: float) -> None:
+        """Report a wait for other verbs to the observer."""
+        if self._observer is not None:
+            self._notify(self._observer.after_wait, seconds)
+
+    def _notify(self, method: Callable[..., _T], *args: object) -> _T | None:
         try:
-            method(self._operation, *args)
-        except Exception:
-            if not self._is_cleanup:
-                raise
-            # An observer's exception may have caused the roll-back. It must not stop the plugins that undo the ADD.
-            logger.exception("an observer failed in a roll-back")
+            return method(self._operation, *args)
+        except Exception:  # a broken observer is no reason to lose an attachment, nor to stop a DEL half-way
+            logger.exception("an observer failed")
+            return None
 
     def _forward_stderr(self, invocation: Invocation, text: str) -> None:
         sink = self.settings.stderr
@@ -307,30 +356,15 @@ class Node(LockingNode):
 
     def namespace(self, netns: str) -> Place:
         """Return the namespace at a path, without looking for an interface."""
-        entered = self._enter(netns)
-        return Place(namespace_identity(netns)) if entered is None else entered.namespace
+        return self._looks.namespace(netns)
 
     def look(self, netns: str, ifname: str) -> Place:
-        """Look at an interface in the namespace at a path. ifindex is None if this program cannot enter it."""
-        entered = self._enter(netns)
-        return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
+        """Look at an interface in the namespace at a path."""
+        return self._looks.look(netns, ifname)
 
     def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterable[Place]:
         """Return the places where the interface of an ADD may be now; ``found_as`` is each one's name."""
-        entered = self._enter(netns)
-        return () if entered is None else entered.find(made, everywhere=everywhere)
-
-    def _enter(self, netns: str) -> EnteredNamespace | None:
-        # The path may lead to another namespace than at the last call.
-        if self._entered is None or not self._entered.is_at(netns):
-            self._leave_namespace()
-            self._entered = EnteredNamespace.enter(netns) if netns else None
-        return self._entered
-
-    def _leave_namespace(self) -> None:
-        entered, self._entered = self._entered, None
-        if entered is not None:
-            entered.close()
+        return self._looks.find_interface(netns, made, everywhere=everywhere)
 
     # Records and configurations.
 
@@ -341,12 +375,12 @@ class Node(LockingNode):
         except ConfigError:
             return None
 
-    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
-        """Write the pending record of an ADD, and return it with its path, time, and boot.
+    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Journal:
+        """Write the record of an ADD, and return its journal.
 
         Args:
             record: the record.
-            earlier: the record that it replaces, or None.
+            earlier: the record that it replaces, of an attachment that is in use; or None.
             take_back: if this is cancelled, remove the record again, or restore the earlier one. No plugin has run.
         """
         stamped = record.with_fields(
@@ -356,24 +390,27 @@ class Node(LockingNode):
             boot=boot_id(),
             pid_namespace=pid_namespace(),
         )
+        return await self.write_new(stamped, earlier, "" if record.state == BEGUN else "again", take_back=take_back)
+
+    async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
+        """Write a new file for a record as ``RecordStore.begin`` does; see ``begin``."""
+        # A cancelled caller does not get what the thread returns.
+        written: list[Journal] = []
         try:
-            return await self._write(partial(self.records.begin, stamped))
+            await self._write(lambda: written.append(self.records.begin(record, event)))
+            return written[0]
         except BaseException as error:
-            if take_back and not isinstance(error, Exception | GeneratorExit):
+            for journal in written:
+                journal.close()
+            if take_back and written and not isinstance(error, Exception | GeneratorExit):
                 try:
-                    # The verb holds the container's lock, so a pending record is the one that was just written.
-                    written = self.records.find(stamped.identity)
                     if earlier is not None:
-                        self.records.complete(earlier)
-                    elif written is not None and written.state == PENDING:
-                        self.records.forget(written)
+                        self.records.rewrite(earlier, "restored")
+                    else:
+                        self.records.forget(written[0].record)
                 except RecordError as problem:
                     error.add_note(f"when its record was removed again: {problem}")
             raise
-
-    async def complete(self, record: Record) -> None:
-        """Write the record of an ADD that succeeded."""
-        await self._write(partial(self.records.complete, record))
 
     async def _write(self, work: Callable[[], _T]) -> _T:
         # Only the wait for the disk takes long enough to be worth a thread.

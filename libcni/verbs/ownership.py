@@ -1,127 +1,33 @@
-"""Is it mine, now? The states of an attachment, and the question before each plugin call that removes something."""
+"""Is it ours, now? The namespace of a DEL or CHECK, and the question before each plugin that removes something."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import InterfaceExistsError, NamespaceMismatchError, NotAttachedError
-from libcni.protocol.result import Result
-from libcni.store.place import NOT_OURS, NOWHERE, Place, compare, is_other_mac, netns_for_del, path_for_plugins
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Identity, Record
+from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, NotAttachedError, RecordError
+from libcni.store.entered_namespace import path_for_plugins
+from libcni.store.model import (
+    ABSENT,
+    NOT_OURS,
+    UNFINISHED,
+    Identity,
+    Known,
+    Place,
+    Record,
+    Unreadable,
+    by_number,
+    compare,
+    has_go_path_gone,
+    is_namespace_unknown,
+    same_namespace,
+)
+from libcni.store.recorded_interfaces import RecordedInterface, owner_of, place_of
 from libcni.verbs.chain import Chain
-from libcni.verbs.claims import place_of, reported_macs
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-State = Literal["pending", "ready", "gone", "renamed", "detaching", "stale-boot", "corrupt"]
-
-
-class Row(NamedTuple):
-    """What the verbs do with an attachment in one state.
-
-    Attributes:
-        add: ``refuse`` the ADD, or ``detach`` the earlier attachment and begin.
-        check: "" to run the plugins, else why CHECK is refused.
-        delete: ``ask`` before each plugin whether the interface is the recorded one, or use an ``empty`` CNI_NETNS.
-    """
-
-    add: Literal["refuse", "detach"]
-    check: str
-    delete: Literal["ask", "empty"]
-
-
-STATES: Final[dict[State, Row]] = {
-    "pending": Row("detach", "its ADD has not ended", "ask"),
-    "ready": Row("refuse", "", "ask"),
-    "gone": Row("detach", "its namespace or its interface no longer exists", "ask"),
-    "renamed": Row("refuse", "its interface was renamed or moved", "ask"),
-    "detaching": Row("detach", "its DEL has begun and did not end", "ask"),
-    # After a reboot nothing of the ADD exists, and the kernel's numbers start again, so equal ones prove nothing.
-    "stale-boot": Row("detach", "it was attached before the last reboot", "empty"),
-    "corrupt": Row("detach", "its record cannot be read", "ask"),
-}
-"""One row for each state. ``gone``: the record says ready, and at its path and name is nothing, or another's.
-
-GC detaches as DEL does. An attachment without a record is in no state: ADD begins, CHECK is refused, and DEL asks.
-"""
-
-
-def state_on_record(record: Record) -> State:
-    """Return the state of an attachment without a look: one that is ready may be gone or renamed."""
-    if record.state == CORRUPT:
-        return "corrupt"
-    if record.state == STALE_BOOT:
-        return "stale-boot"
-    if record.state == DETACHING:
-        return "detaching"
-    return "pending" if record.state == PENDING or record.result is None else "ready"
-
-
-def state_of(node: Node, record: Record, path: str | None = None) -> State:
-    """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
-    state = state_on_record(record)
-    if state != "ready":
-        return state
-    # Do not compare hardware addresses here: the plugins' CHECK reports a changed one, and ADD refuses it.
-    made = place_of(record)
-    path = record.netns if path is None else path
-    now = look(node, record, made, path, record.ifname, everywhere=True)
-    compared = compare(by_number(made), now)
-    if compared == "renamed":
-        return "renamed"
-    is_ready = compared in {"same", "unknown"} and not _has_go_path_gone(record, path, now)
-    return "ready" if is_ready else "gone"
-
-
-def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool) -> Place:
-    """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``now``: what is there.
-
-    An interface is this ADD's if it is the one that was there after an earlier plugin, or if the plugin reports it with
-    this hardware address. Simple plugins report addresses only, or nothing: after the last plugin, what exists is this
-    ADD's, unless the result has another hardware address for it.
-    """
-    if now.netns is None or compare(made, replace(now, ifindex=None)) == "other":
-        return made
-    macs = reported_macs(result, ifname)
-    if (made.ifindex or 0) > 0:
-        return now if made.ifindex == now.ifindex or (now.mac and now.mac in macs) else made
-    if not now.ifindex:
-        return now if is_last else made
-    is_reported = any(not is_other_mac(mac, now.mac) for mac in macs) or bool(result.ips and not result.interfaces)
-    return now if is_reported or (is_last and not macs) else replace(made, ifindex=NOT_OURS)
-
-
-def by_number(made: Place) -> Place:
-    """Return the place for a comparison while plugins of this attachment run, or after some of them have run.
-
-    Plugins such as tuning change the hardware address and put the earlier one back. The number in a namespace that has
-    a cookie is enough then.
-    """
-    return replace(made, mac="") if made.cookie and (made.ifindex or 0) > 0 else made
-
-
-def look(  # noqa: PLR0913 - what is looked for, and where
-    node: Node, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False
-) -> Place:
-    """Return what is at an attachment's path and name now. If its interface is not there, search for it.
-
-    ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
-    """
-    now = node.look(path, ifname)
-    is_known = bool(made.mac) or (made.ifindex or 0) > 0
-    if now.netns is None or now.ifindex is None or not is_known or compare(made, now) == "same":
-        return now
-    if compare(made, replace(now, ifindex=None)) != "unknown":
-        return now  # the namespace is another one
-    # A path that Go recorded may lead to another container while this one lives.
-    everywhere = everywhere and (not now.ifindex or made.netns is None)
-    found = node.find_interface(path, made, everywhere=everywhere)
-    # Hardware addresses are not unique: a person can choose them.
-    return replace(now, found_as=next((one.found_as for one in found if not _is_recorded(node, one, record)), ""))
 
 
 def checked_conf(rt: RuntimeConf) -> RuntimeConf:
@@ -141,30 +47,41 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
 
     Raises:
         NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
+        RecordError: the record names no namespace, and neither does the caller.
     """
-    if record is None or record.state in {LEGACY, CORRUPT} or (use_given and given is not None):
+    if record is None or isinstance(record, Unreadable) or (use_given and given is not None):
         return given or ""
+    if is_namespace_unknown(record):
+        return _given_namespace(record, given)
     if given in {None, record.netns}:
         return record.netns
-    made, there, here = place_of(record), node.namespace(record.netns), node.namespace(given)
-    if made.netns == NOWHERE:
-        return given if here.netns is None else ""  # a namespace that exists now was made after the ADD
-    is_there = compare(made, there) == "unknown"  # compares only the namespaces
-    if here.netns is None:
+    made, at_recorded, at_given = place_of(record), node.namespace(record.netns), node.namespace(given)
+    lives = at_recorded.netns is not None and same_namespace(made, at_recorded)
+    if at_given.netns is None:
         # Even if the caller gives "": with it, the plugins would free the address of an interface that still exists.
-        is_known = bool(made.netns or (there.netns and made.mac))
-        return record.netns if is_there and is_known else given
-    if compare(made if made.netns else there, here) == "unknown":
-        return record.netns if is_there and there.netns else given
+        return record.netns if lives and (made.netns or made.mac) else given
+    if same_namespace(made if made.netns else at_recorded, at_given):
+        return record.netns if lives else given
     # An ADD with a wrong path made nothing there, and must not stop the ADD with the right one.
-    if not is_there or (record.result is None and node.is_no_namespace(record.netns)):
-        return ""
-    raise _mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
+    if lives and (record.result is not None or not node.is_no_namespace(record.netns)):
+        raise mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
+    return ""
+
+
+def _given_namespace(record: Record, given: str | None) -> str:
+    if given is None:
+        raise RecordError(
+            f"{record.path}: Go libcni recorded no namespace, so it is not known whether the container still lives",
+            path=record.path,
+            missing="namespace",
+            hint='give the namespace, or "" if it no longer exists',
+        )
+    return given
 
 
 def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
     """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
-    if rt.netns and node.look(rt.netns, rt.ifname).ifindex:
+    if rt.netns and isinstance(node.look(rt.netns, rt.ifname).interface, Known):
         raise InterfaceExistsError(
             f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record says whose it "
             "is. DEL would free its address",
@@ -172,7 +89,7 @@ def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
             ifname=rt.ifname,
             network=network,
             netns=rt.netns,
-            hint="use_given=True removes it, whoever made it",
+            hint=Hint("{argument} removes it, whoever made it", argument="use_given"),
         )
 
 
@@ -189,8 +106,10 @@ class Ownership:
         made: what the ADD made.
         path: the path of the namespace; "" for none.
         ifname: the interface's name.
+        seen: what the last look found.
         has_warned: whether the log has the warning already.
         is_first: whether nothing has been asked yet.
+        is_callers: whether the caller wants the plugins to remove whatever is there.
     """
 
     node: Node
@@ -198,85 +117,115 @@ class Ownership:
     made: Place
     path: str
     ifname: str
+    seen: Place = Place()  # noqa: RUF009 - it is frozen
     has_warned: bool = False
     is_first: bool = True
+    is_callers: bool = False
 
     @classmethod
-    def of(cls, node: Node, record: Record | None, rt: RuntimeConf, *, is_unreadable: bool = False) -> Ownership:
-        """Return it for a DEL in the namespace ``rt.netns``; ``is_unreadable``: an ADD was made, and nothing is known.
+    def of(cls, node: Node, record: Record | None, path: str, ifname: str, *, is_unreadable: bool = False) -> Ownership:
+        """Return it for a DEL in the namespace at a path; ``is_unreadable``: an ADD was made, and nothing is known.
 
         Without a record, nothing in the namespace is this attachment's.
         """
-        nothing = Place() if is_unreadable else Place(ifindex=NOT_OURS)
-        made = place_of(record) if record is not None else nothing
-        if record is not None and record.state in {PENDING, DETACHING}:
-            made = by_number(made)
-        path = rt.netns or ""
+        if record is None:
+            made = Place() if is_unreadable else Place(interface=NOT_OURS)
+        else:
+            made = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
         # ADD refuses this namespace. Go records only a path: /proc/PID may be a process of the host by now.
         if path and not made.netns and node.is_own_namespace(path):
-            logger.warning("container %s: %s is this program's own namespace", rt.container_id, path)
+            logger.warning("DEL of %s: %s is this program's own namespace", ifname, path)
             path = ""
         # Another namespace may appear at the path. A text that is no path may mean something to the plugins.
-        if record is not None and _has_go_path_gone(record, path, node.namespace(path)):
+        if record is not None and path == record.netns and has_go_path_gone(record, node.namespace(path)):
             path = ""
-        return cls(node, record, made, path, rt.ifname)
+        return cls(node, record, made, path, ifname)
 
-    def netns(self) -> str:
+    @classmethod
+    def of_caller(cls, node: Node, record: Record | None, path: str, ifname: str) -> Ownership:
+        """Return it for a DEL that removes whatever is there."""
+        return cls(node, record, Place(), path, ifname, is_callers=True)
+
+    def others(self) -> list[RecordedInterface]:
+        """Return what all other attachments have on record now."""
+        return self.node.recorded_interfaces.of_others(self.record)
+
+    def netns(self, others: list[RecordedInterface]) -> str:
         """Return the CNI_NETNS for a plugin that is called now: the path, or "" if the interface is not this ADD's.
 
+        ``others`` is read before this looks, because the time between the look and the plugin's start should be short.
+
         Raises:
-            NamespaceMismatchError: the interface was renamed or moved. Its address must not be freed while it lives.
+            NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it lives;
+                or another record has it, too.
         """
-        if not self.path:
-            return ""
-        now = look(self.node, self.record, self.made, self.path, self.ifname, everywhere=self.is_first)
-        if now.found_as:
-            hint = "put it back; use_given=True removes what is there"
-            raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path, hint)
-        netns = netns_for_del(self.made, now, self.path)
-        is_certain = self.made.netns is not None and compare(self.made, now) == "same"
-        if netns and now.ifindex and not is_certain and _is_recorded(self.node, now, self.record):
-            netns = ""
-        if netns and self.is_first and now.ifindex:
-            # The plugins of this DEL may change the hardware address: tuning puts back the one before the ADD. The
-            # namespace cannot be another one with the same identity, because the node's socket keeps it alive.
-            self.made = replace(now, mac="")
+        if not self.path or self.is_callers:
+            return self.path
+        self.seen = seen = self.node.sight.look(
+            self.record, self.made, self.path, self.ifname, everywhere=self.is_first
+        )
+        if seen.found_as:
+            hint = Hint("put it back; {argument} removes what is there", argument="use_given")
+            raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
+        # If the namespace does not exist, another one may appear at the path at any time.
+        is_others = compare(self.made, seen) in {"no namespace", "other namespace", "other interface"}
+        if not is_others and isinstance(seen.interface, Known):
+            is_others = self._is_anothers(seen, others)
+            if self.is_first:
+                # The plugins of this DEL may change the hardware address: tuning puts back the one before the ADD. The
+                # namespace cannot be another one with the same identity, because the node's socket keeps it alive.
+                self.made = self.made if is_others else seen.with_interface(Known(seen.number))
         self.is_first = False
-        if not netns and now.netns and not self.has_warned:
+        if is_others and seen.netns and not self.has_warned:
             self.has_warned = True
             logger.warning("%s in %s is not of this attachment: DEL leaves it alone", self.ifname, self.path)
-        return netns
+        return "" if is_others else self.path
 
-    def chain(self, chain: Chain) -> Chain:
-        """Return the chain for a plugin that is called now."""
-        return chain.with_netns(self.netns())
+    def _is_anothers(self, seen: Place, others: list[RecordedInterface]) -> bool:
+        """Return whether another record has an interface that may be this ADD's."""
+        other = owner_of(seen, others)
+        if other is None:
+            return False
+        if self.record is None or self.made.netns is None or compare(self.made, seen) != "same":
+            return True
+        if not other.is_same_interface(self.record):
+            raise _two_records(self.record, other, self.path)
+        return False
+
+    def is_missing(self) -> bool:
+        """Return whether the plugin that is called now finds no interface."""
+        if self.is_callers:
+            return False
+        return not self.path or self.seen.interface is ABSENT or self.seen.netns is None
+
+    def chain(self, chain: Chain, others: list[RecordedInterface]) -> Chain:
+        """Return the chain for a plugin that is called now. A namespace that was left out once stays left out."""
+        return chain.with_netns(self.netns(others)) if chain.rt is not None and chain.rt.netns else chain
 
 
-def _has_go_path_gone(record: Record, path: str, now: Place) -> bool:
-    """Return whether nothing is at the path that Go recorded. A text that is no path may mean something to plugins."""
-    return not record.version and path == record.netns and path.startswith("/") and now.netns is None
+def _two_records(record: Record, other: RecordedInterface, netns: str) -> NamespaceMismatchError:
+    hint = "remove the record that is a copy, with forget"
+    return mismatch(record, f"two records are of its interface: {record.path} and {other.path}", netns, hint)
 
 
-def _is_recorded(node: Node, now: Place, but: Record | None) -> bool:
-    """Return whether another record than ``but`` has an interface."""
-    now = replace(now, found_as="")
-    places = (claim.place for claim in node.claims.of_others(but))
-    return any(place is not None and compare(place, now) == "same" for place in places)
-
-
-def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -> NamespaceMismatchError:
-    container_id, ifname, network, netns = "", "", "", ""
-    if record is not None:
-        container_id, ifname, network, netns = record.container_id, record.ifname, record.network, record.netns
+def mismatch(record: Record | None, problem: str, given: str, hint: Hint | str | None = None) -> NamespaceMismatchError:
+    """Return the error for a namespace or an interface that is not the recorded one."""
+    record = record if record is not None else Unreadable()
     return NamespaceMismatchError(
-        f"container {container_id}, interface {ifname}, network {network}: {problem}",
-        container_id=container_id,
-        ifname=ifname,
-        network=network,
+        f"container {record.container_id}, interface {record.ifname}, network {record.network}: {problem}",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
         netns=given,
-        recorded_netns=netns,
+        recorded_netns=record.netns,
         hint=hint,
     )
+
+
+def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
+    """Return the error for an ADD or reload at whose path another namespace is by now. It leaves that one alone."""
+    problem = f"the namespace at {record.netns} was replaced during the {verb}; the container is not attached"
+    return mismatch(record, problem, record.netns, "attach it again if the new namespace is the container's")
 
 
 def not_attached(identity: Identity, problem: str, state: str = "") -> NotAttachedError:

@@ -6,201 +6,397 @@ Whoever flushes the tables of iptables takes the rules of every container with t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from libcni import _rules
-from libcni._rules import Rule, Table
 from libcni.config.host_local import is_in_ranges
-from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, PluginError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError, PluginError, RecordError
+from libcni.kernel import rules
 from libcni.options import DelPolicy
 from libcni.protocol.result import Result
-from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
-from libcni.store.place import compare
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, READY, Record
-from libcni.verbs.add import add
-from libcni.verbs.claims import place_of
-from libcni.verbs.delete import check_unchanged, detach
+from libcni.store.attachments import Attachment, network_to_use, recorded_conf
+from libcni.store.journal import Journal
+from libcni.store.model import (
+    ABSENT,
+    PENDING,
+    STATES,
+    UNKNOWN,
+    Identity,
+    MadeByGo,
+    Place,
+    Record,
+    Unreadable,
+    can_reload,
+)
+from libcni.store.recorded_interfaces import addresses_of, last_result, place_of
+from libcni.verbs.add import Attempt
+from libcni.verbs.chain import Chain
+from libcni.verbs.delete import check_unchanged, detach_chain, last_results
+from libcni.verbs.detach_each import SideBySide
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import not_attached
+from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_AGAIN = "correct the cause, then reload it again; its record still holds its configuration and addresses"
+_AGAIN = "correct the cause, then reload it again"
+_MASQUERADING, _PORTMAP = {"bridge", "ptp"}, "portmap"
+_DELS = 2
+"""How often to call DEL. bridge fails after it has removed everything, if its masquerade chain was flushed."""
 
 
-async def reload(node: Node, attachment: Attachment) -> Result:
-    """Detach and attach a container again. Its record keeps its owner.
+Outcomes = dict[Identity, Result | CNIError]
+"""The new result of each attachment that was reloaded, or its error."""
 
-    If the addresses cannot be had again, the container gets others: that is better than none. If the ADD fails, the
-    record stays as that of an unfinished DEL, so that a further reload can mend the attachment.
+
+async def reload(node: Node, attachment: Attachment) -> Outcomes:
+    """Detach and attach a container again, with all its attachments that share rules with this one.
+
+    The locks are held from the first look to the end. Each record is replaced by a pending one that has the old result
+    and the old interface, so a reload that was stopped can begin again. If an address cannot be had again, the
+    attachment gets another one: that is better than none.
+
+    Raises:
+        NotAttachedError: there is no completed ADD, or its namespace or interface is not its own; nothing was run.
+        RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
-    rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
-    await node.lock([attachment.network], attachment.container_id)
+    parts = await _lock_and_find(node, attachment)
+    _refuse_rules_of_others(node, parts)
+    with ExitStack() as stack:
+        for number, part in enumerate(parts):
+            pending = part.record.with_fields(
+                state=PENDING,
+                result=None,
+                partial=part.record.last_result,
+                interface=place_of(part.record).interface,
+                is_reload=True,
+            )
+            try:
+                journal = await node.write_new(pending, part.record, "reload", take_back=True)
+            except BaseException as error:
+                # Nothing was run: an attachment that works must not stay pending because of another one's record.
+                _restore(node, parts[:number], error)
+                raise
+            part.journal = stack.enter_context(journal)
+        outcomes: Outcomes = {}
+        for part in reversed(parts):
+            await _try(part, part.detach, outcomes)
+        for part in parts:
+            if part.record.identity not in outcomes:
+                await _try(part, part.attach, outcomes)
+    return outcomes
+
+
+def _restore(node: Node, parts: Iterable[_Part], error: BaseException) -> None:
+    """Write the records of attachments again as they were before the reload; ``error`` gets what fails as a note."""
+    for part in parts:
+        try:
+            # A reload that was killed earlier stays one.
+            node.records.rewrite(part.record, "reload" if part.record.is_reload else "restored")
+        except RecordError as problem:
+            error.add_note(f"when its record was restored: {problem}")
+
+
+async def _try(part: _Part, work: Callable[[], Coroutine[Any, Any, Result | None]], outcomes: Outcomes) -> None:
+    """Go on with the container's other attachments after an error, but not after an interruption."""
+    try:
+        result = await work()
+    except CNIError as error:
+        if part.node.is_interrupted:
+            raise
+        outcomes[part.record.identity] = error
+    else:
+        if result is not None:
+            outcomes[part.record.identity] = result
+
+
+def own_result(outcomes: Outcomes, attachment: Attachment) -> Result:
+    """Return the new result of an attachment; raise the errors of all that were reloaded with it."""
+    errors = [outcome for outcome in outcomes.values() if isinstance(outcome, CNIError)]
+    if len(errors) == 1:
+        raise errors[0]
+    CNIErrorGroup.raise_any(f"reload of container {attachment.container_id}: {{}} failed", errors, None)
+    result = outcomes[attachment.record.identity]
+    assert isinstance(result, Result)
+    return result
+
+
+async def reload_each(
+    attachments: Iterable[Attachment], reload_one: Callable[[Attachment], Awaitable[Outcomes]], side_by_side: SideBySide
+) -> list[Result]:
+    """Reload attachments, those of different containers side by side, and each once; see ``reload_attachments``.
+
+    Raises:
+        CNIErrorGroup: all errors; its ``report`` has the outcomes.
+    """
+    targets = tuple(attachments)
+    containers: dict[str, list[Attachment]] = {}
+    for attachment in targets:
+        containers.setdefault(attachment.container_id, []).append(attachment)
+
+    async def reload_container(of_container: list[Attachment]) -> Outcomes:
+        outcomes: Outcomes = {}
+        for attachment in of_container:
+            if attachment.record.identity not in outcomes:  # it shares no rules with an earlier one
+                try:
+                    outcomes |= await reload_one(attachment)
+                except CNIError as error:
+                    outcomes[attachment.record.identity] = error
+        return outcomes
+
+    ended = await side_by_side([partial(reload_container, group) for group in containers.values()])
+    outcomes = {identity: outcome for container in ended for identity, outcome in container.items()}
+    ordered = [outcomes[attachment.record.identity] for attachment in targets]
+    errors = [outcome for outcome in ordered if isinstance(outcome, CNIError)]
+    CNIErrorGroup.raise_any(f"{{}} of {len(ordered)} attachments were not reloaded", errors, ordered)
+    return [outcome for outcome in ordered if not isinstance(outcome, CNIError)]
+
+
+# What is reloaded.
+
+
+async def _lock_and_find(node: Node, attachment: Attachment) -> list[_Part]:
+    """Acquire the locks of the networks of all attachments that share rules, and return them in the order of the ADDs.
+
+    Network locks come before the container's lock, so this releases all locks and starts again with more networks.
+    """
+    networks = {attachment.network}
+    while True:
+        await node.lock(sorted(networks), attachment.container_id)
+        parts = _find(node, attachment)
+        needed = networks | {part.record.network for part in parts}
+        if needed == networks:
+            return parts
+        networks = needed
+
+
+def _find(node: Node, attachment: Attachment) -> list[_Part]:
     identity = attachment.record.identity
     record = node.records.find(identity)
-    if record is None or record.state == LEGACY:
+    if record is None or isinstance(record, Unreadable):
         raise not_attached(identity, "there is no record of it")
     check_unchanged(record, attachment.record)
-    if record.state not in {READY, DETACHING} or record.result is None:
-        raise not_attached(identity, f"its record is {record.state}", record.state)
-    now = node.namespace(record.netns)
-    if now.netns is None or compare(place_of(record), now) != "unknown":
-        raise not_attached(identity, f"its namespace {record.netns} has gone", "gone")
-    # ADD detaches all attachments of the interface, and only this one can be attached again.
-    found = node.records.of_interface(rt.container_id, rt.ifname)
-    others = [one for one in found if one.identity != record.identity and one.state != CORRUPT]
-    if others:
-        problem = f"the record {others[0].path} is of the same interface: a plugin may have attached it"
-        raise RecordError(problem, path=others[0].path, hint="reload the outer network's attachment with its runtime")
-    net = network_to_use(record, None, use_given=False)
-    given, result = recorded_conf(record), recorded_result(record)
-    addresses = [ip.address.partition("/")[0] for ip in result.ips]
-    node.settings = replace(node.settings, owner=record.owner)
-    # Now, because nothing may be detached that cannot be attached again.
-    node.find_all(net)
-    _find_ipam(node, net)
-    kept: _Kept = []
-    try:
-        await node.on_disk(partial(_make_removable, node, record, net, addresses, kept))
-        await _detach_without_interface(node, record, given)
-        return await add(node, net, _same_again(net, given, result), on_existing="replace")
-    except PluginError as error:
-        if node.is_interrupted or node.records.find(record.identity) is not None:
-            error.suggest(_AGAIN)
-            raise  # the DEL failed, so the container may still have its interface; or the roll-back failed
-        logger.warning("%s: attaching it with any address, because the ADD with its own failed: %s", record.path, error)
-        try:
-            return await add(node, net, given)
-        except CNIError as second:
-            second.add_note(f"the ADD with its own addresses failed before that: {error}")
-            await _keep(node, record, second)
-            raise
-    except CNIError as error:
-        await _keep(node, record, error)
-        raise
-    finally:
-        await node.on_disk(partial(_put_back, node, kept, addresses))
+    parts = [_part(node, record)]
+    records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
+    others = [other for other in records if other.identity != identity]
+    same_interface = [other for other in others if other.ifname == record.ifname]
+    if same_interface:
+        path = same_interface[0].path
+        problem = f"the record {path} is of the same interface: a plugin may have attached it"
+        raise RecordError(problem, path=path, hint="reload the outer network's attachment with its runtime")
+    # Again for each that was found: the second one may share rules with a third one.
+    while True:
+        more = [
+            other
+            for other in others
+            if all(other.identity != part.record.identity for part in parts)
+            and can_reload(other, other.state)
+            and any(_share_rules(part, other) for part in parts)
+        ]
+        if not more:
+            return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
+        parts += [_part(node, other) for other in more]
 
 
-def _find_ipam(node: Node, net: NetworkConfigList) -> None:
+def _share_rules(part: _Part, other: Record) -> bool:
+    """Return whether the DEL of one attachment can remove rules of the other one of the same container.
+
+    bridge, ptp and portmap have one chain of iptables for all interfaces of a container on a network, and portmap marks
+    its rules of nftables with the container's ID alone.
+    """
+    net = network_to_use(other, part.node.configured(other.network), use_given=False)
+    types = {plugin.type for plugin in net.plugins}
+    return other.network == part.record.network or _PORTMAP in types & part.types
+
+
+def _part(node: Node, record: Record) -> _Part:
+    """Return an attachment to reload, after all checks that can be made before it is detached."""
+    state = node.sight.state_of(record)
+    if not can_reload(record, state) and state != "renamed":  # the ownership names where it is
+        if STATES[state].reload:
+            state = PENDING if record.last_result is None else "gone"
+        raise not_attached(record.identity, STATES[state].meaning, state)
+    place = node.namespace(record.netns)
+    if place.netns is None:
+        raise not_attached(record.identity, STATES["gone"].meaning, "gone")
+    ownership = Ownership.of(node, record, record.netns, record.ifname)
+    if not ownership.netns(ownership.others()) and ownership.path:
+        raise not_attached(record.identity, "its interface or its namespace is not its own any more", "lost")
+    net = node.configured(record.network) if isinstance(record, MadeByGo) else None
+    net = network_to_use(record, net, use_given=False)
+    chain = Chain(node, net, recorded_conf(record), node.find_all(net))
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
         node.find(ipam_type)
+    return _Part(node, record, chain, ownership, place)
 
 
-async def _detach_without_interface(node: Node, record: Record, given: RuntimeConf) -> None:
-    """If the interface no longer exists, release what can be released: DEL of host-device and sbr fails without it."""
-    if node.look(record.netns, record.ifname).ifindex != 0:
-        return
-    try:
-        await detach(node, record, None, replace(given, netns=None), DelPolicy(keep_going=True))
-    except CNIErrorGroup as error:
-        if node.is_interrupted:
-            raise
-        logger.warning("%s: DEL without the interface: %s", record.path, "; ".join(map(str, error.exceptions)))
-        node.records.forget(record)
+def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
+    """Raise RecordError if rules of another runtime carry the container's ID: the DEL of the plugins removes them, too.
 
-
-async def _keep(node: Node, record: Record, error: CNIError) -> None:
-    """Write the record of a detached container again, so that it can be reloaded when the cause is corrected."""
-    if node.records.find(record.identity) is not None:
-        return
-    try:
-        await node.complete(record.with_fields(state=DETACHING))
-    except RecordError as problem:
-        error.add_note(f"the container is detached, and its record could not be kept: {problem}")
-    else:
-        error.suggest(_AGAIN)
-
-
-def _same_again(net: NetworkConfigList, given: RuntimeConf, result: Result) -> RuntimeConf:
-    """Return the parameters that ask for the same addresses: the convention ``args.cni``, which host-local reads.
-
-    ``static`` has its addresses in its configuration or in the recorded arguments. With ``args.cni.ips`` it would
-    forget the gateway.
+    They are known by their addresses, which no attachment of this container has on record.
     """
-    asked: dict[str, Any] = {}
-    if ips := [one for ip in result.ips if is_in_ranges(net, one := ip.address.partition("/")[0])]:
-        asked["ips"] = ips
-    macs = [one.mac for one in result.interfaces if one.sandbox and one.name == given.ifname and one.mac]
-    if macs:
-        asked["mac"] = macs[0]  # neighbours have this address in their ARP caches
-    args = dict(given.network_args or {})
-    cni = args.get("cni")
-    args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **asked}
-    return replace(given, network_args=args)
-
-
-_Kept = list[tuple[str, str, str, Rule]]
-"""Rules of other interfaces that a DEL may remove, each with its program, table and chain."""
-
-
-def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresses: list[str], kept: _Kept) -> None:
-    """Make the chains without which bridge and ptp cannot detach, and add to ``kept`` what the DEL must not remove.
-
-    Their DEL fails if the container's masquerade chain of iptables does not exist, even if they use nftables, or if a
-    rule of another interface of the container leads to it.
-    """
-    types = {one.get("type") for one in plugin_documents(net)}
-    if not types & {"bridge", "ptp", "portmap"}:
-        return
-    masquerades = any(one.get("ipMasq") for one in plugin_documents(net))
-    env = node.settings.environment()
-    networks = [one.network for one in node.records.records(record.container_id)]
-    chain = _rules.masquerade_chain(record.network, record.container_id)
-    for program in (*sorted({_rules.program_of(address) for address in addresses}), "nft"):
-        try:
-            tables = _rules.saved_rules(program, env)
-            if program != "nft":
-                table = tables.get("nat", Table())
-                if masquerades and chain not in table.chains:
-                    _rules.change(program, ("-N", chain), env)
-                if networks.count(record.network) > 1:
-                    _of_iptables(program, table, record, env, masquerades, kept)
-            else:  # portmap's rules name neither the network nor the runtime, which may be another one with this ID
-                kept += [("nft", *one) for one in _rules.port_rules(tables, record.container_id)]
-        except FileNotFoundError:  # then the plugins have no rules there
-            continue
-        except OSError as error:
-            logger.warning("the rules of %s are unknown: %s", program, error)
-
-
-def _of_iptables(  # noqa: PLR0913, PLR0917 - what is there, and what is known of the container
-    program: str, table: Table, record: Record, env: Mapping[str, str], masquerades: bool, kept: _Kept
-) -> None:
-    chain = _rules.masquerade_chain(record.network, record.container_id)
-    for one in (chain, _rules.ports_chain(record.network, record.container_id)):
-        for rule in (*table.leading_to(one), *table.chains.get(one, ())):
-            kept.append((program, "nat", rule[1], rule))  # first: an interrupt may come while it is removed
-            if masquerades and rule[1] == "POSTROUTING" and one == chain:
-                _rules.change(program, ("-D", *rule[1:]), env)
-
-
-def _put_back(node: Node, kept: _Kept, addresses: list[str]) -> None:
-    """Add the rules again that are missing; those of the reloaded interface are its plugins' own."""
-    env = node.settings.environment()
-    for program, name, chain, rule in kept:
-        try:
-            table = _rules.saved_rules(program, env).get(name, Table())
-            if rule in table.chains.get(chain, ()) or any(_names(rule, address) for address in addresses):
-                continue
-            if program != "nft" and chain not in table.chains:
-                _rules.change(program, ("-N", chain), env)
-            _rules.change(program, rule, env)
-        except OSError as error:
-            logger.warning(
-                "a rule of another interface could not be restored: %s %s: %s", program, " ".join(rule), error
+    container_id = parts[0].record.container_id
+    own = {address for record in node.records.records(container_id) for address in addresses_of(record)}
+    chains = {
+        chain_of(part.record.network, container_id)
+        for part in parts
+        if part.types & (_MASQUERADING | {_PORTMAP})
+        for chain_of in (rules.masquerade_chain, rules.ports_chain)
+    }
+    for program in rules.PROGRAMS if chains else ():
+        marked = _container_rules(node, program, container_id, chains)
+        strangers = {address for rule in marked for address in rules.addresses_of(rule)} - own
+        if strangers:
+            raise RecordError(
+                f"container {container_id}: rules of {program} with its ID are of {', '.join(sorted(strangers))}, and "
+                "no attachment of it has this address on record: another runtime may have a container of this ID, and "
+                "would lose its rules",
+                path=parts[0].record.path,
+                hint="if nobody has the address any more, remove these rules by hand",
             )
 
 
-def _names(rule: Rule, address: str) -> bool:
-    return any(one in {address, f"[{address}]"} for word in rule for one in _parts(word))
+def _container_rules(node: Node, program: str, container_id: str, chains: set[str]) -> list[rules.Rule]:
+    """Return a program's rules that the DEL removes: those of the container's chains, for nft those with its ID."""
+    try:
+        tables = rules.saved_rules(program, node.settings.environment())
+    except FileNotFoundError:  # then the plugins have no rules there
+        return []
+    except OSError as error:
+        logger.warning("the rules of %s are unknown: %s", program, error)
+        return []
+    if program == "nft":
+        return [rule for _, _, rule in rules.port_rules(tables, container_id)]
+    table = tables.get("nat", rules.Table())
+    return [rule for chain in chains for rule in (*table.leading_to(chain), *table.chains.get(chain, ()))]
 
 
-def _parts(word: str) -> Iterator[str]:
-    yield word.partition("/")[0]
-    yield word.rpartition(":")[0]
+@dataclass(slots=True)
+class _Part:
+    """An attachment that is reloaded.
+
+    Attributes:
+        node: runs the plugins.
+        record: its record before the reload.
+        chain: the plugins, with the recorded configuration and arguments.
+        ownership: asked before each plugin of the DEL.
+        place: its namespace at the first look.
+        journal: its record now.
+    """
+
+    node: Node
+    record: Record
+    chain: Chain
+    ownership: Ownership
+    place: Place
+    journal: Journal = field(init=False)
+
+    @property
+    def types(self) -> set[str]:
+        """The types of the plugins."""
+        return {plugin.type for plugin in self.chain.net.plugins}
+
+    async def detach(self) -> None:
+        """Run DEL through the chain, twice at most. An error does not end the reload if the interface is gone."""
+        results = last_results(self.record, self.chain.net.cni_version)
+        for _ in range(_DELS):
+            report = await detach_chain(self.chain, results, DelPolicy(keep_going=True), self.ownership)
+            if not report.errors or self.node.is_interrupted:
+                break
+        if report.errors and self.node.look(self.record.netns, self.record.ifname).interface is not ABSENT:
+            for error in report.errors:
+                error.suggest(Hint.about(self.record, _AGAIN, "reload"))
+            CNIErrorGroup.raise_any(f"DEL of network {self.record.network}: {{}} failed", report.errors, report)
+        for error in report.errors:
+            logger.warning("%s: the interface is gone, in spite of an error of its DEL: %s", self.record.path, error)
+        # From here on an interface of this name is the one that the ADD makes.
+        self.journal.write("step", interface=UNKNOWN)
+
+    async def attach(self) -> Result:
+        """Run ADD with the addresses that the attachment had; if that fails, with any."""
+        self._check_place()
+        again = self._with_same_address()
+        try:
+            return await self._attempt(again)
+        except PluginError as error:
+            if self.node.is_interrupted or again == self.chain.rt:
+                error.suggest(Hint.about(self.record, _AGAIN, "reload"))
+                raise
+            logger.warning("%s: attaching it with any address: its own failed: %s", self.record.path, error)
+            try:
+                return await self._attempt(self.chain.rt)
+            except CNIError as second:
+                second.add_note(f"the ADD with its own addresses failed before that: {error}")
+                second.suggest(Hint.about(self.record, _AGAIN, "reload"))
+                raise
+        except CNIError as error:
+            error.suggest(Hint.about(self.record, _AGAIN, "reload"))
+            raise
+
+    def _check_place(self) -> None:
+        """Raise the error if the namespace was replaced, or its interface came back, while the DEL ran.
+
+        The attachment is detached, so its record goes.
+        """
+        seen = self.node.look(self.record.netns, self.record.ifname)
+        if (seen.netns, seen.cookie) != (self.place.netns, self.place.cookie):
+            error = replaced_namespace(self.record, "reload")
+        elif seen.interface not in {ABSENT, UNKNOWN}:
+            problem = f"an interface {self.record.ifname} came during the reload; the attachment is detached"
+            error = mismatch(self.record, problem, self.record.netns, "remove it, then attach the container again")
+        else:
+            return
+        self.node.records.forget(self.journal.record)
+        raise error
+
+    async def _attempt(self, rt: RuntimeConf | None) -> Result:
+        """Run ADD once. If it fails, undo it, and leave the record with the old result."""
+        chain = Chain(self.node, self.chain.net, rt, self.chain.executables)
+        attempt = Attempt(chain, self.journal)
+        attempt.place = self.place.with_interface(UNKNOWN)
+        try:
+            await attempt.run(strict=False)
+            return attempt.complete()
+        except CNIError as error:
+            if not self.node.is_interrupted:
+                attempt.take_after_failure()
+                await self.node.discard_prepared()
+                for problem in await attempt.undo():
+                    error.add_note(f"when it was rolled back: {problem}")
+                # The next reload asks for the addresses that the attachment had, not for those of the failed ADD.
+                self.journal.write("step", interface=UNKNOWN, partial=self.record.last_result)
+            if isinstance(error, NamespaceMismatchError):
+                self.node.records.forget(self.journal.record)
+            raise
+
+    def _with_same_address(self) -> RuntimeConf | None:
+        """Return the parameters that ask for the same addresses, of this ADD alone: the record does not have them.
+
+        They are the convention ``args.cni``, which host-local reads. ``static`` has its addresses in its configuration
+        or in the recorded arguments. With ``args.cni.ips`` it would forget the gateway.
+        """
+        rt, result = self.chain.rt, last_result(self.record)
+        if rt is None or result is None:
+            return rt
+        asked: dict[str, Any] = {}
+        if ips := [address for address in _addresses(result) if is_in_ranges(self.chain.net, address)]:
+            asked["ips"] = ips
+        macs = [
+            interface.mac
+            for interface in result.interfaces
+            if interface.sandbox and interface.name == rt.ifname and interface.mac
+        ]
+        if macs:
+            asked["mac"] = macs[0]  # neighbours have this address in their ARP caches
+        args = dict(rt.network_args or {})
+        cni = args.get("cni")
+        args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **asked}
+        return replace(rt, network_args=args)
+
+
+def _addresses(result: Result) -> Iterator[str]:
+    for ip in result.ips:
+        yield ip.address.partition("/")[0]

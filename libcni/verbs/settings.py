@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TextIO
 
-from libcni.observe.protocol import Observer
+from libcni.observe.observer import Observer
 from libcni.options import StartAhead
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
+from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.verbs.claims import Claims
-from libcni.verbs.limit import MAX_VERBS, VerbLimit
+from libcni.verbs.turns import Turns
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""
@@ -29,15 +29,23 @@ class Settings:
     path: tuple[str, ...]
     cache_dir: str
     conf_dir: str
-    owner: str = ""
-    timeout: float | None = 60.0
-    plugin_timeout: float | None = None
-    cleanup_timeout: float | None = 30.0
-    env: Env | None = None
-    durable: bool = True
-    stderr: StderrSink | None = None
-    observer: Observer | None = None
-    start_ahead: StartAhead = "auto"
+    owner: str
+    timeout: float | None
+    plugin_timeout: float | None
+    cleanup_timeout: float | None
+    env: Env | None
+    durable: bool
+    stderr: StderrSink | None
+    observer: Observer | None
+    start_ahead: StartAhead
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """The client as errors name it: what a command needs to act for it."""
+        # Absolute: somebody types the command in another directory.
+        path = os.pathsep.join(map(os.path.abspath, self.path))
+        conf_dir = os.path.abspath(self.conf_dir)
+        return {"conf_dir": conf_dir, "path": path, "cache_dir": self.cache_dir, "owner": self.owner}
 
     def environment(self) -> Mapping[str, str]:
         """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
@@ -55,14 +63,14 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
-        claims: what they have by their records.
-        limit: the verbs that run and that wait for their turn.
+        recorded_interfaces: those that they have by their records.
+        turns: the operations that run and that wait for their turn.
     """
 
     settings: Settings
     records: RecordStore
-    claims: Claims
-    limit: VerbLimit = field(default_factory=lambda: VerbLimit(MAX_VERBS))
+    recorded_interfaces: RecordedInterfaces
+    turns: Turns
 
 
 def _without_cni(env: Mapping[str, str]) -> dict[str, str]:

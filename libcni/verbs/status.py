@@ -11,7 +11,6 @@ from libcni.config.versions import supports
 from libcni.errors import CNIError, PluginError, PluginNotFoundError
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.version import negotiate
 
 __all__ = ["NetworkStatus", "PluginStatus"]
 
@@ -61,19 +60,16 @@ class NetworkStatus:
 
     @property
     def errors(self) -> tuple[CNIError, ...]:
-        """The errors of the plugins that are not ready or missing."""
+        """The errors of the plugins that are missing or not ready."""
         return tuple(plugin.error for plugin in self.plugins if plugin.error is not None)
 
 
-async def status(
-    node: Node, net: NetworkConfigList, *, negotiate_version: bool = False, stop_at_first: bool = False
-) -> NetworkStatus:
+async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = False) -> NetworkStatus:
     """Ask every plugin whether it can serve ADD (spec 1.1.0, section 2, STATUS).
 
     Args:
         node: runs the plugins.
         net: the network.
-        negotiate_version: use the highest version that all plugins support.
         stop_at_first: ask only up to the first plugin that cannot.
 
     Raises:
@@ -81,22 +77,20 @@ async def status(
     """
     check_network_name(net.name)
     check_plugins(net)
-    if negotiate_version:
-        net = await negotiate(node, net)
-    found: list[PluginStatus] = []
+    statuses: list[PluginStatus] = []
     for index in range(len(net.plugins)):
-        found.append(await _plugin_status(node, net, index))
-        if stop_at_first and found[-1].error is not None:
+        statuses.append(await _plugin_status(node, net, index))
+        if stop_at_first and statuses[-1].error is not None:
             break
-    return NetworkStatus(net.name, tuple(found))
+    return NetworkStatus(net.name, tuple(statuses))
 
 
-async def status_or_raise(node: Node, net: NetworkConfigList, *, negotiate_version: bool = False) -> NetworkStatus:
+async def status_or_raise(node: Node, net: NetworkConfigList) -> NetworkStatus:
     """Ask as ``status`` does; raise the error of the first plugin that cannot serve ADD."""
-    found = await status(node, net, negotiate_version=negotiate_version, stop_at_first=True)
-    if found.errors:
-        raise found.errors[0]
-    return found
+    report = await status(node, net, stop_at_first=True)
+    if report.errors:
+        raise report.errors[0]
+    return report
 
 
 async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> PluginStatus:

@@ -100,7 +100,7 @@ async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
     """
     check_network_name(net.name)
     check_plugins(net)
-    found = []
+    validations = []
     for plugin in net.plugins:
         executable = ""
         versions: tuple[str, ...] = ()
@@ -116,8 +116,8 @@ async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
                 )
         except CNIError as error:
             problem = error
-        found.append(PluginValidation(plugin.type, executable, versions, plugin.capabilities, problem))
-    return ValidationReport(net.name, net.cni_version, tuple(found))
+        validations.append(PluginValidation(plugin.type, executable, versions, plugin.capabilities, problem))
+    return ValidationReport(net.name, net.cni_version, tuple(validations))
 
 
 async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:

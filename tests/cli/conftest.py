@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from forkserver import ForkServer
 
-from cli.node import DBNET, REPOSITORY, CommandNode
+from cli.node import DBNET, GONE, GOOD, KILLED, REBOOTED, REPOSITORY, CommandNode
 
 
 @pytest.fixture(scope="session")
@@ -71,9 +71,9 @@ def break_node(node: CommandNode) -> None:
     node.write("05-broken.conflist", '{"cniVersion": "1.0.0", "name": "broken", "plugins": [\n {"type": "x"\n')
     node.write("20-other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nosuch"}]})
     node.write("dbnet/50-extra.conf", {"type": "fake"})
-    for container in ("good", "gone", "killed", "rebooted"):
-        node.add(container)
+    for container, name in ((GOOD, "good"), (GONE, "gone"), (KILLED, "killed"), (REBOOTED, "rebooted")):
+        node.add(container, name)
     (node.root / "ns" / "gone").unlink()
-    node.change_record("killed", "dbnet", state="pending")
-    node.change_record("rebooted", "dbnet", bootId="another")
+    node.change_record(KILLED, "dbnet", state="pending")
+    node.change_record(REBOOTED, "dbnet", bootId="another")
     (node.results / "dbnet-lost-eth0").write_bytes(b"")

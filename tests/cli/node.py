@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,19 @@ import libcni
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FAKE_PLUGINS = REPOSITORY / "plugins-fake"
-WIDTH = 100
 DBNET: dict[str, Any] = {
     "cniVersion": "1.1.0",
     "name": "dbnet",
     "plugins": [
-        {"type": "fake-bridge", "bridge": "cni0", "ipam": {"type": "fake-ipam", "subnet": "10.1.0.0/24"}},
+        {"type": "fake-bridge", "bridge": "cni0", "ipam": {"type": "fake-ipam", "subnet": "10.9.7.0/24"}},
         {"type": "fake-tuning", "capabilities": {"mac": True}, "runtimeConfig": {"mac": "on disk"}},
     ],
 }
 REFUSING = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
     "ADD": {"error": {"code": 7, "msg": "no", "details": "not today"}, "stderr": "complaint\n"}}}]}  # fmt: skip
 HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake", "fake": {"ADD": {"sleep": 300}}}]}
+GOOD, GONE, KILLED, REBOOTED = (sha256(name.encode()).hexdigest() for name in ("good", "gone", "killed", "rebooted"))
+"""The containers of a broken node, with IDs like those of container engines."""
 FIRST = "3f4c1b2a9d8e7f60" * 4
 SECOND = "3f4c1b2a9d8e1111" * 4
 _DAYS_AGO = 2.5 * 86400
@@ -62,7 +64,6 @@ class CommandNode(FakeNode):
         self.env = {
             "PATH": os.environ["PATH"],
             "TERM": "xterm-256color",
-            "COLUMNS": str(WIDTH),
             "NETCONFPATH": str(root / "net.d"),
             "CNI_PATH": str(root / "bin"),
             "LIBCNI_CACHE_DIR": str(root / "cache"),
@@ -76,9 +77,9 @@ class CommandNode(FakeNode):
             if plugin.is_file():
                 (self.bin / plugin.name).symlink_to(plugin)
 
-    def add(self, container: str, **more: Any) -> None:
+    def add(self, container: str, netns: str = "", **more: Any) -> None:
         """Attach a container to dbnet two and a half days ago."""
-        rt = libcni.RuntimeConf(container, self.netns(container), "eth0", **more)
+        rt = libcni.RuntimeConf(container, self.netns(netns or container), "eth0", **more)
         self.cni.add_network_list("dbnet", rt)
         now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
         self.change_record(container, "dbnet", created=now[0] - _DAYS_AGO, uptime=now[1] - _DAYS_AGO)
@@ -95,12 +96,11 @@ class CommandNode(FakeNode):
         )  # fmt: skip
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def run_in_terminal(self, *argv: str, width: int = WIDTH, **env: str) -> Ran:
+    def run_in_terminal(self, *argv: str, width: int = 100, **env: str) -> Ran:
         """Run a command whose three streams are a terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-        env = {**self.env, "COLUMNS": str(width), **env}
-        self.server.start(argv, [theirs] * 3, env, self.root)
+        self.server.start(argv, [theirs] * 3, {**self.env, **env}, self.root)
         os.close(theirs)
         printed = _read_all(ours)
         os.close(ours)
@@ -111,6 +111,7 @@ class CommandNode(FakeNode):
         text = re.sub(r"(\r[^\r\n]*)+\r", "", text)  # the progress line of a slow verb, which is erased again
         text = text.replace(str(self.root), "/tmp/cli-00000000")
         text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
+        text = re.sub(r"(T| )00:00:00\.\d{3}\b", r"\g<1>00:00:00.000", text)
         text = re.sub(r"\.\d{19}\b", ".0000000000000000000", text)
         return re.sub(r"\d\.\d{3} s", "0.000 s", text)
 

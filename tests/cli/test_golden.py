@@ -6,19 +6,21 @@ UPDATE_GOLDEN=1 writes the files. What a command does is in ``commands/``.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 import pytest
 
-from cli.node import REPOSITORY, CommandNode, Ran
+from cli.node import GOOD, KILLED, REPOSITORY, CommandNode, Ran
+from libcni import RuntimeConf
 
 GOLDEN = REPOSITORY / "testdata" / "cli"
 
 LOOKS: dict[str, Sequence[str]] = {
     "networks": ["networks"],
     "attachments": ["attachments"],
-    "show": ["show", "good"],
+    "show": ["show", GOOD[:12]],
     "explain": ["explain", "dbnet", "/run/netns/x", "--capabilities", "{mac: 'c2:11:22:33:44:55', foo: 1}"],
     "networks-check": ["networks", "--check"],
     "usage": ["gc", "--vlaid", "good"],
@@ -30,16 +32,19 @@ LOOKS: dict[str, Sequence[str]] = {
     "no-such-container": ["show", "nobody"],
     "no-plugin": ["add", "other", "/run/netns/x"],
     "broken-configuration": ["add", "net.d/05-broken.conflist", "/run/netns/x"],
-    "attached-already": ["add", "dbnet", "/run/netns/x", "--container", "good"],
-    "gc-dry-run": ["gc", "dbnet", "--valid", "good", "--dry-run"],
+    "attached-already": ["add", "dbnet", "/run/netns/x", "--container", GOOD],
+    "gc-dry-run": ["gc", "dbnet", "--valid", GOOD, "--dry-run"],
+    "forget": ["forget", KILLED[:12]],
+    "check-all": ["check", "--all"],
+    "diff": ["diff"],
     "gc-without-a-set": ["gc", "dbnet", "x"],
     "status": ["status", "dbnet", "--verbose"],
     "exec": ["exec", "fake", "VERSION"],
 }
 
 
-IN_TERMINAL = ["attachments", "networks-check", "doctor", "repair-dry-run", "no-such-network"]
-"""A table, two tables, findings, a folded table, and an error."""
+IN_TERMINAL = ["attachments", "networks-check", "no-such-network"]
+"""A table, two tables of which one is folded, and an error."""
 AS_DATA = ["attachments", "networks", "doctor", "show"]
 
 
@@ -51,16 +56,11 @@ def compare(name: str, seen: str) -> None:
 
 
 def in_pipe(node: CommandNode, argv: Sequence[str]) -> str:
-    return _shown(node, argv, node.run(*argv))
+    return _shown(node, argv, node.run(*argv, COLUMNS="80"))
 
 
 def _shown(node: CommandNode, argv: Sequence[str], ran: Ran) -> str:
     return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- stderr\n{ran.err}--- exit {ran.code}\n")
-
-
-def in_terminal(node: CommandNode, argv: Sequence[str]) -> str:
-    ran = node.run_in_terminal(*argv)
-    return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- exit {ran.code}\n")
 
 
 # argparse shows options in another form from 3.13 on.
@@ -69,19 +69,37 @@ def test_looking_in_a_pipe(shown_node: CommandNode, name: str) -> None:
     """Each command once with the installed script, so that its own imports are seen to be enough."""
     is_first = name == next(one for one, look in LOOKS.items() if look[0] == LOOKS[name][0])
     run = shown_node.run_script if is_first else shown_node.run
-    seen = _shown(shown_node, LOOKS[name], run(*LOOKS[name]))
+    seen = _shown(shown_node, LOOKS[name], run(*LOOKS[name], COLUMNS="80"))
     assert "\x1b" not in seen
     compare(f"{name}.pipe", seen)
 
 
 @pytest.mark.parametrize("name", IN_TERMINAL)
 def test_looking_in_a_terminal(shown_node: CommandNode, name: str) -> None:
-    compare(f"{name}.terminal", in_terminal(shown_node, LOOKS[name]))
+    """The same lines as in a pipe of 80 columns, in colours."""
+    argv = LOOKS[name]
+    shown = shown_node.run_in_terminal(*argv, width=80).out
+    piped = shown_node.run(*argv, COLUMNS="80")
+    assert re.sub(r"\x1b\[[\d;]*m", "", shown) == piped.out + piped.err
+    compare(f"{name}.terminal", shown_node.normal(shown))
 
 
 @pytest.mark.parametrize("name", AS_DATA)
 def test_looking_as_data(shown_node: CommandNode, name: str) -> None:
     compare(f"{name}.json", in_pipe(shown_node, [*LOOKS[name], "-o", "json"]))
+
+
+def test_many_dead_containers(node: CommandNode) -> None:
+    """One cause is one finding: three examples and the number; all of them are in the data."""
+    node.plugin("quiet", result={"cniVersion": "1.0.0"})
+    node.configure("quiet")
+    for number in range(58):
+        node.cni.add_network_list("quiet", RuntimeConf(f"pod-{number:02}", node.netns(f"pod-{number:02}"), "eth0"))
+        node.change_record(f"pod-{number:02}", "quiet", bootId="another")
+    compare("many-dead.pipe", "\n".join(in_pipe(node, [command]) for command in ("doctor", "repair")))
+    assert len(node.run("repair", "-o", "json").data["outcomes"]) == 58
+    [finding] = [one for one in node.run("doctor", "-o", "json").data["findings"] if one["name"] == "dead"]
+    assert (len(finding["mends"]), len(finding["containers"])) == (58, 58)
 
 
 def test_doing(broken_node: CommandNode) -> None:
@@ -97,7 +115,7 @@ def test_doing(broken_node: CommandNode) -> None:
         ["check", "dbnet", netns, "-c", "web"],
         ["add", "refusing", netns, "-c", "other"],
         ["del", "--container", "web"],
-        ["del", "dbnet", netns, "-c", "good"],
+        ["del", "dbnet", netns, "-c", GOOD],
         ["attachments"],
     ]
     compare("doing.pipe", "\n".join(in_pipe(broken_node, step) for step in steps))

@@ -32,28 +32,6 @@ def test_a_network_may_be_yaml_and_capabilities_too(node: CommandNode) -> None:
     assert node.run("del", "-", node.netns("a"), stdin=yaml.safe_dump(DBNET)).code == 0
 
 
-@pytest.mark.parametrize("form", ["yaml", "json"])
-def test_a_definition_is_accepted_and_names_its_network(node: CommandNode, form: str) -> None:
-    config = json.dumps({key: value for key, value in DBNET.items() if key != "name"})
-    document = {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": "fromnad"},
-        "spec": {"config": config},
-    }
-    text = yaml.safe_dump(document) if form == "yaml" else json.dumps(document)
-    (node.root / f"nad.{form}").write_text(text, encoding="utf-8")
-    ran = node.run("explain", f"./nad.{form}", "-o", "json")
-    assert ran.data["network"] == "fromnad"
-
-
-def test_a_definition_without_a_configuration_says_what_to_do(node: CommandNode) -> None:
-    document = {"kind": "NetworkAttachmentDefinition", "metadata": {"name": "dbnet"}, "spec": {}}
-    ran = node.run("add", "-", "/ns/a", stdin=json.dumps(document))
-    assert ran.code == 3
-    assert "give the name of the network on this node: dbnet" in ran.err
-
-
 def test_json_on_the_command_line_keeps_its_numbers(node: CommandNode) -> None:
     text = json.dumps({**DBNET, "plugins": [{"type": "fake", "big": 0}]}).replace('"big": 0', '"big": 1e400')
     ran = node.run("explain", "-", "-o", "json", stdin=text)

@@ -8,24 +8,27 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.node import FIRST, SECOND, CommandNode, Ran, containers
+import libcni
+from cli.node import DBNET, FIRST, GONE, GOOD, KILLED, SECOND, CommandNode, Ran, containers
 
 
 def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     node.add("a")
-    assert (node.run("diff", "dbnet").code, node.run("diff", "dbent").code) == (0, 4)
+    assert (node.run("diff", "-n", "dbnet").code, node.run("diff", "-n", "dbent").code) == (0, 4)
     (node.conf_dir / "10-dbnet.conflist").unlink()
-    assert node.run("diff", "dbnet").code == 1
-    assert "no attachment matches; there are 1" in node.run("attachments", "-n", "dbent").out
+    assert node.run("diff", "-n", "dbnet").code == 1
+    assert node.run("attachments", "-n", "dbent").out == "no attachment matches; there are 1; did you mean dbnet?\n"
+    assert node.run("attachments", "-n", "dbnet", "-s", "gone").out == "no attachment matches; there are 1\n"
     assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
 
 
 def test_states_select_attachments(shown_node: CommandNode) -> None:
-    assert shown_node.run("attachments", "-s", "gone", "-q").out == "gone\n"
-    assert shown_node.run("reload", "--all", "--dry-run").err == "would interrupt good eth0 on dbnet\n"
+    assert shown_node.run("attachments", "-s", "gone", "-q").out == f"{GONE}\n"
+    lines = [f"would interrupt {container[:12]} eth0 on dbnet" for container in (GOOD, KILLED)]
+    assert shown_node.run("reload", "--all", "--dry-run").err.splitlines() == lines
 
 
-@pytest.mark.parametrize("words", [["check", "-c", "a"], ["del", "-c", "a"], ["show", "a"], ["forget", "a"]])
+@pytest.mark.parametrize("words", [["check", "a"], ["del", "a"], ["show", "a"], ["forget", "a"]])
 def test_a_corrupt_record_is_not_a_missing_one(node: CommandNode, words: list[str]) -> None:
     node.add("a")
     (record,) = (node.cache / "results").iterdir()
@@ -62,11 +65,11 @@ def run_without_rights(node: CommandNode, *words: str) -> Ran:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["check", "-c", "a"], 1),
-        (["del", "-c", "a"], 1),
+        (["check", "a"], 1),
+        (["del", "a"], 1),
         (["show", "a"], 1),
         (["forget", "a"], 1),
-        (["take-over", "-c", "a", "--owner", "x"], 1),
+        (["take-over", "a", "--owner", "x"], 1),
         (["take-over", "--from", "", "--owner", "x"], 0),
         (["attachments"], 0),
         (["diff"], 0),
@@ -83,49 +86,141 @@ def test_who_may_not_read_a_record_is_told_to_be_root_and_nothing_else(
 
 def test_the_doctor_detaches_nothing_because_it_may_not_read_a_record(denied_node: CommandNode) -> None:
     ran = run_without_rights(denied_node, "doctor", "-o", "json")
-    assert not any("libcni" in one for finding in ran.data["findings"] for one in finding["commands"])
+    assert ran.data["commands"] == []
     (record,) = denied_node.results.iterdir()
     assert [one["reason"] for one in ran.data["not_checked"] if one["subject"] == str(record)] == [
         "cannot be read: Permission denied; run it as root"
     ]
 
 
-def test_tables_show_whole_ids_because_del_takes_no_others(node: CommandNode) -> None:
-    for container in (FIRST, "web"):
+def test_tables_show_12_digits_of_a_random_id(node: CommandNode) -> None:
+    other = "0123456789ab" + "c" * 52
+    for container in (FIRST, other, "web-frontend-1"):
         node.add(container)
     lines = node.run("attachments").out.splitlines()[1:]
-    assert [line.split()[0] for line in lines] == [FIRST, "web"]
-    assert node.run("attachments", "-q").out.split() == [FIRST, "web"]
-    assert node.run("networks", "-q").out == "dbnet\n"
+    assert [line.split()[0] for line in lines] == ["0123456789ab", "3f4c1b2a9d8e", "web-frontend-1"]
+    assert node.run("attachments", "-q").out.split() == [other, FIRST, "web-frontend-1"]
+    assert FIRST in node.run("attachments", "--no-trunc").out
+    assert FIRST in node.run("attachments", "-o", "json").out
+    node.add(SECOND)
+    assert FIRST in node.run("attachments").out, "both begin with the same 12 digits"
 
 
-def test_the_beginning_of_an_id_is_enough(node: CommandNode) -> None:
+def test_the_start_of_an_id_is_enough(node: CommandNode) -> None:
     for container in (FIRST, SECOND):
         node.add(container)
     assert node.run("show", "3f4c1b2a9d8e7", "-o", "json").data[0]["container_id"] == FIRST
-    assert [one["container_id"] for one in node.run("attachments", "-c", "3f4c1b2a9d8e1", "-o", "json").data] == [
-        SECOND
-    ]
+    assert [one["container_id"] for one in node.run("attachments", "3f4c1b2a9d8e1", "-o", "json").data] == [SECOND]
     ambiguous = node.run("show", "3f4c")
     assert ambiguous.code == 2
     assert FIRST in ambiguous.err
     assert SECOND in ambiguous.err
     assert node.run("gc", "dbnet", "--valid", "3f4c1b2a9d8e7").code == 0
     assert containers(node) == [FIRST]
-    assert node.run("check", "-c", "3f4").code == 0
+    assert node.run("check", "3f4").code == 0
+
+
+@pytest.mark.parametrize("words", [["del"], ["forget", "--yes"]])
+def test_what_removes_takes_the_digits_of_the_tables_and_says_which_container(
+    node: CommandNode, words: list[str]
+) -> None:
+    node.add(FIRST)
+    node.add("3f4c")
+    assert node.run(words[0], "3f4c", *words[1:]).code == 0
+    refused = node.run(words[0], "3f4c", *words[1:])
+    assert f"did you mean container {FIRST}?" in refused.err
+    assert containers(node) == [FIRST]
+    ran = node.run(words[0], FIRST[:12], *words[1:])
+    assert (ran.code, ran.err.splitlines()[0]) == (0, f"note: {FIRST[:12]} is container {FIRST}")
+    assert containers(node) == []
 
 
 @pytest.mark.parametrize("run", [CommandNode.run, CommandNode.run_in_terminal])
-def test_what_changes_records_takes_whole_ids(node: CommandNode, run: Callable[..., Ran]) -> None:
-    """The up-arrow key repeats a command: after c1 has been detached, "c1" must not mean c12."""
-    for container in ("c1", "c12"):
+def test_the_start_of_a_name_is_not_enough_to_remove(node: CommandNode, run: Callable[..., Ran]) -> None:
+    """The up-arrow key repeats a command: after web-frontend has been detached, it must not mean web-frontend-1."""
+    for container in ("web-frontend", "web-frontend-1"):
         node.add(container)
-    assert run(node, "del", "-c", "c1").code == 0
-    again = run(node, "del", "-c", "c1")
+    assert run(node, "del", "web-frontend").code == 0
+    again = run(node, "del", "web-frontend")
     assert again.code == 0, "a DEL may be repeated"
-    assert "there is no record of container c1; this needs a whole ID, such as c12" in again.out + again.err
-    for words in (["forget", "c1"], ["take-over", "-c", "c1", "--owner", "x"], ["reload", "c1"]):
+    assert "there is no record of container web-frontend; did you mean container web-frontend-1?" in " ".join(
+        (again.out + again.err).split()
+    )
+    for words in (["forget", "web-frontend", "--yes"], ["take-over", "web-frontend", "--owner", "x"]):
         refused = run(node, *words)
         assert refused.code == 4
-        assert "this needs a whole ID, such as c12" in refused.out + refused.err
-    assert [(one.container_id, one.owner) for one in node.cni.get_cached_attachments()] == [("c12", "")]
+        assert "did you mean container web-frontend-1?" in refused.out + refused.err
+    assert [(one.container_id, one.owner) for one in node.cni.get_cached_attachments()] == [("web-frontend-1", "")]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("attachments a", ["eth0", "eth1"]),
+        ("attachments a -i eth1", ["eth1"]),
+        ("attachments a:eth1", ["eth1"]),
+        ("check a -n other", ["eth1"]),
+        ("diff a -i eth0", []),
+        ("show a -i eth0", ["eth0"]),
+        ("forget a -n dbnet", ["eth0"]),
+        ("reload a -i eth1", ["eth1"]),
+        ("take-over a -i eth1 --owner x", ["eth1"]),
+    ],
+)
+def test_one_grammar_for_all_that_is_about_attachments(node: CommandNode, words: str, named: list[str]) -> None:
+    node.add("a")
+    node.add("b")
+    node.write("20-other.conflist", {**DBNET, "name": "other", "plugins": DBNET["plugins"][:1]})
+    node.cni.add_network_list("other", libcni.RuntimeConf("a", node.netns("a"), "eth1"))
+    ran = node.run(*words.split(), "-o", "json")
+    assert ran.code == 0, ran.err
+    assert [(one["container_id"], one["ifname"]) for one in ran.data] == [("a", ifname) for ifname in named]
+
+
+def test_del_takes_a_container_or_what_cnitool_takes(node: CommandNode) -> None:
+    node.add("a")
+    node.add("b")
+    assert node.run("del", "a", "-n", "other").code == 0
+    assert node.run("del", "a", "-i", "eth1").code == 0
+    assert containers(node) == ["a", "b"]
+    assert node.run("del", "a", "-n", "dbnet", "-i", "eth0").out == "detached a eth0 from dbnet\n"
+    assert node.run("del", "dbnet", node.netns("b"), "-c", "b").code == 0
+    assert containers(node) == []
+    node.add("c")
+    for verb in ("check", "del"):
+        mistaken = node.run(verb, "c", "eth0")
+        assert (mistaken.code, "did you mean: c -i eth0" in mistaken.err) == (2, True)
+    network = node.run("del", "dbnet")
+    assert (network.code, "dbnet is a network" in network.err) == (2, True)
+    assert node.run("diff", "dbnet").code == 2
+
+
+def test_owners_select_what_is_listed(node: CommandNode) -> None:
+    node.add("a")
+    assert node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "alice").code == 0
+    for words in ("attachments", "check --all"):
+        listed = node.run(*words.split(), "--owner", "alice", "-o", "json").data
+        assert [one["container_id"] for one in listed] == ["b"]
+        assert len(node.run(*words.split(), "-o", "json").data) == 2
+    assert node.run("attachments", "--owner", "nobody").out == "no attachment matches; there are 2\n"
+    assert (
+        node.run("attachments", "--owner", "alcie").out == "no attachment matches; there are 2; did you mean alice?\n"
+    )
+
+
+def test_pods_are_shown_by_name_wherever_a_record_has_them(node: CommandNode) -> None:
+    names = {"K8S_POD_NAMESPACE": "shop", "K8S_POD_NAME": 'a"b'}
+    node.add("a", args=names)
+    node.add("b", args={"K8S_POD_NAME": "alone"})
+    node.add("c")
+    node.change_record("a", "dbnet", bootId="another")
+    assert [line.split()[-1] for line in node.run("attachments").out.splitlines()] == ["POD", 'shop/a"b', "alone", "-"]
+    assert [one["pod"] for one in node.run("attachments", "-o", "json").data] == ['shop/a"b', "alone", ""]
+    assert '  pod            shop/a"b' in node.run("show", "a").out
+    assert '  pods     shop/a"b' in node.run("doctor").out
+    [dead] = [one for one in node.run("doctor", "-o", "json").data["findings"] if one["name"] == "dead"]
+    assert dead["pods"] == ['shop/a"b']
+    assert (
+        r'libcni_doctor_pod_findings{pod="shop/a\"b",severity="warning"} 1'
+        in node.run("doctor", "-o", "openmetrics").out
+    )

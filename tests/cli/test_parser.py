@@ -29,12 +29,13 @@ def read(line: str) -> dict[str, Any]:
         ("add net /ns -i eth1 -i eth2", {"ifname": "eth2"}),
         ("del net --keep-going /ns", {**ADD, "keep_going": True}),
         ("gc net --valid a:eth0 --valid b", {"network": "net", "valid": ["a:eth0", "b"]}),
-        ("attachments -qc web", {"quiet": True, "container": "web"}),
+        ("attachments -q web", {"quiet": True, "container": "web"}),
+        ("del web -n net", {"network": "web", "only": "net", "netns": None}),
         ("networks", {"check": None}),
         ("networks --check", {"check": []}),
         ("networks --check - net", {"check": ["-", "net"]}),
         ("explain net --verb add --verb del", {"verb": ["ADD", "DEL"]}),
-        ("reload a b:eth0 --dry-run", {"attachments": ["a", "b:eth0"], "dry_run": True}),
+        ("reload a b:eth0 --dry-run", {"containers": ["a", "b:eth0"], "dry_run": True}),
     ],
 )
 def test_words_become_values(line: str, values: dict[str, Any]) -> None:
@@ -64,7 +65,15 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("attachments --state nosuch", "invalid choice: 'nosuch'"),
         ("networks -o openmetrics", "only doctor has --output openmetrics"),
         ("nosuch", "there is no command nosuch; see: libcni --help"),
-        ("attachmnts", "there is no command attachmnts; did you mean attachments?"),
+        ("attachmnts", "there is no command attachmnts; did you mean: libcni attachments"),
+        ("ps", "did you mean: libcni attachments"),
+        ("inspect web", "did you mean: libcni show"),
+        ("version", "did you mean: libcni --version"),
+        ("gc net --vlaid a", "unrecognized arguments: --vlaid a; did you mean --valid?"),
+        ("attachments -c a", "did you mean CONTAINER without an option?"),
+        ("show a eth0", "unrecognized arguments: eth0; did you mean --ifname eth0?"),
+        ("networks dbnet", "did you mean --check dbnet?"),
+        ("explain net ADD", "ADD is a verb, and NETNS is expected; did you mean --verb add?"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_words(node: CommandNode, line: str, problem: str) -> None:

@@ -60,7 +60,7 @@ def test_a_command_that_reads_many_records_says_so(
     monkeypatch.setattr("sys.stderr", terminal)
     main(words.split())
     shown = terminal.getvalue()
-    assert f"\r{words.split(maxsplit=1)[0]} of 1 records" in shown
+    assert f"\r{words.split(maxsplit=1)[0]} of 1 record" in shown
     assert shown.endswith("\r"), "the line is erased"
     main([*words.split(), "--verbose"])
     assert "\r" not in terminal.getvalue().removeprefix(shown), "the calls are printed there"

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from cli.node import DBNET, FIRST, SECOND, CommandNode
-from libcni.cli.render import Block, Fields, Table, print_block, print_data
+from libcni.cli.render import Block, Fields, Table, Verbatim, print_block, print_data
 
 
 def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: CommandNode) -> None:
@@ -28,37 +28,65 @@ def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: Comman
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_tables_fit_narrow_terminals(node: CommandNode, width: int) -> None:
+@pytest.mark.parametrize("words", ["attachments", "networks", "check --all"])
+def test_tables_fit_a_narrow_terminal_and_columns(node: CommandNode, width: int, words: str) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": DBNET["plugins"][:1]})
     for container in (FIRST, SECOND):
         node.add(container)
-    for command in (["attachments"], ["networks"], ["check", "--all"], ["doctor"]):
-        shown = node.run_in_terminal(*command, width=width, NO_COLOR="1").out
-        if command != ["doctor"]:  # which also has long lines of its own, for copying
-            assert all(len(line) <= width for line in shown.splitlines()), shown
-    assert "3f4c1b2a9d8e7" in node.run_in_terminal("attachments", width=width).out
+    shown = node.run_in_terminal(*words.split(), width=width, NO_COLOR="1").out
+    assert all(len(line) <= max(width, len(FIRST)) for line in shown.splitlines()), shown
+    assert shown == node.run(*words.split(), COLUMNS=str(width)).out
 
 
-@pytest.mark.parametrize("width", [95, 101, 107])
-def test_a_folded_table_loses_no_word(shown_node: CommandNode, width: int) -> None:
-    shown = shown_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
-    namespace = shown_node.root / "ns" / "gone"
-    assert "its namespace" in shown
-    assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
+def test_the_lines_in_a_pipe_are_whole(node: CommandNode) -> None:
+    node.add(FIRST)
+    assert len(node.run("attachments").out.splitlines()) == 2
+    assert len(node.run("attachments", COLUMNS="0").out.splitlines()) == 2
 
 
-def test_a_cell_that_is_folded_in_a_narrow_terminal_stays_in_its_column(node: CommandNode) -> None:
-    node.add("c" * 40)
-    node.change_record("c" * 40, "dbnet", bootId="another")
-    shown = node.run_in_terminal("repair", width=48, NO_COLOR="1").out.split("\n\n", maxsplit=1)[0]
-    assert [line[:10].strip() for line in shown.splitlines()] == ["detach", "what", "", "why"]
+TABLE = Table(("name", "why"), [["aaa", "one two three"], ["b", "/a/long/path and more"]])
+
+
+def printed(block: Block, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_block(block)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [18, 20, 22, 26, 30])
+def test_a_folded_table_loses_no_word(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = printed(TABLE, width, monkeypatch, capsys)
+    words = " ".join(line[5:].strip() for line in lines[1:])
+    assert words == "one two three /a/long/path and more"
+    assert all(len(line) <= max(width, 25) for line in lines)
+
+
+def test_a_terminal_that_is_too_narrow_for_a_table_gets_a_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(TABLE, 16, monkeypatch, capsys) == [
+        "aaa", "  why  one two three", "b", "  why  /a/long/path and", "       more",
+    ]  # fmt: skip
+
+
+def test_fields_are_folded_except_what_is_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "libcni del web --cache-dir /a/long/path"
+    fields = Fields("error: the disk is full", [("hint", "free some space, then:"), ("type", Verbatim(command))])
+    assert printed(fields, 22, monkeypatch, capsys) == [
+        "error: the disk is", "    full", "  hint  free some space,", "        then:", f"  type  {command}",
+    ]  # fmt: skip
 
 
 def test_no_color_means_no_escapes(node: CommandNode) -> None:
     node.add("a")
     for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
         assert "\x1b" not in node.run_in_terminal(*argv, NO_COLOR="1").out
-    assert "\x1b" in node.run_in_terminal("doctor").out
+        assert "\x1b" not in node.run_in_terminal(*argv, TERM="dumb").out
+    assert "\x1b" in node.run_in_terminal("attachments").out
 
 
 HOSTILE = "a\x1b[2J\tb\nc"
@@ -71,21 +99,21 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
 @pytest.mark.parametrize(
     "block",
     [
         HOSTILE,
-        Fields(HOSTILE, [(HOSTILE, HOSTILE)]),
+        Fields(HOSTILE, [(HOSTILE, HOSTILE), (HOSTILE, Verbatim(HOSTILE))]),
         Table(("x", "y"), [["1", HOSTILE]], title=HOSTILE),
     ],
 )
+@pytest.mark.parametrize("columns", ["", "30"])
 def test_control_characters_are_shown_as_escapes_everywhere(
-    kind: type[io.StringIO], block: Block, monkeypatch: pytest.MonkeyPatch
+    block: Block, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe may lead to a pager, which passes them on."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    file = kind()
+    monkeypatch.setenv("COLUMNS", columns)
+    file = io.StringIO()
     print_block(block, file)
     assert "a\\x1b[2J" in file.getvalue()
     assert file.getvalue().replace("\n", "").replace("\t", "").isprintable()

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import libcni
-from libcni import _system as system
 from libcni.config import jsontext
 from libcni.config.directory import read_config_directory
 from libcni.config.jsontext import MAX_ELEMENTS, check_size
 from libcni.config.network import MAX_CONFIG_ELEMENTS, NetworkConfigList, parse_plugin, parse_recorded
+from libcni.kernel import system
 from libcni.protocol.result import MAX_RESULT_BYTES, read_result
-from libcni.store import record as record_module
+from libcni.store import record_format
 from libcni.testing import RecordingExecutor
 
 SIZE = 16 << 20
@@ -212,7 +212,7 @@ def test_a_record_by_go_that_is_refused_at_load_is_detached(
     found = json.loads(record.read_text())
     config = NET.format('"@"').replace('"type":"a"', '"Type":"a","args":["y"]').encode().replace(b"@", b"\xff")
     found["config"] = base64.b64encode(config).decode()
-    del found["libcni"]
+    found = {key: value for key, value in found.items() if not key.startswith("libcni")}
     record.write_text(json.dumps(found))
     (attachment,) = cni.get_cached_attachments()
     assert cni.del_attachment(attachment).record == "found"
@@ -225,7 +225,7 @@ def test_a_record_by_go_that_is_refused_at_load_is_detached(
 def test_arguments_whose_record_could_not_be_read_back_are_refused(
     cni: libcni.CNIConfig, executor: RecordingExecutor, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(record_module, "MAX_RECORD_BYTES", record_module._ADDED_BYTES + (1 << 20))
+    monkeypatch.setattr(record_format, "MAX_RECORD_BYTES", record_format._ROOM_BYTES + (1 << 20))
     rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", **{name: {"mac": "x" * (1 << 20)}})
     with pytest.raises(libcni.ConfigError, match="the record of this ADD could not be read back: it would have more"):
         cni.add_network_list(libcni.NetworkConfigList.from_bytes(TAKES_MAC), rt)

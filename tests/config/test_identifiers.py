@@ -18,7 +18,7 @@ NAMES = [(check_network_name, "network name"), (check_container_id, "container I
 @pytest.mark.parametrize(("check", "kind"), NAMES)
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "-a", "_a", ".a", "a/b", "../x", "a b", "a\n", "\na", "ä", "a\0", "٣", "a\u200b", None, 5, b"a", True],
+    ["", "_a", "a/b", "\na", "a\u200b", None, 5, b"a", True],  # the vectors have other texts
 )
 def test_bad_names(check: Check, kind: str, name: object) -> None:
     with pytest.raises(InvalidIdentifierError) as caught:
@@ -34,6 +34,8 @@ def test_bad_names(check: Check, kind: str, name: object) -> None:
         ("", "empty"),
         (".", "'.'"),
         ("..", "'..'"),
+        ("all", "'all'"),
+        ("default", "'default'"),
         ("a" * 16, "15 bytes, and has 16"),
         ("ä" * 8, "15 bytes, and has 16"),
         ("a/b", "'/'"),

@@ -11,6 +11,7 @@ import pytest
 
 import libcni
 import libcni.executor
+import libcni.reports
 from libcni.config.jsontext import MAX_DEPTH, JSONTextError, check_size
 
 RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0")
@@ -60,7 +61,7 @@ def test_the_deepest_that_is_accepted_can_be_checked_and_detached(tmp_path: Path
     assert executor.calls[-1].stdin.endswith(b',"prevResult":' + document(MAX_DEPTH, cniVersion="1.0.0") + b"}")
 
 
-def assert_done(report: libcni.DelReport) -> None:
+def assert_done(report: libcni.reports.DelReport) -> None:
     assert report.record == "found"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import libcni
+import libcni.reports
 from conformance.exact import exact, read
 from conformance.observe import Failure, Seen
 from conformance.stage import Stage, document_bytes
@@ -165,7 +166,7 @@ def _valid(step: Step) -> Any:
     return None if valid is None else [(container_id, ifname) for container_id, ifname in valid]
 
 
-def _reported(report: libcni.ValidationReport) -> dict[str, Any]:
+def _reported(report: libcni.reports.ValidationReport) -> dict[str, Any]:
     problems = [str(problem) for problem in report.problems]
     return {"valid": not problems, "problems": problems, "capabilities": list(report.capabilities)}
 

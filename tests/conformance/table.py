@@ -24,15 +24,7 @@ Each difference needs a reason in `testdata/go-differences.yaml`. What a vector 
 def render(reasons: Reasons, total: int) -> str:
     """Return the page."""
     return "".join(
-        [
-            _HEAD,
-            _counts(reasons, total),
-            _rules(reasons),
-            _single(reasons),
-            _unknown(reasons),
-            newest(),
-            plugin_side(),
-        ]
+        [_HEAD, _counts(reasons, total), _rules(reasons), _single(reasons), _unknown(reasons), newest(), plugin_side()]
     )
 
 

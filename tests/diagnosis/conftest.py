@@ -20,7 +20,7 @@ import libcni
 import libcni.diagnosis
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import DoctorReport, NodeFinding, diagnose
+from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair, diagnose
 
 
 class OperatorNode(RealNode):
@@ -92,12 +92,18 @@ class OperatorNode(RealNode):
         """Run a command; return its exit code, stdout and stderr."""
         return self.server.run(words, self.env, self.root)
 
-    def mend(self, seen: str, *, run_check: bool = False) -> NodeFinding:
-        """Find a problem, and type what the doctor says about it."""
+    def repair(self, *interrupt: str, **options: Any) -> NodeRepair:
+        """Repair the node; each mend must succeed, and nobody lose anything."""
+        done = libcni.diagnosis.repair_node(self.cni, interrupt=interrupt, **options)
+        assert done.stopped == ""
+        assert [one for one in done.outcomes if one.state == "failed"] == []
+        return done
+
+    def mend(self, seen: str, *, run_check: bool = False, interrupt: str = "") -> NodeFinding:
+        """Find a problem, and repair the node."""
         found = self.finding(seen, run_check=run_check)
-        assert found.commands
-        for command in found.commands:
-            self.type(command)
+        assert found.mends
+        self.repair(*filter(None, [interrupt]), run_check=run_check)
         return found
 
     def assert_healthy(self, *, run_check: bool = False) -> None:
@@ -156,5 +162,5 @@ def cni(healthy: FakeNode) -> CNIConfig:
 
 def only(cni: CNIConfig) -> NodeFinding:
     (finding,) = diagnose(cni).findings
-    assert finding.remedy or finding.commands
+    assert finding.remedy or finding.mends
     return finding

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from libcni import CNIConfig, read_config_directory
-from libcni._namespace import namespace_identity
-from libcni._netlink import IPRoute, Link, Network
-from libcni._rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
-from libcni.diagnosis.reading import Reading, Reservation, Space
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.store.attachments import attachment_of
-from libcni.store.record import Record
+from libcni.config.host_local import Reservation
+from libcni.diagnosis.node_state import FORWARDING, NodeState, Space
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, grouped
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import IPRoute, Link, Network
+from libcni.kernel.rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
+from libcni.store.attachments import attachments_of
+from libcni.store.model import READY, MadeByGo, Ours, Record
+from libcni.store.records import RecordStore
 
 IPAM = {"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": "/leases"}
 BRIDGE = {"type": "bridge", "bridge": "br0", "isDefaultGateway": True, "ipMasq": True, "ipam": IPAM}
@@ -24,7 +26,7 @@ PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}}
 FIREWALL = {"type": "firewall"}
 PORTS = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
 
-Check = Callable[[Reading], Observations]
+Check = Callable[[NodeState], Observations]
 
 
 class MadeNode:
@@ -39,13 +41,16 @@ class MadeNode:
         (root / "ns").mkdir()
         self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d")
         bridge = Link("br0", 2, is_up=True, addresses=["10.1.0.1/24"])
-        self.host = Network({"br0": bridge}, (), 1)
+        self.host = Network({"br0": bridge}, (IPRoute("10.1.0.0/24", "", 2),), 1)
         self.records: list[Record] = []
         self.spaces: dict[tuple[int, int], Space] = {}
         self.reservations: dict[tuple[str, str], list[Reservation]] = {}
         self.rules: list[str] = []
         self.nft_rules: dict[str, list[str]] = {}
-        self.more: dict[str, Any] = {"forwards": {4: True, 6: True}, "started": 1000.0}
+        self.more: dict[str, Any] = {
+            "forwards": {path.format("all"): True for path in FORWARDING.values()},
+            "started": 1000.0,
+        }
 
     def attach(self, container: str = "c1", *plugins: dict[str, Any], address: str = "", **fields: Any) -> Network:
         """Attach a container to the network ``net`` and return what is in its namespace."""
@@ -63,8 +68,10 @@ class MadeNode:
             "routes": [{"dst": "0.0.0.0/0"}],
         }
         config = {"cniVersion": "1.0.0", "name": "net", "plugins": plugins or (BRIDGE,)}
-        record = Record(
-            network="net", container_id=container, ifname="eth0", netns=netns, netns_id=namespace_identity(netns),
+        kind = Ours if fields.get("version", "1.0.0") else MadeByGo
+        record = kind(
+            network="net", container_id=container, ifname="eth0", state=READY, netns=netns,
+            netns_id=namespace_identity(netns) if kind is Ours else None,
             config=json.dumps(config).encode(), version="1.0.0", result=json.dumps(result),
             path=f"/cache/results/net-{container}-eth0",
         ).with_fields(**fields)  # fmt: skip
@@ -149,20 +156,21 @@ class MadeNode:
 """,
         }
 
-    def reading(self) -> Reading:
+    def reading(self) -> NodeState:
         tables = {"nat": Table(), "filter": Table()}
         shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
         for rule in map(shlex.split, [*shared, *self.rules]):
             tables["filter" if "FORWARD" in rule[1] else "nat"].add(rule[1], tuple(rule))
-        reading = Reading(
-            self.cni, read_config_directory(self.cni.conf_dir), tuple(map(attachment_of, self.records)), host=self.host,
-            spaces=self.spaces, reservations=self.reservations,
+        reading = NodeState(
+            self.cni, read_config_directory(self.cni.conf_dir),
+            tuple(attachments_of(self.records, RecordStore("/none"))),
+            host=self.host, spaces=self.spaces, reservations=self.reservations,
             rules={"iptables": tables, "nft": {name: nft_table(name, text) for name, text in self.nft().items()}},
         )  # fmt: skip
         return replace(reading, **self.more)
 
     def findings(self, check: Check) -> list[NodeFinding]:
-        return [one for one in check(self.reading()) if isinstance(one, NodeFinding)]
+        return list(grouped(one for one in check(self.reading()) if isinstance(one, NodeFinding)))
 
     def finding(self, check: Check) -> NodeFinding:
         """Return the only finding."""

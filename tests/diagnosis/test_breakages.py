@@ -1,7 +1,8 @@
-"""Break a node, type what the doctor prints up to three times, and compare every container with the time before.
+"""Break a node, alone and in pairs, repair it, and compare every container with the time before.
 
-No command may change the address, interface, reservation or rules of a container that lives for the worse. Where the
-commands can mend the node, it is afterwards as it was before.
+No repair may take from a living container what it has: its address, interface, routes, reservation, or a port that
+answers. Where ``--yes`` can mend the node, it is afterwards as it was before. What it leaves has a name, and a second
+repair has nothing to do.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,18 +27,21 @@ from forkserver import ForkServer
 from nodes import Namespace, NewNamespace
 
 from diagnosis.conftest import OperatorNode
-from libcni import RuntimeConf
-from libcni._namespace import call_in_thread, enter_namespace
-from libcni.diagnosis import DoctorReport
+from libcni import CNIError, RuntimeConf
+from libcni.diagnosis import MendOutcome, repair_node
+from libcni.diagnosis.processes import plugin_processes
+from libcni.kernel.namespace import call_in_thread, enter_namespace
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
 
 T = TypeVar("T")
 
-CONTAINERS = ("c1", "c2", "c3")
+CONTAINERS = ("c1", "c2", "c3", "c4")
+OWNERS = {"c3": "other", "c4": "go"}
+"""c1 and c2 are of the owner ``runtime``, who repairs; c4 has a record as Go libcni writes it."""
 OUTSIDE, UPLINK = "192.0.2.2", "192.0.2.1"
-SECONDS = 0.6
+SECONDS = 0.4
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,18 @@ class Seen:
     is_published: bool
     reaches_outside: bool
     reaches_neighbour: bool
+    leases: tuple[str, ...]
+
+    def has_all_of(self, other: Seen) -> bool:
+        """Return whether nothing of ``other`` is missing."""
+        return (
+            (self.mac in {other.mac, ""} or not other.mac)
+            and all(set(getattr(other, name)) <= set(getattr(self, name)) for name in ("addresses", "routes", "leases"))
+            and all(
+                getattr(self, name) or not getattr(other, name)
+                for name in ("is_published", "reaches_outside", "reaches_neighbour")
+            )
+        )
 
 
 class BreakableNode(OperatorNode):
@@ -64,6 +84,7 @@ class BreakableNode(OperatorNode):
         self.outside.run("ip", "address", "add", f"{OUTSIDE}/24", "dev", "outside")
         self.outside.run("ip", "link", "set", "outside", "up")
         self.listeners = [listen(self.outside.path, 9000)]
+        self.settings |= {"owner": "runtime"}
         self.write_network()
         self.containers: dict[str, Namespace] = {}
         self.removed: list[str] = []
@@ -74,7 +95,7 @@ class BreakableNode(OperatorNode):
     def write_network(self, name: str = "net", net: str = "") -> None:
         self.configure(
             name,
-            self.bridge(f"{net or self.net}.0/24", ipMasq=True, isDefaultGateway=True),
+            self.bridge(f"{net or self.net}.0/24", ipMasq=True, isDefaultGateway=True, mtu=1450),
             {"type": "portmap", "capabilities": {"portMappings": True}},
             {"type": "firewall"},
         )
@@ -85,7 +106,13 @@ class BreakableNode(OperatorNode):
         self.listeners.append(listen(namespace.path, 80))
         ports = {"portMappings": [{"hostPort": self.port(name), "containerPort": 80, "protocol": "tcp"}]}
         rt = RuntimeConf(name, namespace.path, "eth0", capability_args=ports)
-        self.client(owner="runtime").add_network_list("net", rt)
+        owner = OWNERS.get(name, "runtime")
+        self.client(owner="" if owner == "go" else owner).add_network_list("net", rt)
+        if owner == "go":
+            self.strip_record(name)
+            record = json.loads(self.record(name).read_text(encoding="utf-8"))
+            del record["netns"]  # Go libcni 1.1 does not write it
+            self.record(name).write_text(json.dumps(record), encoding="utf-8")
         self.containers[name] = namespace
         return namespace
 
@@ -97,7 +124,9 @@ class BreakableNode(OperatorNode):
 
     def look(self) -> dict[str, Seen]:
         """Return what can be seen of each container that lives."""
-        return {name: self._see(name, one) for name, one in self.containers.items()}
+        with ThreadPoolExecutor(8) as pool:
+            seen = {name: pool.submit(self._see, name, one) for name, one in self.containers.items()}
+        return {name: one.result() for name, one in seen.items()}
 
     def _see(self, name: str, namespace: Namespace) -> Seen:
         links = [link for link in namespace.ip("address") if link["ifname"] != "lo"]
@@ -115,6 +144,11 @@ class BreakableNode(OperatorNode):
             can_connect(self.outside.path, UPLINK, self.port(name)),
             can_connect(namespace.path, OUTSIDE, 9000),
             can_connect(namespace.path, self.address(neighbour), 80),
+            tuple(
+                address
+                for address, text in self.leased().items()
+                if text == f"{name}\neth0" and any(full.startswith(f"{address}/") for full in addresses)
+            ),
         )
 
     def rules(self, *without: str) -> set[str]:
@@ -124,12 +158,16 @@ class BreakableNode(OperatorNode):
         found = {rule for table in ("nat", "filter") for rule in self.host.rules(table, "-A")}
         return {rule for rule in found if not any(mark in rule for mark in marks)}
 
-    def type_all(self, report: DoctorReport) -> bool:
-        """Type all commands of a report as an operator would; return whether there were any."""
-        commands = [command for one in report.findings for command in one.commands]
-        for command in commands:
-            subprocess.run(["bash", "-c", command], env=self.env, capture_output=True, check=False, cwd=self.root)
-        return bool(commands)
+    def repair_all(self, *interrupt: str, **options: Any) -> list[MendOutcome]:
+        """Repair as each of the owners, and for Go's records; return the outcomes."""
+        found: list[MendOutcome] = []
+        for owner in ("runtime", "other", ""):
+            done = repair_node(
+                self.client(owner=owner), interrupt=interrupt, include_go=not owner, pending_after=0.0, **options
+            )
+            assert done.stopped == ""
+            found += done.outcomes
+        return found
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -172,8 +210,14 @@ def can_connect(netns: str, address: str, port: int) -> bool:
 
 @pytest.fixture
 def broken(
-    tmp_path: Path, host: Namespace, new_namespace: NewNamespace, fork_server: ForkServer
+    tmp_path: Path,
+    host: Namespace,
+    new_namespace: NewNamespace,
+    fork_server: ForkServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BreakableNode]:
+    # The tests are in the mount namespace of the node, but not every machine lets them read that of process 1.
+    monkeypatch.setattr("libcni.diagnosis.namespaces._sees_mounts_of_the_node", lambda: True)
     node = BreakableNode(tmp_path, host, new_namespace, fork_server)
     yield node
     node.close()
@@ -207,7 +251,7 @@ def records_lost_and_flushed(node: BreakableNode) -> None:
 def another_runtime(node: BreakableNode) -> None:
     """It has a record directory of its own, and the same pool of addresses."""
     ours, node.cache = node.settings.get("cache_dir", node.cache), node.root / "other-cache"
-    node.start("c4")
+    node.start("c6")
     node.cache = ours
     node.age_leases()
 
@@ -257,13 +301,21 @@ def killed_add(node: BreakableNode) -> None:
     document["plugins"].append({"type": "slow"})
     file = node.root / "slow.conflist"
     file.write_text(json.dumps(document), encoding="utf-8")
-    ports = json.dumps({"portMappings": [{"hostPort": 8084, "containerPort": 80, "protocol": "tcp"}]})
-    command = ["libcni", "add", str(file), netns, "-c", "c4", "--capabilities", ports]
+    ports = json.dumps({"portMappings": [{"hostPort": 8086, "containerPort": 80, "protocol": "tcp"}]})
+    command = ["libcni", "add", str(file), netns, "-c", "c6", "--capabilities", ports]
     runtime = subprocess.Popen(command, env=node.env, cwd=node.root, stderr=subprocess.DEVNULL)
     node.processes.append(runtime)
     wait_until((node.bin / "began").exists)
     runtime.kill()
     runtime.wait()
+
+
+def killed_add_and_plugin(node: BreakableNode) -> None:
+    killed_add(node)
+    [pending] = [one for one in node.cni.get_cached_attachments() if one.state == "pending"]
+    for pid in plugin_processes(node.cni, pending):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not plugin_processes(node.cni, pending))
 
 
 def leak(node: BreakableNode) -> None:
@@ -272,7 +324,7 @@ def leak(node: BreakableNode) -> None:
 
 def forget_dead(node: BreakableNode) -> None:
     kill_container(node)
-    node.type("libcni forget c1")
+    node.type("libcni forget c1 --yes")
     node.age_leases()
 
 
@@ -300,15 +352,24 @@ def lose_path(node: BreakableNode) -> None:
     subprocess.run(["umount", container.path], check=True)
 
 
-def half_done(state: str) -> Callable[[BreakableNode], None]:
-    """Let a verb have been killed at its very beginning or end, of a container that works."""
+def live_process(node: BreakableNode) -> None:
+    node.processes.append(subprocess.Popen(["ip", "netns", "exec", node.containers["c1"].name, "sleep", "60"]))
+    wait_until(lambda: os.readlink(f"/proc/{node.processes[-1].pid}/exe").endswith("sleep"))
 
-    def change(node: BreakableNode) -> None:
-        node.processes.append(subprocess.Popen(["ip", "netns", "exec", node.containers["c1"].name, "sleep", "60"]))
-        wait_until(lambda: os.readlink(f"/proc/{node.processes[-1].pid}/exe").endswith("sleep"))
-        node.change_record("c1", state=state)
 
-    return change
+def half_done_add(node: BreakableNode) -> None:
+    """Let an ADD have been killed at its very end, of a container that works."""
+    live_process(node)
+    node.change_record("c1", state="pending")
+
+
+def half_done_del(node: BreakableNode) -> None:
+    """Let a DEL have been stopped by its first plugin."""
+    live_process(node)
+    plugin = node.plugin("firewall", "[ $CNI_COMMAND != DEL ] || exit 1")
+    with suppress(CNIError):
+        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    plugin.unlink()
 
 
 def move_interface(node: BreakableNode) -> None:
@@ -328,83 +389,193 @@ def host_end(command: str) -> Callable[[BreakableNode], None]:
 FLUSH_NAT = "iptables -t nat -F && iptables -t nat -X"
 FLUSH_FILTER = "iptables -F && iptables -X"
 
-MENDED: dict[str, Callable[[BreakableNode], None]] = {
+Breakage = Callable[[BreakableNode], None]
+
+
+def inside_c1(*commands: str) -> Breakage:
+    def type_them(node: BreakableNode) -> None:
+        for command in commands:
+            node.containers["c1"].run(*command.replace("GATEWAY", f"{node.net}.1").replace("NET", node.net).split())
+
+    return type_them
+
+
+def on_host(*commands: str) -> Breakage:
+    return lambda node: run(*(command.replace("NET", node.net) for command in commands))(node)
+
+
+def change_address(node: BreakableNode) -> None:
+    node.containers["c1"].run("ip", "address", "flush", "dev", "eth0")
+    node.containers["c1"].run("ip", "address", "add", f"{node.net}.200/24", "dev", "eth0")
+
+
+def rename_bridge(node: BreakableNode) -> None:
+    run("ip link set br-node down && ip link set br-node name br-old && ip link set br-old up")(node)
+
+
+def rename_bridge_and_add(node: BreakableNode) -> None:
+    """The bridge plugin makes a second bridge with the same address."""
+    rename_bridge(node)
+    node.start("c5")
+
+
+def copy_record(node: BreakableNode) -> None:
+    shutil.copy(node.record("c2"), node.record("c1"))
+
+
+def lose_cache_and_add(node: BreakableNode) -> None:
+    """The next container gets the address of one that lives."""
+    shutil.rmtree(node.results)
+    shutil.rmtree(node.leases)
+    node.start("c5")
+
+
+def lease_of_another_interface(node: BreakableNode) -> None:
+    (node.leases / "net" / node.address("c1")).write_text("c1\r\neth9", encoding="utf-8")
+
+
+def record_of_another_namespace(node: BreakableNode) -> None:
+    record = json.loads(node.record("c1").read_text(encoding="utf-8"))
+    record["netns"] = node.containers["c2"].path
+    node.record("c1").write_text(json.dumps(record), encoding="utf-8")
+
+
+def move_host_end(node: BreakableNode) -> None:
+    run(f"ip link set {veth_of(node)} netns {node.outside.name}")(node)
+
+
+def remove_outgoing(node: BreakableNode) -> None:
+    address = f"{node.address('c1')}/32"
+    run(f"iptables -t nat -S POSTROUTING | grep {address} | sed 's/^-A/iptables -t nat -D/' | sh")(node)
+
+
+def steal_lease_and_flush(node: BreakableNode) -> None:
+    steal_lease(node)
+    run(FLUSH_NAT)(node)
+
+
+MENDED: dict[str, Breakage] = {
     "nat flushed": run(FLUSH_NAT),
     "nat and filter flushed": run(FLUSH_NAT, FLUSH_FILTER),
     "filter flushed": run(FLUSH_FILTER),
     "ports flushed": run("iptables -t nat -F CNI-HOSTPORT-DNAT"),
-    "rules of one container": lambda node: run(
-        f"iptables -t nat -S POSTROUTING | grep {node.address('c1')}/32 | sed 's/^-A/iptables -t nat -D/' | sh"
-    )(node),
+    "rules of one container": remove_outgoing,
     "bridge down": run("ip link set br-node down"),
     "bridge without address": run("ip address flush dev br-node scope global"),
-    "bridge deleted": run("ip link del br-node"),
     "forwarding off": run("echo 0 > /proc/sys/net/ipv4/ip_forward"),
-    "eth0 down": inside("ip link set eth0 down"),
-    "eth0 deleted": inside("ip link del eth0"),
-    "address flushed": inside("ip address flush dev eth0"),
-    "default route gone": inside("ip route del default"),
+    "forwarding of the bridge off": run("echo 0 > /proc/sys/net/ipv4/conf/br-node/forwarding"),
+    "eth0 down": inside_c1("ip link set eth0 down"),
+    "eth0 deleted": inside_c1("ip link del eth0"),
+    "address flushed": inside_c1("ip address flush dev eth0"),
+    "default route gone": inside_c1("ip route del default"),
+    "subnet route gone": inside_c1("ip route del NET.0/24"),
     "host end off the bridge": host_end("ip link set VETH nomaster"),
     "host end down": host_end("ip link set VETH down"),
+    "route of the node gone": on_host("ip route del NET.0/24"),
     "lease removed": lambda node: (node.leases / "net" / node.address("c1")).unlink(),
     "lease directory removed": lambda node: shutil.rmtree(node.leases / "net"),
-    "configuration removed": lambda node: (node.conf_dir / "net.conflist").unlink(),
-    "configuration directory removed": lambda node: shutil.rmtree(node.conf_dir),
+    "lease of another": steal_lease,
+    "lease of another interface": lease_of_another_interface,
+    "lease of another and nat flushed": steal_lease_and_flush,
     "leaked lease": leak,
+    "lost path": lose_path,
     "locks is a directory": locks_is_a_directory,
     "namespace gone": kill_container,
+    "namespace of a container of Go's gone": lambda node: kill_container(node, "c4"),
     "corrupt record of a dead container": truncate_and_kill,
     "forgotten dead container": forget_dead,
     "rules of a dead container": rules_left,
     "reboot": reboot,
-    "killed within ADD": killed_add,
-    "lost path": lose_path,
+    "killed within ADD": killed_add_and_plugin,
 }
-HARMLESS: dict[str, Callable[[BreakableNode], None]] = {
+"""What ``--yes`` mends."""
+
+LEFT: dict[str, Breakage] = {
+    "host end in another namespace": move_host_end,
+    "bridge deleted": run("ip link del br-node"),
+    "address changed by hand": change_address,
+    "wrong gateway": inside_c1("ip route replace default via NET.77"),
+    "MTU changed": inside_c1("ip link set eth0 mtu 1280"),
+    "hardware address changed": inside_c1("ip link set eth0 address 02:00:00:00:00:77"),
+    "static neighbour": on_host("ip neigh replace NET.2 lladdr 02:00:00:00:00:66 dev br-node nud permanent"),
+    "static gateway inside": inside_c1("ip neigh replace NET.1 lladdr 02:00:00:00:00:66 dev eth0 nud permanent"),
+    "stolen subnet route": on_host(
+        "ip link add thief type veth peer name loot",
+        "ip link set loot up",
+        "ip link set thief up",
+        "ip route add NET.0/25 dev thief",
+    ),
     "all records lost": all_records_lost,
+    "all records lost and nat flushed": records_lost_and_flushed,
+    "cache and leases lost, and an ADD": lose_cache_and_add,
     "another runtime": another_runtime,
     "truncated record": truncate,
-    "truncated record that was set aside": truncate_and_set_aside,
+    "record copied over another": copy_record,
+    "configuration removed": lambda node: (node.conf_dir / "net.conflist").unlink(),
+    "configuration directory removed": lambda node: shutil.rmtree(node.conf_dir),
     "configuration broken": break_configuration,
-    "configuration renamed": rename_network,
+    "network renamed in its file": rename_network,
     "subnet edited": lambda node: node.write_network(net="10.225.0"),
-    "lease of another": steal_lease,
-    "killed at the end of ADD": half_done("pending"),
-    "killed at the beginning of DEL": half_done("detaching"),
+    "killed within ADD, and its plugin runs": killed_add,
+    "killed at the end of ADD": half_done_add,
+    "stopped within DEL": half_done_del,
     "eth0 moved": move_interface,
+    "record of another namespace": record_of_another_namespace,
     "eth0 renamed": inside("ip link set eth0 down name net7 up"),
-    "bridge renamed": run("ip link set br-node down && ip link set br-node name br-old && ip link set br-old up"),
-    "all records lost and nat flushed": records_lost_and_flushed,
+    "bridge renamed": rename_bridge,
+    "bridge renamed, and an ADD": rename_bridge_and_add,
     "record of another boot": lambda node: node.change_record("c1", bootId="another"),
+    "address of the gateway": inside_c1("ip address add NET.1/24 dev eth0"),
+    "all dropped by a firewall": run("iptables -I FORWARD -j DROP"),
 }
+"""What needs a person, or ``--interrupt``."""
+
+ALL = {**MENDED, **LEFT}
 FAST = {
     "nat and filter flushed",
     "eth0 deleted",
-    "forgotten dead container",
+    "lease of another and nat flushed",
     "all records lost",
     "truncated record",
-    "killed at the end of ADD",
-    "eth0 moved",
+}
+EXCLUSIVE = {
+    # They break the same thing twice, or need what the other one has removed.
+    frozenset({"bridge", "renamed"}),
 }
 
 
-def cases(names: dict[str, Callable[[BreakableNode], None]]) -> list[Any]:
-    return [
-        pytest.param(
-            breaking,
-            run_check,
-            marks=() if name in FAST and run_check else pytest.mark.slow,
-            id=f"{name}{'-check' * run_check}",
-        )
-        for name, breaking in names.items()
-        for run_check in (False, True)
-    ]
+def cases(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
 
 
-def operate(node: BreakableNode, *, run_check: bool) -> None:
-    for _ in range(3):
-        if not node.type_all(node.diagnose(run_check=run_check)):
-            break
+# The first of each removes what the second one changes, now or in a moment, or keeps an ADD from beginning.
+IMPOSSIBLE = {
+    ("corrupt record of a dead container", "address changed by hand"),
+    ("forgotten dead container", "wrong gateway"),
+    ("locks is a directory", "cache and leases lost, and an ADD"),
+    ("locks is a directory", "killed within ADD"),
+    ("namespace gone", "host end in another namespace"),
+    ("reboot", "hardware address changed"),
+    ("rules of a dead container", "MTU changed"),
+}
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Return each breakage with the one that comes 7 places after it, and some of the first ones with another."""
+    names = list(ALL)
+    steps = [(7, name) for name in names] + [(19, name) for name in names[::3]]
+    all_pairs = [(name, names[(names.index(name) + step) % len(names)]) for step, name in steps]
+    assert set(all_pairs) > IMPOSSIBLE
+    return [pair for pair in all_pairs if pair not in IMPOSSIBLE]
+
+
+def assert_nothing_is_lost(node: BreakableNode, before: dict[str, Seen]) -> None:
+    after = node.look()
+    twice = Counter(address for one in after.values() for address in one.addresses)
+    if max(twice.values(), default=0) > 1:  # who of two containers with one address answers is a matter of chance
+        silent = {"is_published": False, "reaches_outside": False, "reaches_neighbour": False}
+        before = {name: replace(one, **silent) for name, one in before.items()}  # type: ignore[arg-type]
+    assert {name: after[name] for name in before if not after[name].has_all_of(before[name])} == {}, before
 
 
 def assert_no_duplicates(node: BreakableNode) -> None:
@@ -417,45 +588,52 @@ def assert_no_duplicates(node: BreakableNode) -> None:
     assert not before & set(started.addresses("eth0"))
 
 
-@pytest.mark.parametrize(("breaking", "run_check"), cases(MENDED))
-def test_it_is_as_before(broken: BreakableNode, breaking: Callable[[BreakableNode], None], run_check: bool) -> None:
-    before, leases, rules, others = broken.look(), broken.leased(), broken.rules(), broken.rules("c1")
-    breaking(broken)
+def repair_and_compare(node: BreakableNode) -> None:
+    gone = [name for name, one in node.containers.items() if not os.path.ismount(one.path)]
+    lost = {name: node.containers.pop(name) for name in gone}
+    broken = node.look()
+    done = node.repair_all()
+    node.containers.update(lost)
+    assert_nothing_is_lost(node, broken)
+    assert not [one for one in done if one.state == "failed"], done
+    again = node.repair_all()
+    assert [one for one in again if one.state != "left"] == [], "a second repair has nothing to do"
+    assert all(one.needs for one in again)
+    findings = [one for one in node.diagnose().findings if one.severity != "note"]
+    assert [one for one in findings if not (one.remedy or one.mends)] == [], "what is left says what to do"
+
+
+@pytest.mark.parametrize("name", cases(MENDED))
+def test_it_is_as_before(broken: BreakableNode, name: str) -> None:
+    before, leases, rules, others = broken.look(), broken.leased(), broken.rules(), broken.rules("c1", "c4")
+    MENDED[name](broken)
     alive = broken.containers
-    dead = {broken.address(name) for name in CONTAINERS if name not in alive}
-    assert broken.diagnose().status != "ok", "found without --check, too"
-    operate(broken, run_check=run_check)
-    assert broken.look() == {name: before[name] for name in alive}
-    assert broken.rules() == (others if dead else rules), "nothing is missing, doubled or left over"
-    assert broken.leased() == {address: text for address, text in leases.items() if address not in dead}
-    assert [one for one in broken.diagnose(run_check=run_check).findings if one.severity != "note"] == []
-    assert_no_duplicates(broken)
-
-
-@pytest.mark.parametrize(("breaking", "run_check"), cases(HARMLESS))
-def test_nothing_becomes_worse(
-    broken: BreakableNode, breaking: Callable[[BreakableNode], None], run_check: bool
-) -> None:
-    breaking(broken)
-    before, rules, leases = broken.look(), broken.rules(), broken.leased()
+    dead = {broken.address(one) for one in CONTAINERS if one not in alive}
     assert broken.diagnose().status != "ok"
-    operate(broken, run_check=run_check)
-    assert broken.look() == before
-    assert broken.rules() == rules
-    assert broken.leased() == leases
+    repair_and_compare(broken)
+    assert broken.look() == {one: before[one] for one in alive}
+    missing, doubled = (others if dead else rules) - broken.rules(), broken.rules() - rules
+    assert (missing, doubled) == (set(), set())
+    assert broken.leased() == {address: text for address, text in leases.items() if address not in dead}
+    assert [one for one in broken.diagnose(run_check=True).findings if one.severity != "note"] == []
     assert_no_duplicates(broken)
+
+
+@pytest.mark.parametrize("name", cases(LEFT))
+def test_nothing_becomes_worse(broken: BreakableNode, name: str) -> None:
+    LEFT[name](broken)
+    assert broken.diagnose().status != "ok", "found without --check"
+    repair_and_compare(broken)
+    if "records lost" not in name and "cache" not in name:
+        assert_no_duplicates(broken)
 
 
 @pytest.mark.slow
-def test_ten_containers_after_a_firewalls_reload(broken: BreakableNode) -> None:
-    for number in range(4, 11):
-        broken.start(f"c{number}")
-    before, rules, leases = broken.look(), broken.host.rules("nat", "-A"), broken.leased()
-    run(FLUSH_NAT, FLUSH_FILTER)(broken)
-    assert not any(one.is_published or one.reaches_outside for one in broken.look().values())
-    [found] = broken.diagnose().findings
-    assert len(found.containers) == 10
-    assert broken.type("libcni reload --all").count("reloaded") == 10
-    assert broken.look() == before
-    assert sorted(broken.host.rules("nat", "-A")) == sorted(rules), "nothing is doubled"
-    assert broken.leased() == leases
+@pytest.mark.parametrize(("first", "second"), pairs())
+def test_two_breakages_at_once(broken: BreakableNode, first: str, second: str) -> None:
+    before = broken.look()
+    for name in (first, second):
+        ALL[name](broken)
+    repair_and_compare(broken)
+    if {first, second} <= MENDED.keys():
+        assert broken.look() == {one: before[one] for one in broken.containers}

@@ -18,7 +18,7 @@ def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
     finding = only(cni)
     assert (finding.check, finding.severity) == ("configuration", "error")
     assert finding.subject.endswith("bad.conflist")
-    assert finding.remedy == "there is a comma before the closing bracket"
+    assert finding.remedy.startswith("there is a comma before the closing bracket; then: ")
 
 
 def test_a_second_file_of_a_network_is_shown_by_the_printed_command(
@@ -30,7 +30,7 @@ def test_a_second_file_of_a_network_is_shown_by_the_printed_command(
     finding = only(healthy.cni)
     assert finding.subject == str(second)
     options = [f"--conf-dir={healthy.conf_dir}", f"--path={healthy.bin}", f"--cache-dir={healthy.cache}"]
-    [command] = finding.commands
+    command = finding.remedy.rpartition(": ")[2]
     main([*command.split()[1:], *options])
     assert "is already in" in capsys.readouterr().out
 

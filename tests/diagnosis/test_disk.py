@@ -1,4 +1,4 @@
-"""The doctor's checks of disks and directories: each test breaks a node and types the commands that it prints."""
+"""The doctor's checks of disks and directories: each test breaks a node, and follows what the doctor says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_full_disk(node: OperatorNode) -> None:
         (node.cache / "big").write_bytes(b"x" * 250_000)
         found = node.finding("bytes are free")
         assert (found.severity, found.subject) == ("error", str(node.cache))
-        assert "/big" in node.type(found.commands[0])
+        assert "/big" in node.type(found.remedy.partition(": ")[2])
         (node.cache / "big").unlink()
         node.assert_healthy()
 
@@ -42,7 +42,7 @@ def test_a_disk_without_inodes(node: OperatorNode) -> None:
         for number in range(37):
             (node.cache / str(number)).touch()
         found = node.finding("inodes are free")
-        assert str(node.cache) in node.type(found.commands[0])
+        assert str(node.cache) in node.type(found.remedy.partition(": ")[2])
         for number in range(37):
             (node.cache / str(number)).unlink()
         assert [one for one in node.diagnose().findings if one.severity == "error"] == []
@@ -60,15 +60,32 @@ def test_a_read_only_disk_is_not_blamed_on_rights(node: OperatorNode) -> None:
     with small_disk(node.cache, "size=10m"):
         subprocess.run(["mount", "-o", "remount,ro", str(node.cache)], check=True)
         assert not any("may not" in one.seen for one in node.diagnose().findings)
-        node.mend("the file system is read-only")
+        found = node.finding("the file system is read-only")
+        assert found.subject == str(node.cache)
+        node.type(found.remedy.rpartition("then: ")[2])
         node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_read_only_bind_mount_is_not_the_mount_around_it(node: OperatorNode) -> None:
+    """Both have one device. A remount of the other one would change nothing, and of its file system too much."""
+    node.attach("c1")
+    subprocess.run(["mount", "--bind", str(node.cache), str(node.cache)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(node.cache)], check=True)
+        found = node.finding("the file system is read-only")
+        assert found.subject == str(node.cache)
+        node.type(found.remedy.rpartition("then: ")[2])
+        node.assert_healthy()
+    finally:
+        subprocess.run(["umount", str(node.cache)], check=True)
 
 
 @pytest.mark.real
 def test_a_record_directory_of_another_user(node: OperatorNode) -> None:
     node.attach("c1")
     os.chown(node.cache, 65534, 65534)
-    node.mend("it belongs to user 65534")
+    node.type(node.finding("it belongs to user 65534").remedy)
     node.assert_healthy()
 
 
@@ -77,9 +94,7 @@ def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
     node.attach("c1")
     (node.cache / "results").rename(node.root / "elsewhere")
     (node.cache / "results").symlink_to(node.root / "elsewhere")
-    node.mend("a symbolic link to")
-    node.assert_healthy()
-    assert len(node.cni.get_cached_attachments()) == 1
+    assert f"move {node.root / 'elsewhere'} to its place" in node.finding("a symbolic link to").remedy
 
 
 def test_a_record_directory_behind_a_symbolic_link_is_in_order_unless_the_link_leads_nowhere(cni: CNIConfig) -> None:
@@ -103,8 +118,8 @@ def test_locks_that_are_no_file(node: OperatorNode) -> None:
 @pytest.mark.real
 def test_a_record_directory_that_cannot_be_made(node: OperatorNode) -> None:
     node.cache.write_text("", encoding="utf-8")
-    # The path may be a mistake: a command that moves the file could move one of the system.
-    assert node.finding("it is not a directory").commands == ()
+    # The path may be a mistake: a mend that moves the file could move one of the system.
+    assert node.finding("it is not a directory").mends == ()
     node.cache.unlink()
     node.attach("c1")
     (node.cache / "partial").write_text("", encoding="utf-8")
@@ -117,5 +132,5 @@ def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
         os.chmod(directory, 0o777)
         finding = only(cni)
         assert (finding.severity, finding.subject) == ("warning", directory)
-        assert finding.commands == (f"chmod o-w {directory}",)
+        assert finding.remedy == f"chmod o-w {directory}"
         os.chmod(directory, 0o755)

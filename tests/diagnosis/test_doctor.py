@@ -1,4 +1,4 @@
-"""diagnose and find_stale_attachments on a node of fake plugins, and once on a real one."""
+"""diagnose on a node of fake plugins, and once on a real one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import Disruption, diagnose, find_stale_attachments
+from libcni.diagnosis import diagnose
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
     report = diagnose(cni)
     assert report.findings == ()
     assert [one.what for one in report.checked if one.check == "configuration"] == [f"1 network in {cni.conf_dir}"]
-    assert find_stale_attachments(cni) == ()
 
 
 def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,11 +59,11 @@ def test_a_failed_check_alone_is_no_reason_to_interrupt_a_container(
     [found] = diagnose(cni, run_check=True).findings
     assert found.severity == severity
     if severity == "error":
-        assert found.commands == ()
-        assert found.disrupts == (Disruption("libcni reload c1:eth0", ("c1:eth0",)),)
+        [mend] = found.mends
+        assert (mend.kind, mend.interrupts) == ("reload", ("c1:eth0",))
     else:
-        assert found.commands[0].startswith("libcni check")
-        assert found.disrupts == ()
+        assert found.remedy.startswith("find out why")
+        assert found.mends == ()
 
 
 def test_a_known_fault_of_a_plugin_is_a_note_about_the_plugin(healthy: FakeNode) -> None:
@@ -77,7 +76,7 @@ def test_a_known_fault_of_a_plugin_is_a_note_about_the_plugin(healthy: FakeNode)
     [found] = report.findings
     assert (found.subject, found.severity, report.status) == ("plugin portmap", "note", "ok")
     assert found.containers == ("c2:eth0", "c3:eth0")
-    assert (found.commands, found.disrupts) == ((), ())
+    assert found.mends == ()
 
 
 @pytest.mark.real

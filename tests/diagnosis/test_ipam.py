@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
-from libcni._netlink import Link, Network
-from libcni._rules import masquerade_chain
+from libcni import RuntimeConf
+from libcni.diagnosis import NodeFinding
 from libcni.diagnosis.ipam import check_ipam
-from libcni.diagnosis.report import Disruption
+from libcni.kernel.netlink import Link, Network
 
+
+def mends_of(found: NodeFinding) -> list[tuple[str, ...]]:
+    """Return kind, target and details of the mends."""
+    return [(one.kind, one.target, *one.details) for one in found.mends]
+
+
+LEASES = "/leases/net"
 CONFIG = {"cniVersion": "1.0.0", "name": "net", "plugins": [BRIDGE]}
 
 
@@ -33,18 +41,21 @@ def interface_with(address: str) -> Network:
 
 def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
     found = made.finding(check_ipam)
-    assert found.meaning.startswith("a leak: its address 10.1.0.77 is in no network namespace of this node")
-    assert found.commands == ("libcni del net '' -c lost -i eth0",)
+    assert found.meaning.startswith("a leak: its address is in no network namespace of this node")
+    assert mends_of(found) == [("release", LEASES, "10.1.0.77")]
     made.make_rules("lost", "10.1.0.77")
-    assert any(masquerade_chain("net", "lost") in command for command in made.finding(check_ipam).commands)
+    assert mends_of(made.finding(check_ipam))[1] == ("remove-rules", "lost", "10.1.0.77")
 
 
-def test_leaks_of_a_network_without_a_file_are_files_to_remove(made: MadeNode) -> None:
+def test_leaks_of_many_containers_are_one_finding_and_one_mend(made: MadeNode) -> None:
     Path(made.cni.conf_dir, "net.conflist").unlink()
     made.reserve("fd00::77", "lost")
+    for number in range(100, 158):
+        made.reserve(f"10.1.0.{number}", f"dead{number}")
     found = made.finding(check_ipam)
-    assert found.subject == "address 10.1.0.77, fd00::77 of network net"
-    assert found.commands == ("rm /leases/net/10.1.0.77", "rm /leases/net/fd00::77")
+    assert (found.subject, len(found.containers), found.seen.count("; ")) == ("59 attachments", 59, 3)
+    [mend] = found.mends
+    assert (mend.kind, len(mend.details), len(mend.containers)) == ("release", 60, 59)
 
 
 def test_a_leak_of_another_interface_does_not_cost_a_container_its_ports(made: MadeNode) -> None:
@@ -52,14 +63,14 @@ def test_a_leak_of_another_interface_does_not_cost_a_container_its_ports(made: M
     made.reservations["net", "/leases/net"].pop()
     made.reserve("10.1.0.77", "c1", ifname="eth9")
     made.make_nft_rules("c1", "10.1.0.2")
-    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+    assert mends_of(made.finding(check_ipam)) == [("release", LEASES, "10.1.0.77")]
 
 
 @pytest.mark.parametrize("backend", ["iptables", "nftables"])
 def test_a_leak_does_not_cost_another_runtimes_container_of_the_same_id_its_ports(made: MadeNode, backend: str) -> None:
     make = made.make_rules if backend == "iptables" else made.make_nft_rules
     make("lost", "10.1.0.99")
-    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+    assert mends_of(made.finding(check_ipam)) == [("release", LEASES, "10.1.0.77")]
 
 
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:
@@ -67,20 +78,10 @@ def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> Non
     netns = str(made.netns("lost"))
     made.live_in(netns, interface_with("10.1.0.77"))
     found = made.finding(check_ipam)
-    assert found.commands == ()
+    assert found.mends == ()
     assert f"is on eth0 in {netns}: the container lives" in found.meaning
     assert found.meaning.endswith("libcni gc of this network needs --valid lost:eth0")
     assert "leave it if it is another runtime's" in found.remedy
-    given = f"net {netns} -c lost -i eth0"
-    chain = masquerade_chain("net", "lost")
-    assert found.disrupts == (
-        Disruption(f"iptables -t nat -N {chain} && libcni del {given} --use-given", ("lost:eth0",)),
-        Disruption(f"libcni add {given} --args 'IgnoreUnknown=1;IP=10.1.0.77'", ("lost:eth0",)),
-    )
-    made.make_rules("lost", "10.1.0.77")
-    assert made.finding(check_ipam).disrupts[0].command == f"libcni del {given} --use-given"
-    Path(made.cni.conf_dir, "net.conflist").unlink()
-    assert made.finding(check_ipam).disrupts == (), "no configuration to do it with"
 
 
 def test_who_cannot_look_everywhere_says_nothing_about_leaks(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,19 +104,53 @@ def test_who_cannot_look_everywhere_says_nothing_about_leaks(made: MadeNode, mon
 
 def test_a_reservation_of_a_moment_ago_may_be_of_an_add_that_runs(made: MadeNode) -> None:
     made.reservations["net", "/leases/net"].pop()
-    made.reserve("10.1.0.78", "new", changed=made.more["started"] - 5)
+    made.reserve("10.1.0.78", "new", changed=made.more["started"] - 299)
     assert made.findings(check_ipam) == []
     assert [reason for _, reason in made.not_checked(check_ipam)] == [
         "it was reserved a moment ago: its ADD may be running"
     ]
 
 
-def test_a_reservation_with_another_name_is_not_that_of_the_container_that_has_the_address(made: MadeNode) -> None:
+@pytest.mark.parametrize("name", ["c9:eth0", "c1:eth9"])
+def test_a_reservation_with_another_name_becomes_that_of_the_container_that_has_the_address(
+    made: MadeNode, name: str
+) -> None:
     made.reservations.clear()
-    made.reserve("10.1.0.2", "c9")
-    unrecorded = made.findings(check_ipam)[1]
-    assert "is that of c1:eth0, which is on record" in unrecorded.meaning
-    assert (unrecorded.commands, unrecorded.disrupts) == ((), ()), "a DEL for c9 would delete the interface of c1"
+    made.reserve("10.1.0.2", *name.partition(":")[::2])
+    found = made.finding(check_ipam)
+    assert found.seen == f"its address 10.1.0.2 is not reserved in /leases/net for it, but for {name}"
+    assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
+    made.reservations.clear()
+    made.reserve("10.1.0.2", "c1", "")
+    assert made.findings(check_ipam) == [], "of host-local before 0.8"
+
+
+def test_a_network_under_another_name_is_the_same_pool(made: MadeNode) -> None:
+    """Somebody has edited the name: the next ADD would give a living container's address away."""
+    made.reservations["net", LEASES].pop()
+    Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps({**CONFIG, "name": "new"}), encoding="utf-8")
+    made.reservations["new", "/leases/new"] = []
+    found = made.finding(check_ipam)
+    assert (found.name, mends_of(found)) == ("one-pool", [("reserve", "/leases/new", "10.1.0.2")])
+    made.reservations["new", "/leases/new"] = [
+        replace(made.reservations["net", LEASES][0], path="/leases/new/10.1.0.2")
+    ]
+    assert made.findings(check_ipam) == [], "reserved in both"
+    made.reservations["new", "/leases/new"] = []
+    Path(made.cni.conf_dir, "net.conflist").write_text(
+        json.dumps({**CONFIG, "name": "new", "plugins": [{**BRIDGE, "bridge": "br1"}]}), encoding="utf-8"
+    )
+    assert made.findings(check_ipam) == [], "another bridge is another pool"
+
+
+def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(made: MadeNode) -> None:
+    """The records were lost, and the next ADD got the address of a container that lives."""
+    made.reservations["net", LEASES].pop()
+    made.live_in(str(made.netns("older")), interface_with("10.1.0.2"))
+    found = made.finding(check_ipam)
+    assert (found.name, found.containers) == ("duplicate-address", ("c1:eth0",))
+    assert f"eth0 in {made.netns('older')} also has it" in found.seen
+    assert found.mends == (), "a reload would ask for the same address"
 
 
 def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNode) -> None:
@@ -123,13 +158,11 @@ def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNod
     assert made.findings(check_ipam) == []
 
 
-def test_a_missing_reservation_is_made_again_unless_somebody_has_it_by_then(made: MadeNode) -> None:
+def test_a_missing_reservation_is_made_again(made: MadeNode) -> None:
     made.reservations["net", "/leases/net"].clear()
     found = made.finding(check_ipam)
     assert found.seen == "its address 10.1.0.2 is not reserved in /leases/net"
-    make, write = found.commands
-    assert make == "mkdir -p /leases/net"
-    assert write == r"(set -C; printf '%s\r\n%s' c1 eth0 > /leases/net/10.1.0.2)"
+    assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
 
 
 @pytest.mark.parametrize(("reserved_for", "wrong"), [("c1", "c2"), ("c2", "c1"), ("", "c2")])
@@ -142,11 +175,8 @@ def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
     if reserved_for:
         made.reserve("10.1.0.2", reserved_for)
     found = made.findings(check_ipam)[0]
-    assert found.seen == "recorded for several containers: c1:eth0, c2:eth0"
-    assert (found.commands, found.disrupts) == (
-        (),
-        (Disruption(f"libcni reload {wrong}:eth0", (f"{wrong}:eth0",)),),
-    )
+    assert found.seen.startswith("c1:eth0, c2:eth0 have it by record")
+    assert [(one.kind, one.interrupts) for one in found.mends] == [("reload", (f"{wrong}:eth0",))]
 
 
 def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:
@@ -162,47 +192,30 @@ def test_an_address_of_which_everything_is_lost_but_the_interface(made: MadeNode
     made.reservations["net", "/leases/net"].pop()
     made.attach("c2")
     made.records.pop()
-    assert [one.subject for one in made.findings(check_ipam)] == ["address 10.1.0.3 of network net"], "reserved"
+    assert [one.name for one in made.findings(check_ipam)] == ["unrecorded"], "reserved"
     made.reservations["net", "/leases/net"].pop()
     found = made.finding(check_ipam)
     assert found.seen == f"eth0 in {made.netns('c2')} has it, and it is neither reserved nor on record"
-    assert (found.commands, found.disrupts) == ((), ())
+    assert found.mends == ()
     made.live_in(str(made.netns("node")), made.host)
     made.live_in(str(made.netns("c3")), interface_with("10.2.0.3"))
     assert made.finding(check_ipam) == found, "the gateway, and an address of another network"
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_container_without_a_record_gets_one_and_its_address_again(node: OperatorNode, *, flushed: bool) -> None:
-    node.write_bridge(ipMasq=True)
-    container = node.attach("c1")
-    address = container.addresses("eth0")
-    node.type("libcni forget c1")
-    node.age_leases()
-    if flushed:
-        node.host.run("sh", "-c", "iptables -t nat -F && iptables -t nat -X")
-    detach, attach = node.finding("reserved for container c1").disrupts
-    node.type(attach.command, code=1)
-    assert container.addresses("eth0") == address, "an interface that is there is nobody's to replace"
-    node.type(detach.command)
-    assert (container.links(), node.leased()) == (["lo"], {})
-    node.type(attach.command)
-    assert container.addresses("eth0") == address
-    assert node.states() == ["ready"]
-    node.assert_healthy(run_check=True)
-
-
-@pytest.mark.real
-def test_the_printed_reservation_is_one_of_host_local(node: OperatorNode) -> None:
+def test_a_reservation_is_made_as_host_local_makes_it(node: OperatorNode) -> None:
     node.attach("c1")
-    leased = node.leased()
     reservation = node.leases / "net" / f"{node.net}.2"
+    content = reservation.read_bytes()
     reservation.unlink()
     node.mend("is not reserved")
-    assert node.leased() == leased
-    reservation.unlink()
-    _, write = node.finding("is not reserved").commands
-    reservation.write_text("c2\r\neth0", encoding="utf-8")
-    node.type(write, code=1)
-    assert reservation.read_text(encoding="utf-8") == "c2\neth0"
+    assert reservation.read_bytes() == content
+    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    assert node.leased() == {}
+
+
+def test_reservations_that_cannot_be_read_are_said(made: MadeNode) -> None:
+    made.more["unread"] = {"/etc/hostname": "the reservations cannot be read: Not a directory", "/nowhere": "denied"}
+    made.reservations["net", LEASES].pop()
+    assert (made.finding(check_ipam).subject, made.finding(check_ipam).severity) == ("/etc/hostname", "error")
+    assert made.not_checked(check_ipam) == [("/nowhere", "denied")]

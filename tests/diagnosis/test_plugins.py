@@ -16,7 +16,7 @@ def test_a_plugin_that_is_not_executable(node: OperatorNode) -> None:
     node.write("net.conflist", document("oper-plugin"))
     path = node.bin / "oper-plugin"
     path.write_bytes(GOOD)
-    node.mend("is not executable")
+    node.type(node.finding("is not executable").remedy.partition(": ")[2])
     node.assert_healthy()
 
 
@@ -58,7 +58,7 @@ def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
 def test_a_version_that_hangs_is_ended_after_a_while(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("libcni.diagnosis.plugins._SECONDS", 1.0)
     path = install(node, b"#!/bin/sh\nexec sleep 300\n")
-    assert node.finding("it did not end within").remedy
+    assert node.finding('plugin "bridge" failed (VERSION): it did not end within').remedy
     path.unlink()
     node.assert_healthy()
 
@@ -75,7 +75,7 @@ esac
     node.configure("net", "bridge", cniVersion="1.1.0")
     found = node.finding("the agent is down")
     (node.root / "up").touch()
-    node.type(found.commands[0])
+    node.type(found.remedy.rpartition("then: ")[2])
     node.assert_healthy()
     assert any(one.what.startswith("STATUS of network net") for one in node.diagnose().checked)
 

@@ -10,9 +10,11 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf
-from libcni.diagnosis import diagnose, find_stale_attachments
+from diagnosis.made import MadeNode
+from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, repair_records
+from libcni.diagnosis import diagnose, repair_node
 from libcni.diagnosis.processes import plugin_processes
+from libcni.diagnosis.records import check_records
 from libcni.testing import wait_until
 
 
@@ -33,8 +35,11 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
         runtime.kill()
         runtime.wait()
     (plugin,) = processes_of(node)
-    found = node.mend("its ADD was interrupted, and a plugin still runs")
-    assert found.commands == (f"kill {plugin}", "libcni del -c c1 -i eth0")
+    found = node.finding("its ADD was interrupted, and a plugin still runs")
+    assert (found.mends, found.remedy) == ((), f"wait for the plugin, or end it: kill {plugin}")
+    node.type(f"kill {plugin}")
+    wait_until(lambda: not processes_of(node))
+    node.repair(pending_after=0)
     assert "eth0" not in container.links()
     node.assert_healthy()
 
@@ -65,7 +70,10 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
         assert node.finding("its DEL runs now").severity == "note"
         runtime.kill()
         runtime.wait()
-    found = node.mend("its DEL was interrupted, and a plugin still runs")
+    found = node.finding("its DEL was interrupted, and a plugin still runs")
+    node.type(found.remedy.rpartition(": ")[2])
+    wait_until(lambda: not processes_of(node))
+    node.repair()
     assert found.meaning.startswith("it is detached in part")
     assert "eth0" not in container.links()
     node.assert_healthy()
@@ -75,7 +83,9 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
 def test_a_runtime_that_was_killed_and_its_plugin_with_it(node: OperatorNode) -> None:
     container = node.attach("c1")
     node.change_record("c1", state="pending")
-    node.mend("its ADD was interrupted, or its roll-back failed")
+    assert "--pending-after" in node.finding("its ADD was interrupted, or its roll-back failed").remedy
+    assert node.repair().outcomes == (), "it may still run"
+    node.repair(pending_after=0)
     assert "eth0" not in container.links()
     node.assert_healthy()
 
@@ -107,19 +117,49 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     container = node.attach("c1")
     node.record("c1").write_bytes(b"")
     if is_set_aside:
-        node.type("libcni repair --yes")
-    found = node.finding("a corrupt record that was set aside" if is_set_aside else "it is empty")
-    assert found.commands == (() if is_set_aside else ("libcni repair --yes",))
+        repair_records(node.cache)
+    found = node.finding("a record that was set aside" if is_set_aside else "it is empty")
+    assert found.mends == (), "as long as it lives, the unreadable record keeps GC from freeing its address"
     assert f"is on eth0 in {container.path}: the container lives" in found.meaning
-    detach, attach = found.disrupts
-    addresses = container.addresses("eth0")
-    node.type(detach.command)
-    assert "eth0" not in container.links()
-    assert node.leased() == {}
-    node.type(attach.command)
-    assert container.addresses("eth0") == addresses
-    node.mend("a corrupt record that was set aside")
-    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_the_corrupt_record_of_a_dead_container_goes_with_its_reservation(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    node.record("c1").write_bytes(b"")
+    node.age_leases()
+    node.mend("it is empty")
+    assert (node.leased(), node.cni.get_cached_attachments()) == ({}, [])
+    assert node.diagnose().status == "ok"
+    assert node.repair().outcomes == ()
+
+
+@pytest.mark.real
+def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) -> None:
+    node.attach("web")
+    node.attach("db")
+    node.record("db").write_bytes(node.record("web").read_bytes())
+    found = node.mend("the record of web:eth0 has the file name net-db-eth0")
+    assert [one.kind for one in found.mends] == ["set-aside"]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["web"]
+    assert "the container lives" in node.finding("a record that was set aside").meaning
+    node.record("web").rename(node.record("db"))
+    assert node.finding("the record of web:eth0 has").mends == (), "the only record that there is"
+
+
+def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: MadeNode) -> None:
+    inside = made.attach("c1", state="detaching")
+    made.live_in(str(made.netns("c1")), inside, process="77")
+    [mend] = made.finding(check_records).mends
+    assert (mend.kind, mend.interrupts) == ("reload", ("c1:eth0",))
+    inside.links.clear()
+    [mend] = made.finding(check_records).mends
+    assert (mend.kind, mend.interrupts) == ("reload", ())
+    made.live_in(str(made.netns("c1")), inside)
+    assert [one.kind for one in made.finding(check_records).mends] == ["detach"], "no process: a DEL is to be ended"
 
 
 def test_a_corrupt_record(cni: CNIConfig) -> None:
@@ -129,7 +169,9 @@ def test_a_corrupt_record(cni: CNIConfig) -> None:
 
 def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:
     Path(cni.cache_dir, "results", "net-\x1b[31m-eth0").touch()
-    assert only(cni).commands == ("libcni repair --yes",)
+    [mend] = only(cni).mends
+    assert mend.kind == "set-aside"
+    assert repair_node(cni).report.status == "ok"
 
 
 def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) -> None:
@@ -145,6 +187,8 @@ def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
 
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
-    assert find_stale_attachments(cni) == ()
-    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted, or its roll-back failed")
-    assert len(find_stale_attachments(cni, pending_after=1)) == 1
+    found = only(cni)
+    assert (found.severity, found.seen) == ("warning", "its ADD was interrupted, or its roll-back failed")
+    assert found.mends == ()
+    [found] = diagnose(cni, pending_after=1).findings
+    assert [one.kind for one in found.mends] == ["detach"]

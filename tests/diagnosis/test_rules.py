@@ -5,18 +5,39 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodes import Namespace
 
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
-from libcni._rules import masquerade_chain, ports_chain, saved_rules
-from libcni.diagnosis import rules
-from libcni.diagnosis.rules import check_rules
+from libcni.diagnosis import NodeFinding, rules
+from libcni.diagnosis.acts import ACTS, Task
+from libcni.diagnosis.node_state import FORWARDING
+from libcni.diagnosis.rules import check_rules, removals
+from libcni.kernel.netlink import IPRoute, Link
+from libcni.kernel.rules import masquerade_chain, ports_chain, saved_rules
+from libcni.store.model import READY
 
 PLUGINS = (BRIDGE, PORTMAP, FIREWALL)
 CHAIN, DNAT = masquerade_chain("net", "c1"), ports_chain("net", "c1")
+
+
+def remove(made: MadeNode, found: NodeFinding) -> None:
+    """Carry out the mends of a finding, with the rules that the node has now."""
+    state = made.reading()
+    for mend in found.mends:
+        now = replace(state, rules={program: saved_rules(program) for program in ("iptables", "nft")})
+        ACTS[mend.kind](Task(state, mend, lambda asked=(now, mend): asked))  # type: ignore[misc]
+
+
+@pytest.fixture
+def made(made: MadeNode) -> MadeNode:
+    """Return a node with the file of the network."""
+    config = {"cniVersion": "1.0.0", "name": "net", "plugins": [BRIDGE]}
+    (made.root / "net.d" / "net.conflist").write_text(json.dumps(config), encoding="utf-8")
+    return made
 
 
 @pytest.fixture
@@ -49,17 +70,27 @@ def test_each_rule_that_is_missing_is_seen(published: MadeNode, part: str, missi
     published.rules = [rule for rule in published.rules if part not in rule]
     found = published.finding(check_rules)
     assert found.seen == f"missing: c1:eth0: {missing}"
-    assert found.commands == ("libcni reload c1:eth0",)
+    assert [(one.kind, one.details, one.interrupts) for one in found.mends] == [("add-rules", (missing,), ())]
 
 
-def test_a_flush_is_one_finding_and_of_many_containers_one_command(made: MadeNode) -> None:
+def test_a_flush_is_one_finding(made: MadeNode) -> None:
     for number in range(25):
         made.attach(f"c{number}")
     found = made.finding(check_rules)
-    assert found.commands == ("libcni reload --all --network net",)
-    assert found.seen.endswith("; and 20 more")
-    made.make_rules("c3", "10.1.0.5")
-    assert [command.count(":eth0") for command in made.finding(check_rules).commands] == [20, 4]
+    assert found.seen.endswith("; and 22 more")
+    assert (len(found.containers), {one.kind for one in found.mends}) == (25, {"add-rules"})
+
+
+def test_rules_that_cannot_be_made_in_place_need_a_reload(published: MadeNode) -> None:
+    """portmap would fill the chain anew that it shares with the container's other interface."""
+    published.rules = [rule for rule in published.rules if "--dport" not in rule]
+    assert [one.kind for one in published.finding(check_rules).mends] == ["add-rules"]
+    published.attach("c2", {"type": "tuning"}, container_id="c1", ifname="eth1", state="pending")
+    assert [(one.kind, one.interrupts) for one in published.finding(check_rules).mends] == [("reload", ("c1:eth0",))]
+    published.host.links["old"] = published.host.links.pop("br0")
+    published.host.links["old"].name = "old"
+    found = published.finding(check_rules)
+    assert (found.mends, found.remedy.partition(":")[0]) == ((), "give the bridge its old name back first")
 
 
 NFT = ({**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"})
@@ -104,7 +135,8 @@ def test_a_chain_of_nftables_that_nothing_leads_to(
         for name, table in in_nftables.nft().items()
     }
     monkeypatch.setattr(in_nftables, "nft", lambda: tables)
-    assert in_nftables.finding(check_rules).commands == ("libcni reload c1:eth0",)
+    [mend] = in_nftables.finding(check_rules).mends
+    assert (mend.kind, mend.interrupts) == (("reload", ("c1:eth0",)) if "masq" in text else ("add-rules", ()))
 
 
 def test_rules_that_are_elsewhere_are_not_missed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +159,7 @@ def test_a_host_without_iptables_is_not_a_host_without_rules(made: MadeNode) -> 
 
 @pytest.mark.real
 def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, host: Namespace) -> None:
-    """The commands remove its rules, and look for them when they are typed: handles change with each flush."""
+    """Their handles are looked up when they are removed: these change with each flush."""
     for container, address in (("c11", "10.1.0.3"), ("c.1", "10.1.0.4"), ("cx1", "10.1.0.5")):
         in_nftables.make_nft_rules(container, address)
     tables = "".join(in_nftables.nft().values())
@@ -141,10 +173,9 @@ def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, h
     in_nftables.reservations.clear()
     assert in_nftables.findings(check_rules) == [], "an interface has the address"
     in_nftables.spaces.clear()
-    found = in_nftables.findings(check_rules)
-    assert [one.subject for one in found] == ["rules of container c1", "rules of container c.1"]
-    for command in (command for one in found for command in one.commands):
-        subprocess.run(["bash", "-c", command], check=True)
+    found = in_nftables.finding(check_rules)
+    assert found.containers == ("c1:eth0", "c.1:eth0", "c1", "c.1")
+    remove(in_nftables, found)
     left = host.run("nft", "list", "ruleset")
     assert not re.search(r'"c1"|id: c1"|c[.]1', left)
     assert (left.count("c11"), left.count("cx1")) == (3, 3)
@@ -157,13 +188,43 @@ def test_a_rule_of_nftables_whose_comment_is_cut_is_not_taken_for_another_contai
 
 
 def test_forwarding_is_needed_where_a_bridge_is_the_gateway(made: MadeNode) -> None:
+    everywhere, bridge = (FORWARDING[4].format(name) for name in ("all", "br0"))
     made.attach("c1", {"type": "bridge", "bridge": "br0"})
-    made.more["forwards"] = {4: False, 6: False}
+    made.more["forwards"] = {everywhere: False, FORWARDING[6].format("all"): False}
     assert made.findings(check_rules) == []
     made.attach("c2", {"type": "ptp"})
     found = made.finding(check_rules)
-    assert found.commands == ("echo 1 > /proc/sys/net/ipv4/ip_forward",)
+    assert [(one.kind, one.target) for one in found.mends] == [("forward", everywhere)]
     assert found.containers == ("c2:eth0",)
+    made.attach("c3", {"type": "bridge", "bridge": "br0", "isGateway": True})
+    made.more["forwards"] = {everywhere: True, bridge: False}
+    found = made.finding(check_rules)
+    assert ([one.target for one in found.mends], found.containers) == ([bridge], ("c3:eth0",))
+
+
+def test_forwarding_is_needed_where_the_default_route_leads(made: MadeNode) -> None:
+    """What comes from outside is forwarded, or not, by the interface on which it comes."""
+    made.attach("c1", {"type": "ptp"})
+    made.host.links["uplink"] = Link("uplink", 9)
+    made.host = replace(made.host, routes=(*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.1", 9)))
+    made.more["forwards"] = {FORWARDING[4].format("all"): True, FORWARDING[6].format("uplink"): False}
+    assert made.findings(check_rules) == [], "the one of IPv6 means something else"
+    made.more["forwards"][FORWARDING[4].format("uplink")] = False
+    assert [one.target for one in made.finding(check_rules).mends] == [FORWARDING[4].format("uplink")]
+
+
+@pytest.mark.parametrize(("rule", "count"), [("-j DROP", 1), ("-j REJECT --reject-with x", 1), ("-i eth0 -j DROP", 0)])
+def test_a_firewall_that_drops_all_is_named(made: MadeNode, rule: str, count: int) -> None:
+    made.rules = [f"-A FORWARD {rule}"]
+    assert made.findings(check_rules) == [], "nobody needs it"
+    made.attach("c1", {"type": "bridge", "bridge": "br0"})
+    reading = made.reading()
+    chains = reading.table("iptables", "filter").chains
+    chains["FORWARD"].reverse()
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.mends) for one in found] == [("all-dropped", ())] * count
+    chains["FORWARD"].reverse()
+    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == [], "it comes last"
 
 
 def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
@@ -171,11 +232,20 @@ def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
     published.reservations.clear()
     published.spaces.clear()
     found = published.finding(check_rules)
-    assert found.subject == "rules of container c1"
-    assert [command.split()[2:4] for command in found.commands] == [
-        ["nat", "-D"], ["nat", "-S"], ["nat", "-D"], ["nat", "-S"], ["CNI-FORWARD", "-d"], ["CNI-FORWARD", "-s"],
+    assert found.subject == "container c1"
+    [mend] = found.mends
+    assert [(table, rule[:3]) for _, table, rule in removals(published.reading(), mend)] == [
+        ("nat", ("-A", "POSTROUTING", "-s")), ("nat", ("-X", CHAIN)), ("nat", ("-A", "CNI-HOSTPORT-DNAT", "-p")),
+        ("nat", ("-X", DNAT)), ("filter", ("-A", "CNI-FORWARD", "-d")), ("filter", ("-A", "CNI-FORWARD", "-s")),
     ]  # fmt: skip
-    assert {CHAIN, DNAT} <= {word for command in found.commands for word in command.split()}
+
+
+def test_rules_for_an_address_that_a_container_without_a_record_has_too_stay(published: MadeNode) -> None:
+    """All records were lost, and the next container got the address of one that lives: these are its ports."""
+    published.records.clear()
+    published.reservations.clear()
+    published.attach("c2", {"type": "tuning"}, address="10.1.0.2")
+    assert published.findings(check_rules) == []
 
 
 def test_rules_stay_if_anybody_may_need_them(published: MadeNode) -> None:
@@ -192,30 +262,64 @@ def test_rules_stay_if_anybody_may_need_them(published: MadeNode) -> None:
     assert published.findings(check_rules) == [], "reserved, and dead"
 
 
+def test_rules_for_an_earlier_address_of_a_container_that_is_attached_again(published: MadeNode) -> None:
+    rules = list(published.rules)
+    published.make_rules("c1", "10.1.0.9")
+    published.rules = [*rules, *(rule for rule in published.rules if "POSTROUTING -s 10.1.0.9" in rule)]
+    found = published.finding(check_rules)
+    assert found.meaning.endswith("the next DEL fails")
+    [mend] = found.mends
+    assert [rule[:5] for _, _, rule in removals(published.reading(), mend)] == [
+        ("-A", "POSTROUTING", "-s", "10.1.0.9/32", "-m")
+    ]
+    published.reserve("10.1.0.9", "c1", "eth1")
+    assert published.findings(check_rules) == [], "the reservation of an ADD that runs, or was killed"
+    published.reservations.clear()
+    second = published.attach("c2", address="10.1.0.9")
+    published.make_rules("c2", "10.1.0.9")
+    assert len(published.findings(check_rules)) == 1, "that it is another container's by now does not matter"
+    published.records.pop()
+    assert published.findings(check_rules) == [], "unless that has no record"
+    second.links.clear()
+    published.records[0] = published.records[0].with_fields(state="pending")
+    assert "c1" not in {one.containers[0] for one in published.findings(check_rules)}, "it may have any address"
+    published.records[0] = published.records[0].with_fields(state=READY, result=json.dumps({"cniVersion": "1.0.0"}))
+    assert "c1" not in {one.containers[0] for one in published.findings(check_rules)}, "a result without addresses"
+
+
+def test_rules_of_a_network_that_nobody_here_knows_are_another_runtimes(published: MadeNode) -> None:
+    published.records.clear()
+    published.reservations.clear()
+    published.spaces.clear()
+    assert len(published.findings(check_rules)) == 1
+    (published.root / "net.d" / "net.conflist").unlink()
+    assert published.findings(check_rules) == []
+
+
 def test_firewall_rules_of_an_address_that_another_container_has_by_now_stay(published: MadeNode) -> None:
     published.records.clear()
     published.reservations.clear()
     published.spaces.clear()
     published.attach("c2", {"type": "tuning"}, address="10.1.0.2")
-    commands = published.finding(check_rules).commands
-    assert not any("CNI-FORWARD" in command for command in commands)
-    assert any(DNAT in command for command in commands)
+    [mend] = published.finding(check_rules).mends
+    rules = [rule for _, _, rule in removals(published.reading(), mend)]
+    assert not any("CNI-FORWARD" in rule for rule in rules)
+    assert ("-X", DNAT) in rules
 
 
 @pytest.mark.real
 def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
     in_nftables: MadeNode, host: Namespace
 ) -> None:
-    """portmap's mark is the ID alone. The command finds the address, too, whatever is there when it is typed."""
+    """portmap's mark is the ID alone."""
     in_nftables.records.clear()
     in_nftables.reservations.clear()
     in_nftables.spaces.clear()
-    (found,) = in_nftables.findings(check_rules)
+    found = in_nftables.finding(check_rules)
     in_nftables.make_nft_rules("c1", "10.1.0.20")
     for one in in_nftables.nft().values():
         subprocess.run(["nft", "-f", "-"], input=one, text=True, check=True)
-    for command in found.commands:
-        subprocess.run(["bash", "-c", command], check=True)
+    remove(in_nftables, found)
     left = host.run("nft", "list", "ruleset")
     assert "10.1.0.2 " not in left
     assert "10.1.0.2:" not in left
@@ -225,7 +329,7 @@ def test_rules_of_nftables_for_another_runtimes_container_of_the_same_id_stay(
 @pytest.mark.real
 @pytest.mark.parametrize("is_alive", [False, True])
 def test_the_next_container_of_the_id_keeps_its_chains(published: MadeNode, host: Namespace, is_alive: bool) -> None:
-    """It may have started between the doctor's look and the operator's command."""
+    """It may have started between the diagnosis and the mend."""
     published.records.clear()
     published.reservations.clear()
     published.spaces.clear()
@@ -238,12 +342,12 @@ def test_the_next_container_of_the_id_keeps_its_chains(published: MadeNode, host
         return host.run("iptables-save", "-t", "nat")
 
     load()
-    commands = [command for command in published.finding(check_rules).commands if "CNI-FORWARD" not in command]
+    published.rules = [rule for rule in published.rules if "CNI-FORWARD" not in rule]
+    found = published.finding(check_rules)
     if is_alive:
         published.make_rules("c1", "10.1.0.20")
         load()
-    for command in commands:
-        subprocess.run(["bash", "-c", command], check=True)
+    remove(published, found)
     left = host.run("iptables-save", "-t", "nat")
     assert not re.search(r"10[.]1[.]0[.]2\b", left)
     assert (CHAIN in left, DNAT in left) == (is_alive, is_alive)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -75,6 +75,9 @@ def invocation(path: str, stdin: bytes = b"{}", verb: str = "ADD") -> Invocation
     return Invocation(verb, "p", path, stdin, {**ENV, "CNI_COMMAND": verb}, "net", "c1", "eth0")
 
 
+_Executor = TypeVar("_Executor", ProcessExecutor, AsyncProcessExecutor)
+
+
 def execute(
     kind: Kind, plugin: str | Invocation, timeout: float | None = 10.0, *, verb: str = "ADD", **options: Any
 ) -> Outcome:
@@ -82,8 +85,15 @@ def execute(
     call = invocation(plugin, verb=verb) if isinstance(plugin, str) else plugin
     limits = CallOptions(timeout, BASE)
     if kind == "blocking":
-        return ProcessExecutor(**options).execute(call, limits)
-    return asyncio.run(_responsive(AsyncProcessExecutor(**options), call, limits))
+        return _limited(ProcessExecutor, **options).execute(call, limits)
+    return asyncio.run(_responsive(_limited(AsyncProcessExecutor, **options), call, limits))
+
+
+def _limited(kind: type[_Executor], output_limit: int = 0, **options: Any) -> _Executor:
+    executor = kind(**options)
+    if output_limit:
+        executor._output_limit = output_limit
+    return executor
 
 
 async def _responsive(executor: AsyncProcessExecutor, call: Invocation, options: CallOptions) -> Outcome:
@@ -160,4 +170,6 @@ def without_pidfd(patch: pytest.MonkeyPatch) -> None:
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
-    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, lambda: inherit))
+    return _limited(ProcessExecutor, **options).execute(
+        invocation(path, stdin), CallOptions(timeout, BASE, lambda: inherit)
+    )

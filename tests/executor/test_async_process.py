@@ -17,12 +17,7 @@ from typing import Any
 import pytest
 from processes import is_running
 
-from executor.plugins import (
-    BASE,
-    invocation,
-    number_in,
-    script,
-)
+from executor.plugins import BASE, invocation, number_in, script
 from libcni.executor import CallOptions, loop_events
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.testing import wait_until

@@ -70,7 +70,7 @@ def test_a_start_that_fails(
         with pytest.raises(PluginError, match=f"cannot be started: {os.strerror(number)}") as caught:
             execute(kind, path)
     assert caught.value.path == path
-    assert ("open files" in (caught.value.hint or "")) == (number == errno.EMFILE)
+    assert ("open files" in str(caught.value.hint)) == (number == errno.EMFILE)
 
 
 @pytest.mark.parametrize(("name", "times"), [("read", 1), ("read", 99), ("waitid", 1), ("waitid", 2), ("waitid", 999)])
@@ -159,7 +159,7 @@ def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypa
         replace_in_executor(patch, fcntl, fcntl=failing(errno.EPERM, fcntl.fcntl, after=1))
         with pytest.raises(PluginError, match="cannot be started: File too large") as caught:
             execute(kind, replace(invocation(script(tmp_path, "exec sleep 30")), stdin=b"x" * 70_000))
-    assert "ulimit -f" in (caught.value.hint or "")
+    assert "ulimit -f" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("allowed", range(4, 24))

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from executor.plugins import script
-from libcni.errors import (
-    PluginNotFoundError,
-)
+from libcni.errors import PluginNotFoundError
 from libcni.executor import find_plugin
 
 
@@ -25,7 +23,7 @@ def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
     error = caught.value
     assert (error.plugin, error.searched) == ("x", tuple(path))
     assert error.rejected == (f"{path[0]}/x is not executable", f"{path[1]}/x is not a regular file")
-    assert error.hint == f"make it executable: chmod +x {path[0]}/x"
+    assert str(error.hint) == f"make it executable: chmod +x {path[0]}/x"
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", path[1:])
     assert "chmod" not in str(caught.value), "a directory is not made executable"
@@ -37,7 +35,10 @@ def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
     assert caught.value.rejected == ()
-    assert caught.value.hint == "install it there, or name its directory in CNI_PATH (--path)"
+    assert str(caught.value.hint) == "install it there, or name its directory in path"
+    script(tmp_path, "", name="bridge")
+    with pytest.raises(PluginNotFoundError, match=r"did you mean bridge\?"):
+        find_plugin("brige", ["/nowhere", str(tmp_path)])
     with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
         find_plugin("x", [])
     assert caught.value.hint is None

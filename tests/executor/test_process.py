@@ -14,10 +14,7 @@ import pytest
 from processes import fork, is_running, wait
 
 from executor.plugins import BASE, Kind, execute, invocation, run, script, without_pidfd
-from libcni.errors import (
-    PluginError,
-    PluginTimeoutError,
-)
+from libcni.errors import PluginError, PluginTimeoutError
 from libcni.executor import CallOptions, Executor, ProcessExecutor, child
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
@@ -117,7 +114,7 @@ def test_a_file_that_is_no_program_is_an_error(tmp_path: Path, content: str, pro
     with pytest.raises(PluginError, match=problem) as caught:
         run(str(path))
     assert caught.value.path == str(path)
-    assert hint in (caught.value.hint or "")
+    assert hint in str(caught.value.hint)
     assert caught.value.exit_status is None
 
 
@@ -145,7 +142,7 @@ def test_an_environment_that_no_process_can_have(tmp_path: Path, kind: Kind, env
     with pytest.raises(PluginError, match=f"cannot be started: .*{problem}") as caught:
         execute(kind, call)
     assert not caught.value.was_run
-    assert ("128 KiB" in (caught.value.hint or "")) == ("CNI_ARGS" in env)
+    assert ("128 KiB" in str(caught.value.hint)) == ("CNI_ARGS" in env)
 
 
 def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind: Kind) -> None:
@@ -162,7 +159,7 @@ def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
     path = script(tmp_path, "echo done")
     with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
         execute(kind, path, timeout=None)
-    assert caught.value.hint == "another program writes to it"
+    assert str(caught.value.hint) == "another program writes to it"
 
 
 # what the host program does to its children
@@ -175,7 +172,7 @@ def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path, ki
             execute(kind, script(tmp_path, "echo out; sleep 0.05"))
     finally:
         signal.signal(signal.SIGCHLD, old)
-    assert "SIGCHLD" in (caught.value.hint or "")
+    assert "SIGCHLD" in str(caught.value.hint)
     assert caught.value.exit_status is None
 
 

@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 from processes import is_running
 
-from executor.plugins import (
-    BASE,
-    Kind,
-    execute,
-    invocation,
-    number_in,
-    script,
-)
+from executor.plugins import BASE, Kind, execute, invocation, number_in, script
 from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.testing import wait_until

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from executor.plugins import Kind, execute, run, script
-from libcni.errors import (
-    InvalidOutputError,
-    PluginTimeoutError,
-)
+from libcni.errors import InvalidOutputError, PluginTimeoutError
 
 
 def test_large_input_and_large_output_do_not_deadlock(tmp_path: Path) -> None:

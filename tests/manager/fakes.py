@@ -10,14 +10,7 @@ from typing import Any
 from nodes import FakeNode
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.manager import (
-    AsyncNetworkManager,
-    NamespaceError,
-    NamespaceIdentity,
-    Namespaces,
-    NetworkManager,
-    Report,
-)
+from libcni.manager import AsyncNetworkManager, NamespaceError, NamespaceIdentity, Namespaces, NetworkManager, Report
 from libcni.observe import Observer, Operation
 
 RESULT = {

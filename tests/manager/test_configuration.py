@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Any
 
 import pytest
 
+from libcni import AsyncCNIConfig, CNIConfig
 from libcni.errors import NetworkNotFoundError
-from libcni.manager import Container
+from libcni.manager import AsyncNetworkManager, Container, NetworkManager
 from manager.fakes import ManagerNode, names
-
-
-def test_the_default_can_be_changed_at_run_time(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
-    manager = node.manager()
-    manager.set_default("b")
-    manager.set_up(Container("c1", "/ns"))
-    assert node.calls("ADD") == ["ADD b c1 eth0"]
 
 
 def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> None:
@@ -73,3 +66,17 @@ def test_the_warnings_of_a_network_are_logged_when_it_changes(
         node.configure("a", {"type": "a", "mtu": mtu, "runtimeConfig": {}})
         manager.reload()
     assert ["runtimeConfig" in one for one in problems(caplog)] == [True, True]
+
+
+def test_a_manager_shows_its_client_and_its_networks(node: ManagerNode) -> None:
+    node.configure("a")
+    shown = repr(node.manager(client={"owner": "me"}))
+    assert shown.startswith("NetworkManager(CNIConfig(")
+    assert "me" in shown
+    assert f"conf_dirs=[{str(node.conf_dir)!r}], networks=['a'])" in shown
+
+
+@pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig, NetworkManager, AsyncNetworkManager])
+def test_a_wrong_argument_names_the_class_that_the_caller_knows(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) got an unexpected keyword argument 'x'"):
+        kind("/bin", x=1)

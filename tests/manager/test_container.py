@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni import (
-    CapabilityArgs,
-    ConfigError,
-    InvalidIdentifierError,
-    PortMapping,
-)
-from libcni.manager import Container, NetworkRequest, Pod
+from libcni import CapabilityArgs, ConfigError, InvalidIdentifierError, PortMapping
+from libcni.manager import Container, NetworkRequest, pod_args
 from manager.fakes import ManagerNode
 
 
@@ -47,6 +42,33 @@ def test_bad_and_duplicate_interface_names_are_refused_before_anything_runs(
     with pytest.raises(InvalidIdentifierError):
         node.manager(loopback=True).set_up(Container("c1", "/ns", networks))
     assert node.calls() == []
+
+
+def test_a_network_of_a_container_may_be_a_configuration(node: ManagerNode) -> None:
+    net = node.network("c", name="in-code")
+    node.manager(conf_dirs=[]).set_up(Container("c1", "/ns", [net, NetworkRequest(net, "net1")]))
+    assert node.calls() == ["ADD c c1 eth0", "ADD c c1 net1"]
+    with pytest.raises(TypeError, match="a network of a Container must be a NetworkRequest, not 7"):
+        node.manager(conf_dirs=[]).set_up(Container("c1", "/ns", [7]))  # type: ignore[list-item]
+
+
+def test_an_address_of_the_container_goes_to_the_first_network_that_declares_it_alone(node: ManagerNode) -> None:
+    node.configure("z")
+    for name in ("a", "b"):
+        node.configure(name, {"type": name, "capabilities": {"ips": True, "aliases": True}})
+    given = {"ips": ["10.1.0.9/24"], "aliases": ["db"]}
+    node.manager().set_up(Container("c1", "/ns", ["z", "a", "b"], capability_args=given))
+    assert node.last_call("a", "ADD").config["runtimeConfig"] == given
+    assert node.last_call("b", "ADD").config["runtimeConfig"] == {"aliases": ["db"]}
+
+
+def test_only_the_plugin_loopback_can_be_given_lo(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("own-lo", "loopback")
+    with pytest.raises(InvalidIdentifierError, match="lo"):
+        node.manager().set_up(Container("c1", "/ns", ["a@lo"]))
+    node.manager().set_up(Container("c1", "/ns", ["own-lo@lo", "a"]))
+    assert node.calls() == ["ADD loopback c1 lo", "ADD a c1 eth0"]
 
 
 def test_the_same_network_twice_has_parameters_of_its_own_each_time(node: ManagerNode) -> None:
@@ -93,12 +115,23 @@ def test_a_namespace_may_be_a_path_object(node: ManagerNode, tmp_path: Path) -> 
     node.configure("a")
     netns = tmp_path / "ns"
     netns.touch()
-    for container in (Container("c1", netns), Pod("shop", "web", "u", "c1", netns).container(default=["a"])):
-        manager = node.manager()
-        assert manager.set_up(container).netns == str(netns)
-        assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == str(netns)
-        manager.tear_down(container)
-        assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(netns)
+    container, manager = Container("c1", netns), node.manager()
+    assert manager.set_up(container).netns == str(netns)
+    assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == str(netns)
+    manager.tear_down(container)
+    assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(netns)
+
+
+def test_a_pods_arguments_reach_every_network_and_its_address_the_first_one(node: ManagerNode) -> None:
+    node.configure("cluster", {"type": "cluster"})
+    node.configure("store")
+    first = NetworkRequest("cluster", args={"IP": "10.0.0.8", "MAC": "02:00:00:00:00:08"})
+    args = pod_args("s1", namespace="shop", name="web-0", uid="u-1")
+    node.manager().set_up(Container("s1", "/ns", [first, "store@net1"], args=args))
+    names = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u-1"
+    asked = node.last_call("cluster", "ADD", "eth0").env["CNI_ARGS"]
+    assert asked == f"{names};IP=10.0.0.8;MAC=02:00:00:00:00:08"
+    assert node.last_call("store", "ADD", "net1").env["CNI_ARGS"] == names
 
 
 def test_a_string_is_no_list_of_networks() -> None:

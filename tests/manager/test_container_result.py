@@ -32,10 +32,7 @@ BRIDGE = attached(
         {"name": "veth1", "mac": "02:00:00:00:00:02"},
         {"name": "eth0", "mac": "02:00:00:00:00:03", "mtu": 1450, "sandbox": "/ns", "pciID": "p", "socketPath": "s"},
     ],
-    ips=[
-        {"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 2},
-        {"address": "fd00::5/64", "interface": 2},
-    ],
+    ips=[{"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 2}, {"address": "fd00::5/64", "interface": 2}],
     routes=[{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}],
     dns={"nameservers": ["10.1.0.1"], "domain": "front.example", "search": ["a.example"], "options": ["ndots:5"]},
 )
@@ -96,12 +93,7 @@ def test_old_results_are_seen_alike() -> None:
 
 @pytest.mark.parametrize(
     ("prefer", "expected"),
-    [
-        ("ipv4", ["10.1.0.5"]),
-        ("ipv6", ["fd00::5"]),
-        ("listed", ["10.1.0.5"]),
-        ("both", ["10.1.0.5", "fd00::5"]),
-    ],
+    [("ipv4", ["10.1.0.5"]), ("ipv6", ["fd00::5"]), ("listed", ["10.1.0.5"]), ("both", ["10.1.0.5", "fd00::5"])],
 )
 def test_the_primary_address_is_that_of_the_first_network_by_preference(
     prefer: Preference, expected: list[str]

@@ -30,7 +30,7 @@ def test_the_code_in_the_page_works(node: ManagerNode, capsys: pytest.CaptureFix
         "nameserver 10.1.0.1",
         "search example",
         "True ",
-        "[('front', 'eth0'), ('storage', 'data0')]",
+        "[('front', 'eth0'), ('back', 'net1')]",
     ]
 
 

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import fork, kill_after
+from processes import fork, kill_after, wait
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
@@ -171,3 +172,76 @@ def test_a_container_of_other_records_is_another_container(node: ManagerNode, tm
         with pytest.raises(LockTimeoutError):
             there.tear_down("c1")
         other.submit(held.__exit__, None, None, None).result()
+
+
+def test_a_task_that_outlives_the_block_holds_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    manager, other = node.async_manager(client={"timeout": 0.2}), node.manager(client={"timeout": 5.0})
+
+    async def go() -> None:
+        release = asyncio.Event()
+
+        async def later() -> None:
+            await release.wait()
+            await manager.set_up(Container("c1", "/ns"))
+
+        async with manager.locked("c1"):
+            task = asyncio.create_task(later())
+        with other.locked("c1"):
+            release.set()
+            with pytest.raises(LockTimeoutError, match="container c1"):
+                await task
+
+    asyncio.run(go())
+    assert node.calls() == []
+
+
+def test_a_thread_that_outlives_the_block_holds_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    manager, other = node.manager(client={"timeout": 0.2}), node.manager(client={"timeout": 5.0})
+    with ThreadPoolExecutor() as pool:
+        with manager.locked("c1"):
+            context = copy_context()
+            pool.submit(context.run, manager.set_up, Container("c1", "/ns")).result()
+        with other.locked("c1"), pytest.raises(LockTimeoutError, match="container c1"):
+            pool.submit(context.run, manager.tear_down, "c1").result()
+    assert node.calls() == ["ADD a c1 eth0"]
+
+
+def test_an_operation_that_outlives_the_block_keeps_the_container_to_its_end(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.5")
+    manager, other = node.manager(), node.manager(client={"timeout": 0.1})
+    with ThreadPoolExecutor() as pool:
+        with manager.locked("c1"):
+            running = pool.submit(copy_context().run, manager.set_up, Container("c1", "/ns"))
+            wait_until(lambda: node.calls("ADD"))
+        with pytest.raises(LockTimeoutError, match="container c1"):
+            other.tear_down("c1")
+        running.result()
+    other.tear_down("c1")
+    assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0"]
+
+
+def test_a_forked_child_of_the_block_holds_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager(client={"timeout": 0.2})
+
+    def child() -> None:
+        with pytest.raises(LockTimeoutError, match="container c1"):
+            manager.set_up(Container("c1", "/ns"))
+
+    with manager.locked("c1"):
+        assert wait(fork(child)) == 0
+        manager.set_up(Container("c1", "/ns"))
+    assert node.calls() == ["ADD a c1 eth0"]
+
+
+def test_blocks_of_one_container_in_each_other_are_one(node: ManagerNode) -> None:
+    manager, other = node.manager(), node.manager(client={"timeout": 0.1})
+    with manager.locked("c1"):
+        with manager.locked("c1"):
+            pass
+        with ThreadPoolExecutor() as pool, pytest.raises(LockTimeoutError):
+            pool.submit(other.tear_down, "c1").result()
+    other.tear_down("c1")

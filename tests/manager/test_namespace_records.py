@@ -10,7 +10,7 @@ from libcni import repair_records
 from libcni.manager import Container
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.store import files
-from libcni.store.record import boot_id
+from libcni.store.boot import boot_id
 from manager.fakes import FakeNamespaces, Make, ManagerNode, removed
 
 
@@ -94,7 +94,7 @@ def test_a_repair_leaves_the_record_of_a_namespace_that_is_being_written(
     """The repair of another program removes old drafts only."""
     write = files.write_draft
 
-    def write_and_repair(*args: Any, **options: Any) -> str:
+    def write_and_repair(*args: Any, **options: Any) -> tuple[str, int]:
         draft = write(*args, **options)
         monkeypatch.setattr(files, "write_draft", write)
         repair_records(node.cache)

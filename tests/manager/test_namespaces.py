@@ -8,14 +8,15 @@ import json
 import os
 import secrets
 import subprocess
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import libcni.kernel.namespace as kernel
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
-from libcni._namespace import bind
+from libcni.kernel.namespace import bind
 from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces, namespaces
 from manager.fakes import AfterAdd, Announce, FakeNamespaces, Killed, Make, ManagerNode, fails, removed
 
@@ -33,25 +34,17 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: Ma
     assert removed(manager.tear_down("c1")) == []
 
 
-def test_the_event_loop_goes_on_while_a_namespace_is_made(node: ManagerNode) -> None:
-    class Slow(FakeNamespaces):
+def test_no_namespace_is_made_in_the_thread_of_the_event_loop(node: ManagerNode) -> None:
+    class Observed(FakeNamespaces):
         def create(self, name: str, announce: Announce = lambda _: None) -> str:
-            time.sleep(0.4)
+            threads.append(threading.current_thread())
             return super().create(name, announce)
 
+    threads: list[threading.Thread] = []
     node.configure("a")
-    manager = node.async_manager(namespaces=Slow())
-
-    async def go() -> float:
-        task = asyncio.create_task(manager.set_up(Container("c1")))
-        longest, last = 0.0, time.monotonic()
-        while not task.done():
-            await asyncio.sleep(0.01)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
-        await task
-        return longest
-
-    assert asyncio.run(go()) < 0.35
+    asyncio.run(node.async_manager(namespaces=Observed()).set_up(Container("c1")))
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 def test_a_failed_set_up_removes_the_namespace_that_it_made(node: ManagerNode) -> None:
@@ -212,7 +205,7 @@ def test_the_identity_is_on_record_before_the_namespace_has_its_name(
         assert on_record == list(namespaces.namespace_at(source) or ())
         raise Killed
 
-    monkeypatch.setattr(namespaces, "bind", look)
+    monkeypatch.setattr(kernel, "bind", look)
     node.configure("a")
     with pytest.raises(Killed):
         make(namespaces=Namespaces()).set_up(Container(name))
@@ -229,7 +222,7 @@ def test_lo_is_up_before_the_namespace_has_its_name(name: str, monkeypatch: pyte
         shown.append(run("nsenter", f"--net=/proc/{os.getpid()}/fd/{os.path.basename(source)}", "ip", "link"))
         bind(source, path)
 
-    monkeypatch.setattr(namespaces, "bind", look)
+    monkeypatch.setattr(kernel, "bind", look)
     Namespaces().create(name)
     assert "LOWER_UP" in shown[0]
     assert "LOWER_UP" in run("ip", "-netns", name, "link", "show", "lo")
@@ -240,10 +233,10 @@ def test_lo_is_up_before_the_namespace_has_its_name(name: str, monkeypatch: pyte
 def test_a_namespace_that_cannot_be_made_is_an_error_and_leaves_nothing(
     node: ManagerNode, make: Make, name: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def refuse(*_: str) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(namespaces, step, refuse)
+    monkeypatch.setattr(kernel, step, refuse)
     node.configure("a")
     with pytest.raises(NamespaceError, match=rf"/{name}: .* cannot be made: Operation not permitted.*CAP_SYS_ADMIN"):
         make(namespaces=Namespaces()).set_up(Container(name))

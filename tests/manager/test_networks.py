@@ -29,7 +29,6 @@ def test_the_default_may_be_named_several_or_a_number(node: ManagerNode) -> None
     assert [net.name for net in node.manager(default="b").default_networks()] == ["b"]
     assert [net.name for net in node.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
     assert [net.name for net in node.manager(default=2).default_networks()] == ["a", "b"]
-    assert [net.name for net in node.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
 
 
 def test_several_directories_the_first_wins(node: ManagerNode) -> None:

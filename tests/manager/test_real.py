@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,22 +11,8 @@ import pytest
 from helpers import network
 from nodes import Namespace, NewNamespace, RealNode
 
-from libcni import (
-    InterfaceExistsError,
-    NetworkConfigList,
-    PluginError,
-    PortMapping,
-    RuntimeConf,
-)
-from libcni.manager import (
-    AsyncNetworkManager,
-    Container,
-    ContainerResult,
-    Namespaces,
-    NetworkManager,
-    NetworkRequest,
-    Pod,
-)
+from libcni import InterfaceExistsError, NetworkConfigList, PortMapping, RuntimeConf
+from libcni.manager import Container, ContainerResult, Namespaces, NetworkManager
 from manager.fakes import removed
 
 pytestmark = pytest.mark.real
@@ -111,65 +96,6 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
         assert not Namespaces().exists(name)
     assert real_node.leased() == {}
     assert set(real_node.host.links()) - set(links) == {"br-front", "br-back"}
-
-
-def test_a_failure_on_the_second_network_leaves_nothing(
-    manager: NetworkManager, real_node: RealNode, names: list[str]
-) -> None:
-    wanted: list[str | NetworkRequest] = [
-        "front",
-        NetworkRequest("back", network_args={"cni": {"ips": ["10.200.0.1"]}}),
-    ]
-    with pytest.raises(PluginError):
-        manager.set_up(Container(names[0], networks=wanted, capability_args=PORTS))
-    assert real_node.leased() == {}
-    assert manager.cni.get_cached_attachments() == []
-    assert not Namespaces().exists(names[0])
-
-
-def test_a_namespace_that_has_gone_is_no_obstacle(
-    manager: NetworkManager, real_node: RealNode, names: list[str]
-) -> None:
-    manager.set_up(Container(names[0], capability_args=PORTS))
-    Namespaces().remove(names[0])
-    assert len(real_node.leased()) == 2
-    manager.tear_down(names[0])
-    assert real_node.leased() == {}
-    assert not real_node.host.rules("nat", "18081")
-
-
-def test_the_asyncio_manager_does_the_same(real_node: RealNode, names: list[str], options: dict[str, Any]) -> None:
-    manager = AsyncNetworkManager(real_node.async_client(), **options)
-
-    async def go() -> None:
-        results = await asyncio.gather(*(manager.set_up(Container(name)) for name in names))
-        for result in results:
-            assert_attached(result, real_node.host)
-        await asyncio.gather(*(manager.tear_down(name) for name in names))
-
-    asyncio.run(go())
-    assert real_node.leased() == {}
-
-
-def test_an_address_and_host_ports_of_a_pod_go_to_the_first_network_alone(
-    manager: NetworkManager, names: list[str]
-) -> None:
-    pod = Pod("shop", "web-0", "u1", names[0])
-    result = manager.set_up(pod.container(default=["front", "back"], ip="10.78.1.50", capability_args=PORTS))
-    inner = Namespace(os.path.basename(result.netns))
-    assert inner.addresses("eth0") == ["10.78.1.50/24"]
-    assert inner.addresses("eth1")[0].startswith("10.78.2.")
-    manager.check(names[0])
-    manager.tear_down(names[0])
-
-
-def test_two_interfaces_on_one_masquerading_network(real_node: RealNode, names: list[str]) -> None:
-    shared = network(real_node.bridge("10.78.3.0/24", bridge="br-shared", ipMasq=True), name="shared")
-    manager = NetworkManager(real_node.cni, conf_dirs=[], networks=[shared], namespaces=Namespaces())
-    manager.set_up(Container(names[0], networks=["shared", "shared@net1"]))
-    assert len(manager.tear_down(names[0]).of("detached")) == 2
-    assert not real_node.host.rules("nat", names[0])
-    assert not real_node.cni.get_cached_attachments()
 
 
 def test_after_a_refused_set_up_a_tear_down_leaves_interfaces_and_addresses_that_were_there(

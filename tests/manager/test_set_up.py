@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,17 +11,13 @@ from typing import Any
 
 import pytest
 from helpers import network
-from processes import fork, kill_after
 
-from libcni import (
-    CNIError,
-    DelPolicy,
-    PluginError,
-)
+from libcni import CNIError, CNIErrorGroup, DelPolicy, PluginError
 from libcni.errors import AttachmentExistsError, NetworkNotFoundError, PluginTimeoutError
 from libcni.manager import Container, NetworkRequest
-from libcni.observe.protocol import Observer, Operation
-from libcni.testing import wait_until
+from libcni.observe import LoggingObserver
+from libcni.observe.observer import Observer, Operation
+from libcni.verbs.node import Node
 from manager.fakes import FakeNamespaces, Killed, ManagerNode, fails
 
 
@@ -192,25 +189,22 @@ class Interrupting(Observer):
             raise Killed
 
 
-class Raising(Observer):
-    """An observer of the client that fails after a plugin's ADD on some network."""
-
-    def __init__(self, network: str) -> None:
-        self.network = network
-
-    def after_call(self, operation: Operation, *_: object) -> None:
-        if operation.network == self.network and operation.verb == "ADD":
-            raise RuntimeError("observer")
-
-
 def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
-    node: ManagerNode, make: Callable[..., Any]
+    node: ManagerNode, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begin = Node.begin
+
+    async def broken(self: Node, record: Any, *args: Any, **options: Any) -> Any:
+        if record.network == "b":
+            raise RuntimeError("broken")
+        return await begin(self, record, *args, **options)
+
     node.configure("a")
     node.configure("b")
     tool = FakeNamespaces()
-    manager = make(namespaces=tool, client={"observer": Raising("b")})
-    with pytest.raises(RuntimeError, match="observer"):
+    manager = make(namespaces=tool)
+    monkeypatch.setattr(Node, "begin", broken)
+    with pytest.raises(RuntimeError, match="broken"):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert node.cni.get_cached_attachments() == []
     assert tool.there == {}
@@ -231,18 +225,70 @@ def test_a_failure_leaves_the_attachment_of_before_that_it_was_allowed_to_change
     assert node.states() == ["ready", "ready"]
 
 
-def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
-    node: ManagerNode, make: Callable[..., Any]
+def test_unused_capabilities_are_in_the_result_and_in_one_warning_each(
+    node: ManagerNode, make: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    class RaisingAtOnce(Observer):
-        def begin(self, operation: Operation) -> None:
-            if operation.verb == "ADD":
-                raise RuntimeError("observer")
+    for name in ("a", "b"):
+        node.configure(name, {"type": name, "capabilities": {"aliases": True}})
+    caplog.set_level(logging.WARNING, "libcni")  # the command's explain raises the level of its process
+    own = NetworkRequest("b", capability_args={"aliases": ["db"], "mac": "02:00:00:00:00:01"})
+    result = make().set_up(Container("c1", "/ns", ["a", own], capability_args={"ips": ["10.1.0.9/24"], "aliases": []}))
+    assert result.unused_capabilities == ("ips", "mac")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [[name for name in ("ips", "mac", "aliases") if name in text] for text in warnings] == [["ips"], ["mac"]]
+
+
+def test_a_block_of_attached_has_the_result_and_ends_with_the_tear_down(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    with manager.attached(Container("c1", "/ns")) as result:
+        assert list(result.interfaces) == ["eth0"]
+        assert node.calls() == ["ADD a c1 eth0"]
+    assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0"]
+    node.plugin("a", fails("DEL"))
+    with pytest.raises(ValueError, match="block") as caught, manager.attached(Container("c1", "/ns")):
+        raise ValueError("block")
+    assert 'when the container was torn down: plugin "a" failed' in caught.value.__notes__[0]
+    with pytest.raises(CNIErrorGroup), manager.attached(Container("c2", "/ns")):
+        pass
+
+
+def test_a_block_of_attached_on_asyncio_is_torn_down_even_if_it_is_cancelled_twice(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", "[ $CNI_COMMAND = DEL ] && sleep 0.3")
+    manager = node.async_manager()
+
+    async def work() -> None:
+        async with manager.attached(Container("c1", "/ns")) as result:
+            assert list(result.interfaces) == ["eth0"]
+            await asyncio.sleep(20)
+
+    async def go() -> None:
+        task = asyncio.create_task(work())
+        for verb in ("ADD", "DEL"):
+            while not node.calls(verb) or (verb == "ADD" and node.states() != ["ready"]):  # noqa: ASYNC110 - a plugin
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0"]
+    assert node.states() == []
+
+
+def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
+    node: ManagerNode, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
 
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns"))
-    with pytest.raises(RuntimeError, match="observer"):
-        make(client={"observer": RaisingAtOnce()}).set_up(Container("c1", "/ns"))
+    monkeypatch.setattr(Node, "lock", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        make().set_up(Container("c1", "/ns"))
     assert node.calls() == ["ADD a c1 eth0"]
     assert [one.state for one in node.cni.get_cached_attachments()] == ["ready"]
 
@@ -273,26 +319,35 @@ def test_a_cancelled_set_up_leaves_its_records_or_nothing(node: ManagerNode, on_
 
 
 def test_settings_can_be_read_back_and_bad_ones_are_refused(node: ManagerNode, make: Callable[..., Any]) -> None:
-    manager = make(default=["a"], minimum=2, prefix="net", on_cancel="rollback", policy=DelPolicy(keep_going=True))
-    assert (manager.default, manager.minimum, manager.prefix) == (("a",), 2, "net")
+    manager = make(default=["a"], prefix="net", on_cancel="rollback", policy=DelPolicy(keep_going=True))
+    assert (manager.default, manager.prefix) == (("a",), "net")
     assert (manager.on_cancel, manager.loopback) == ("rollback", None)
     assert manager.policy == DelPolicy(keep_going=True)
-    bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]
+    bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}]
     bad += [{"on_cancel": "never"}, {"prefix": "a/b"}]
     for options in bad:
         with pytest.raises(ValueError, match=next(iter(options)) if "prefix" not in options else "interface name"):
             make(**options)
-    with pytest.raises(ValueError, match="default"):
-        manager.set_default(0)
+    with pytest.raises(TypeError, match="default"):
+        make(default=True)
 
 
-def test_after_a_runtime_was_killed_in_a_set_up_another_tears_all_of_it_down(node: ManagerNode) -> None:
+def test_a_cancelled_set_up_is_one_warning_in_the_log(node: ManagerNode, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
     node.configure("a")
     node.configure("b")
-    node.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 1")
-    runtime = fork(lambda: node.manager().set_up(Container("c1", "/ns", ["a", "b"])))
-    wait_until(lambda: "ADD b c1 eth1" in node.calls("ADD"))
-    assert kill_after(runtime, 0)
-    report = node.manager().tear_down("c1")
-    assert [one.network for one in report.of("detached")] == ["b", "a"]
-    assert node.cni.get_cached_attachments() == []
+    node.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    manager = node.async_manager(client={"observer": LoggingObserver()})
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1", "/ns", ["a", "b"])))
+        while len(node.calls("ADD")) < 2:  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [text.split(" in ")[0] for text in warnings] == ["SET-UP c1: CancelledError"]
+    assert any("ADD b c1 eth1: CancelledError" in record.getMessage() for record in caplog.records)

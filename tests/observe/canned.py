@@ -34,11 +34,16 @@ class Notes(Observer):
         self.env = env
         self.seen: list[tuple[Any, ...]] = []
         self.operations: list[Operation] = []
+        self.waited: dict[Operation, float] = {}
 
     def begin(self, operation: Operation) -> Mapping[str, str | None] | None:
         self.operations.append(operation)
         self.seen.append(("begin", operation.verb, operation.network, operation.container_id, operation.ifname))
         return self.env
+
+    def after_wait(self, operation: Operation, seconds: float) -> None:
+        assert any(operation is one for one in self.operations)
+        self.waited[operation] = self.waited.get(operation, 0.0) + seconds
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
         assert any(operation is one for one in self.operations)

@@ -23,10 +23,11 @@ def test_each_call_and_the_verb_are_logged_with_their_fields(tmp_path: Path, cap
         "seconds": 0,
     }  # fmt: skip
     assert second["plugin"] == "tuning"
-    assert {**last, "seconds": 0} == {
+    assert {**last, "seconds": 0, "waited": 0} == {
         "verb": "ADD", "network": "dbnet", "container_id": "c1", "ifname": "eth0", "outcome": "ok", "seconds": 0,
+        "waited": 0,
     }  # fmt: skip
-    assert last["seconds"] > 0
+    assert 0 < last["waited"] < last["seconds"]
     assert caplog.records[-1].getMessage().startswith("ADD dbnet c1 eth0: ok in ")
 
 

@@ -57,8 +57,8 @@ def test_a_span_per_verb_and_under_it_one_per_call(tmp_path: Path, telemetry: Te
     assert list(spans) == ["bridge ADD", "tuning ADD", "CNI ADD"]
     verb = spans["CNI ADD"]
     assert verb.parent is None
-    assert dict(verb.attributes or {}) == {
-        "cni.verb": "ADD", "cni.network": "dbnet", "cni.container_id": "c1", "cni.ifname": "eth0",
+    assert {**(verb.attributes or {}), "cni.wait": 0} == {
+        "cni.wait": 0, "cni.verb": "ADD", "cni.network": "dbnet", "cni.container_id": "c1", "cni.ifname": "eth0",
     }  # fmt: skip
     for name in ("bridge ADD", "tuning ADD"):
         parent = spans[name].parent
@@ -124,10 +124,13 @@ def test_a_failure_is_on_the_spans_and_counted(tmp_path: Path, telemetry: Teleme
     assert counted == {"failed": 1, "PluginError": 1}
 
 
-def test_durations_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> None:
+def test_durations_and_waits_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> None:
     client(tmp_path, RecordingExecutor(), telemetry.observer).add_network_list(NET, RT)
     (verb,) = telemetry.metric("cni.operation.duration")
-    assert verb.count == 1
+    (wait,) = telemetry.metric("cni.operation.wait")
+    assert verb.count == wait.count == 1
+    assert 0 < wait.sum < verb.sum
+    assert (telemetry.spans()["CNI ADD"].attributes or {})["cni.wait"] == wait.sum
     assert dict(verb.attributes) == {"cni.verb": "ADD", "cni.network": "dbnet"}, (
         "no container ID: a metric must have a limited number of attributes"
     )

@@ -31,11 +31,7 @@ class HookNode(FakeNode):
         self.pins = Pins(directory_for(str(self.cache)))
         self.bundle = root / "bundle"
         self.bundle.mkdir()
-        self.words = [
-            f"--conf-dir={self.conf_dir}",
-            f"--path={self.bin}",
-            f"--cache-dir={self.cache}",
-        ]
+        self.words = [f"--conf-dir={self.conf_dir}", f"--path={self.bin}", f"--cache-dir={self.cache}"]
 
     def configure_capable(self, name: str, *plugins: str, **keys: Any) -> list[FakePlugin]:
         """Write a network's configuration, with plugins that take all capabilities; return the plugins."""
@@ -46,7 +42,7 @@ class HookNode(FakeNode):
         return made
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "libcni.cli", "oci-hook", *self.words, *words]
+        return [sys.executable, "-m", "libcni", "oci-hook", *self.words, *words]
 
     def state(self, status: str, pid: int | None = None, container_id: str = "c1", **annotations: str) -> str:
         prefixed = {f"libcni.{key}": value for key, value in annotations.items()}

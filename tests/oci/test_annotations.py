@@ -70,12 +70,12 @@ def test_arguments_for_plugins() -> None:
         capabilities='{"mac": "c2:00:00:00:00:00", "io.example": {"x": 1}}',
         ips="10.88.0.7, fd00::7",
         mac="c2:11:22:33:44:55",
-        bandwidth='{"ingressRate": 1000}',
+        bandwidth='{"ingressRate": 1000, "ingressBurst": 8000}',
     )
     assert found == {
         "mac": "c2:11:22:33:44:55",  # the annotation of its own wins
         "ips": ["10.88.0.7", "fd00::7"],
-        "bandwidth": {"ingressRate": 1000},
+        "bandwidth": {"ingressRate": 1000, "ingressBurst": 8000},
         "io.example": {"x": 1},
     }
     assert read_wanted({"libcni.args": "A=1;B=2"}, {}).args == (("A", "1"), ("B", "2"))
@@ -90,6 +90,9 @@ def test_arguments_for_plugins() -> None:
         ("networks", "front,-x", "invalid network name '-x'"),
         ("networks", "front@", "invalid interface name ''"),
         ("networks", "front@a/b", "invalid interface name 'a/b'"),
+        ("networks", "front@all", "invalid interface name 'all'"),
+        ("networks", "front@lo", "each namespace has an interface lo from the kernel (choose another name)"),
+        ("networks", '[{"network": "front", "ifname": "lo"}]', "each namespace has an interface lo"),
         ("networks", "[]", "the array is empty"),
         ("networks", "[1]", "1 is neither a network's name nor an object"),
         ("networks", '[{"name": "front"}]', "a network has no member 'name' (it has args,"),
@@ -107,7 +110,7 @@ def test_arguments_for_plugins() -> None:
         ("ports", "host:80:80", "'host' is no IP address"),
         ("ports", '[{"hostPort": 1}]', "containerPort"),
         ("ips", "10.88.0.300", "10.88.0.300"),
-        ("mac", "c2", "CapabilityArgs.mac: "),
+        ("mac", "c2", " mac: "),
         ("bandwidth", "fast", "it is not JSON"),
         ("bandwidth", '{"ingressRate": -1}', "ingressRate"),
         ("capabilities", "[]", "[] is not a JSON object"),

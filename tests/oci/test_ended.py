@@ -22,11 +22,7 @@ def root(tmp_path: Path) -> str:
 
 
 def run(node: HookNode, *words: str) -> int:
-    directories = [
-        f"--path={node.bin}",
-        f"--cache-dir={node.cni.cache_dir}",
-        f"--conf-dir={node.cni.conf_dir}",
-    ]
+    directories = [f"--path={node.bin}", f"--cache-dir={node.cni.cache_dir}", f"--conf-dir={node.cni.conf_dir}"]
     return main([*words, *directories])
 
 
@@ -60,8 +56,7 @@ def test_doctor_reports_an_ended_container_with_what_to_type(
     printed = " ".join(capsys.readouterr().out.split())
     assert "container c1, front, eth0" in printed
     assert "its runtime did not run the poststop hook" in printed
-    assert f"libcni gc --conf-dir {node.conf_dir} " in printed
-    assert " --runtime runc --runtime crun" in printed
+    assert f"libcni gc --runtime runc --runtime crun --conf-dir {node.conf_dir} " in printed
 
 
 @pytest.mark.parametrize("words", [("gc",), ("gc", "front", "--runtime", "runc"), ("gc", "--runtime", "runk")])

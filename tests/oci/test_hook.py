@@ -217,7 +217,9 @@ def test_what_another_program_attached_is_neither_detached_nor_replaced(node: Ho
     pid = process()
     other = node.client(owner="")
     other.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
-    assert "container c1 is attached to network front already, not by this hook" in node.attach(pid)
+    refused = node.attach(pid)
+    assert "container c1 is attached to network front already, not by this hook" in refused
+    assert f"libcni del c1 --conf-dir {node.conf_dir} --path {node.bin} --cache-dir {node.cache}" in refused
     assert node.detach() == ""
     assert node.attached == [("c1", "front", "eth7", "ready")]
     assert plugin.verbs == ("ADD",)
@@ -319,14 +321,14 @@ def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookN
 
 def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
-    error = '{"code": 999, "msg": "if rate is set, burst must also be set"}'
-    node.fakes.shell("a", f"grep -q ingressBurst $stdin || {{ echo '{error}'; exit 1; }}")
+    error = '{"code": 999, "msg": "this address is taken"}'
+    node.fakes.shell("a", f"grep -q 02:00:00:00:00:02 $stdin || {{ echo '{error}'; exit 1; }}")
     first, second = process(), process()
-    assert "burst must also be set" in node.attach(first, bandwidth='{"ingressRate": 1}')
+    assert "this address is taken" in node.attach(first, mac="02:00:00:00:00:01")
     end(first)
-    assert "burst must also be set" in node.detach()
-    assert node.attached == [("c1", "front", "eth0", "pending")]
-    assert node.attach(second, bandwidth='{"ingressRate": 1, "ingressBurst": 1}') == ""
+    assert "this address is taken" in node.detach()
+    assert node.attached == [("c1", "front", "eth0", "detaching")]
+    assert node.attach(second, mac="02:00:00:00:00:02") == ""
     assert node.attached == [("c1", "front", "eth0", "ready")]
     end(second)
     assert node.detach() == ""
@@ -427,3 +429,20 @@ def test_hooks_with_other_records_have_other_pins(
             of_mine.remove(pin)
         with suppress(FileNotFoundError):
             os.rmdir(of_mine.directory)
+
+
+def test_a_detach_waits_for_a_reload_and_then_detaches(node: HookNode, process: Process) -> None:
+    """Runtimes do not repeat poststop."""
+    node.configure("front")
+    node.plugin("front", "sleep 0.5")
+    pid = process()
+    assert node.attach(pid) == ""
+    (attachment,) = node.cni.get_cached_attachments()
+    with ThreadPoolExecutor() as pool:
+        reload = pool.submit(node.client().reload_attachment, attachment)
+        wait_until(lambda: "DEL front" in node.verbs())
+        end(pid)
+        assert node.detach() == ""
+        reload.result()
+    assert node.verbs() == ["ADD front", "DEL front", "ADD front", "DEL front"]
+    assert (node.attached, node.pinned) == ([], [])

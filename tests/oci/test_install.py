@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from libcni.cli import main
-from libcni.oci import install
 
 SPEC: dict[str, Any] = {
     "ociVersion": "1.0.2",
@@ -95,32 +93,6 @@ def test_hooks_d_gets_a_file_for_annotated_containers(tmp_path: Path) -> None:
     assert document["stages"] == ["createRuntime", "poststop"]
     assert document["when"] == {"annotations": {r"^libcni\.": "."}}
     assert document["hook"]["args"][-2:] == ["oci-hook", "--annotated-only"]
-
-
-@pytest.mark.parametrize(
-    ("directories", "said"),
-    [
-        ("/x/hooks.d,{tmp_path}/hooks.d", "podman reads this directory\n"),
-        ("/x/hooks.d", "podman does not read this directory, but /x/hooks.d: see hooks_dir in containers.conf\n"),
-        ("", ""),
-    ],
-)
-def test_an_installation_says_whether_podman_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], directories: str, said: str
-) -> None:
-    shown = f"  --hooks-dir strings  Set the path (default [{directories.format(tmp_path=tmp_path)}])" if said else ""
-    (tmp_path / "podman").write_text(f"#!/bin/sh\necho '{shown}'\n")
-    (tmp_path / "podman").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert run("--install", str(tmp_path / "hooks.d")) == 0
-    assert capsys.readouterr().err == said
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
-def test_podman_shows_its_directories_and_has_the_default_one_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONTAINERS_CONF", os.devnull)
-    assert install.seen_by_podman(f"{install.HOOKS_D}/libcni.json") == "podman reads this directory"
 
 
 def test_print_shows_what_install_would_write(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

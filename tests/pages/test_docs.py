@@ -22,13 +22,11 @@ import libcni.observe
 import libcni.oci
 import libcni.options
 import libcni.plugin
+import libcni.reports
 import libcni.testing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-CODE = re.compile(
-    r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
-    re.MULTILINE | re.DOTALL,
-)
+CODE = re.compile(r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"how-to/networks.md", "index.md"}  # tests/manager/test_docs.py, test_readme.py
 FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,7 +56,6 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
         "/etc/cni/net.d": str(tmp_path / "net.d"),
         "/opt/cni/bin": fake_path,
         "/var/lib/cni": str(tmp_path / "cache"),
-        "/var/lib/libcni-fleet": str(tmp_path / "fleet"),
         "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
         "/tmp/tutorial/cni": str(tmp_path / "cache"),
         '"plugins-fake"': f'"{fake_path}"',
@@ -155,7 +152,16 @@ def test_the_files_and_commands_of_the_tutorial_go_as_written(tmp_path: Path, fa
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     named = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
-    modules = (libcni, libcni.diagnosis, libcni.executor, libcni.manager, libcni.observe, libcni.oci, libcni.options)
+    modules = (
+        libcni,
+        libcni.diagnosis,
+        libcni.executor,
+        libcni.manager,
+        libcni.observe,
+        libcni.oci,
+        libcni.options,
+        libcni.reports,
+    )
     public = {
         f"{module.__name__}.{name}" for module in (*modules, libcni.plugin, libcni.testing) for name in module.__all__
     }

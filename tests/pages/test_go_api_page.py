@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md").read_text(encoding="utf-8")
-ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| Go ")]
+ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ")]
 NAMES = sorted({name for row in ROWS for name in re.findall(r"`(libcni\.[\w.]+)`", row[2])})
 
 

@@ -208,10 +208,7 @@ def test_an_error_document_that_add_returns_is_an_error() -> None:
         return {"code": 11, "msg": "full", "details": "all"}
 
     answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
-    assert (answer.status, answer.document) == (
-        1,
-        {"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all"},
-    )
+    assert (answer.status, answer.document) == (1, {"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all"})
 
 
 def test_what_other_verbs_return_is_not_printed() -> None:

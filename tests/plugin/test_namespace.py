@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni._netlink import open_netlink
+from libcni.kernel.netlink import open_netlink
 from libcni.plugin import Request, VerbError
 from libcni.plugin.namespace import in_namespace
 from libcni.testing import NetworkNamespace, call_plugin

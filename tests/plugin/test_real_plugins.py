@@ -14,10 +14,7 @@ from plugin.real_plugins import EVERY_GO_PLUGIN, SUBJECTS, examine, why_not
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "testdata/evidence/plugin-conformance.md"
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.usefixtures("machine"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 
 
 @pytest.fixture

@@ -39,12 +39,7 @@ def built(version: str) -> PluginResult:
     return result
 
 
-DNS = {
-    "nameservers": ["10.1.0.1"],
-    "domain": "example.org",
-    "search": ["example.org"],
-    "options": ["ndots:2"],
-}
+DNS = {"nameservers": ["10.1.0.1"], "domain": "example.org", "search": ["example.org"], "options": ["ndots:2"]}
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])

@@ -155,6 +155,6 @@ class RuntimeNode(RealNode):
 
 def libcni(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
-    command = [sys.executable, "-m", "libcni.cli", *words]
+    command = [sys.executable, "-m", "libcni", *words]
     environment = {**os.environ, "PATH": PLUGIN_PATH, **env}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from nodes import PLUGINS, Namespace, NewNamespace, RealNode
 
+from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.lock_file import LockFile
-from libcni.store.place import EnteredNamespace, Place
+from libcni.store.model import Place
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
@@ -80,7 +81,7 @@ def test_a_socket_keeps_a_namespace_with_its_interfaces(new_namespace: NewNamesp
         before = entered.look("eth0")
         subprocess.run(["ip", "netns", "del", made.name], check=True)
         assert entered.look("eth0") == before
-        assert before.ifindex
+        assert before.number
     finally:
         entered.close()
         subprocess.run(["ip", "netns", "add", made.name], check=True)
@@ -91,11 +92,11 @@ def test_numbers_begin_anew_in_each_namespace_and_a_number_is_not_used_again(new
     found = []
     for made in (new_namespace(), new_namespace()):
         made.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "peer0")
-        found.append(place(made).ifindex)
+        found.append(place(made).number)
     made.run("ip", "link", "del", "eth0")
     made.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "peer0")
     assert found[0] == found[1]
-    assert place(made).ifindex not in found
+    assert place(made).number not in found
 
 
 def test_two_interfaces_may_have_one_hardware_address(new_namespace: NewNamespace) -> None:

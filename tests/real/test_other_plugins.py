@@ -67,17 +67,6 @@ def test_macvlan_with_static(node: RealNode, parent: str, container: Namespace) 
     assert os.listdir(node.results) == []
 
 
-def test_macvlan_containers_reach_each_other(
-    node: RealNode, parent: str, container: Namespace, other: Namespace
-) -> None:
-    second = {"type": "static", "addresses": [{"address": "10.78.0.8/24"}]}
-    plugin = {"type": "macvlan", "master": parent, "mode": "bridge"}
-    node.cni.add_network_list(node.network({**plugin, "ipam": STATIC}), runtime_conf(container))
-    node.cni.add_network_list(node.network({**plugin, "ipam": second}), libcni.RuntimeConf("c2", other.path, "eth0"))
-    with container.echo_server(80):
-        assert other.echo("10.78.0.7", 80, "over one card") == "over one card"
-
-
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0"])
 def test_loopback(node: RealNode, container: Namespace, version: str) -> None:
     net, rt = node.network("loopback", cniVersion=version), runtime_conf(container, "lo")

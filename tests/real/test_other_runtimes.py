@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/other-runtimes.md for LXC, systemd-nspawn and bubblewrap work as they stand there."""
+"""The recipes of examples/other-runtimes for LXC, systemd-nspawn and bubblewrap work as they stand there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .runc import NETWORK
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/other-runtimes.md"
-FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE.read_text(), re.MULTILINE | re.DOTALL))
+DIRECTORY = Path(__file__).resolve().parents[2] / "examples/other-runtimes"
+FILES = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
 SHOW = ("/bin/ip", "-4", "-o", "address", "show", "eth0")
 PROGRAMS = Path(sys.executable).parent
 

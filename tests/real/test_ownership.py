@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +12,7 @@ from nodes import Namespace, RealNode, both_clients, plugins_know_gc
 from processes import wait
 
 import libcni
-from libcni import (
-    ConfigError,
-    DelPolicy,
-    InterfaceExistsError,
-    NamespaceMismatchError,
-    NetworkConfigList,
-    PluginError,
-    RuntimeConf,
-)
-from libcni.testing import wait_until
+from libcni import ConfigError, InterfaceExistsError, NetworkConfigList, PluginError, RuntimeConf
 
 pytestmark = pytest.mark.real
 
@@ -78,29 +65,10 @@ def test_an_interface_that_a_person_made_is_refused_and_stays(node: RealNode, co
             node.cni.add_network_list(bridged(node), conf("c1", container))
         assert (caught.value.ifname, caught.value.netns) == ("eth0", container.path)
         assert 'on_existing="allow"' in str(caught.value)
-        assert states(node) == [("c1", "pending")]
+        assert states(node) == [("c1", "refused")]
     node.cni.del_network_list(bridged(node), conf("c1", container))
     assert everything_of(node, container) == before
     assert node.host.links() == ["lo"]
-
-
-@pytest.mark.parametrize("before", ["an ADD that was refused", "an ADD that was refused, and a DEL", "nothing"])
-def test_del_without_a_record_leaves_the_interface_until_it_is_told(
-    node: RealNode, container: Namespace, before: str
-) -> None:
-    net, rt = bridged(node), RuntimeConf("c1", container.path, "eth0")
-    container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "theirs")
-    if before != "nothing":
-        with pytest.raises(InterfaceExistsError):
-            node.cni.add_network_list(net, rt)
-    if before.endswith("a DEL"):
-        node.cni.del_network_list(net, rt)
-    for _ in range(2):  # runtimes repeat a DEL
-        report = node.cni.del_network_list(net, rt)
-        assert report.netns == ""
-        assert "eth0" in container.links()
-    node.cni.del_network_list(net, rt, policy=DelPolicy(use_given=True))
-    assert "eth0" not in container.links()
 
 
 def test_allow_lets_a_plugin_work_on_an_interface_that_exists(node: RealNode, container: Namespace) -> None:
@@ -153,100 +121,7 @@ def test_without_the_privilege_to_look_add_goes_on(node: RealNode, container: Na
 # DEL and CHECK
 
 
-def test_del_in_the_namespace_of_another_container_is_refused(
-    node: RealNode, container: Namespace, other: Namespace
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("one", container))
-    node.cni.add_network_list(net, conf("two", other))
-    before = everything_of(node, container), everything_of(node, other)
-    for verb in ("del_network_list", "check_network_list"):
-        with pytest.raises(NamespaceMismatchError) as caught:
-            getattr(node.cni, verb)(net, conf("one", other))
-        assert (caught.value.netns, caught.value.recorded_netns) == (other.path, container.path)
-    assert (everything_of(node, container), everything_of(node, other)) == before
-    node.cni.del_network_list(net, conf("one", other), policy=DelPolicy(use_given=True))
-    assert "eth0" not in other.links()
-
-
-def test_a_path_that_leads_to_a_neighbour_by_now_is_not_entered(
-    node: RealNode, container: Namespace, other: Namespace, tmp_path: Path
-) -> None:
-    net = bridged(node)
-    path = tmp_path / "ns"
-    path.symlink_to(container.path)
-    node.cni.add_network_list(net, conf("one", str(path)))
-    path.unlink()
-    path.symlink_to(other.path)
-    node.cni.add_network_list(net, conf("two", other))
-    links = other.links()
-    assert dict(states(node)) == {"one": "gone", "two": "ready"}
-    node.cni.del_network_list(net, conf("one", str(path)))
-    assert other.links() == links
-    assert dict(states(node)) == {"two": "ready"}
-    node.cni.check_network_list(net, conf("two", other))
-
-
 # an interface is not one's own because of its name
-
-
-@pytest.fixture
-def process_in() -> Iterator[Callable[[Namespace], str]]:
-    """Return a function that starts a process in a namespace, and returns the path by which it leads there."""
-    with ExitStack() as stack:
-
-        def start(namespace: Namespace) -> str:
-            words = ["nsenter", f"--net={namespace.path}", "sleep", "600"]
-            process = stack.enter_context(subprocess.Popen(words))
-            stack.callback(process.kill)
-            path = f"/proc/{process.pid}/ns/net"
-            wait_until(lambda: os.path.samefile(path, namespace.path))
-            return path
-
-        yield start
-
-
-@both_clients
-@pytest.mark.parametrize("way", ["DEL", "GC"])
-@pytest.mark.parametrize("mac", ["as the kernel has it", "in another notation"])
-def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
-    node: RealNode,
-    container: Namespace,
-    other: Namespace,
-    process_in: Callable[[Namespace], str],
-    way: str,
-    mac: str,
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    add_link(other)
-    node.strip_record("c1")
-    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
-    is_known = mac == "as the kernel has it"
-    document["netns"] = process_in(other if is_known else container)
-    if not is_known:
-        document["result"]["interfaces"][2]["mac"] = "02-00-00-00-00-01"
-    node.record("c1").write_text(json.dumps(document), encoding="utf-8")
-    before = other.links_and_addresses()
-
-    def detach() -> None:
-        if way == "DEL":
-            node.cni.del_network_list(net, conf("c1", document["netns"]))
-        else:
-            node.cni.gc_network_list(net, [], include_go=True)
-
-    if is_known:
-        # The container lives, and so its address must not be freed.
-        with pytest.raises(libcni.CNIError) as caught:
-            detach()
-        errors = caught.value.exceptions if isinstance(caught.value, libcni.CNIErrorGroup) else [caught.value]
-        assert f"is now eth0 in {container.path}" in str(errors[0])
-        assert (container.links(), len(node.leased())) == (["lo", "eth0"], 1)
-        container.run("ip", "link", "del", "eth0")
-    detach()
-    assert other.links_and_addresses() == before
-    assert container.links() == ["lo"]
-    assert (states(node), node.leased()) == ([], {})
 
 
 @both_clients
@@ -278,30 +153,14 @@ def test_allow_that_fails_leaves_an_earlier_attachment_of_the_same_network(
     with pytest.raises(PluginError) as caught:
         node.client(owner="theirs").add_network_list(net, conf("c1", container), on_existing="allow")
     assert caught.value.rollback_errors == ()
-    assert everything_of(node, container) == before
+    # The record is a new file with the same facts.
+    assert (everything_of(node, container)[:-1], states(node)) == (before[:-1], [("c1", "ready")])
     node.cni.check_network_list(net, conf("c1", container))
     node.cni.del_network_list(net, conf("c1", container))
     assert (container.links(), states(node)) == (["lo"], [])
 
 
 # roll-back and ways out
-
-
-@both_clients
-def test_the_roll_back_removes_the_rules_of_the_firewall(
-    node: RealNode, container: Namespace, other: Namespace
-) -> None:
-    net = bridged(node, "net", {"type": "firewall"}, {"type": "tuning", "mac": "nonsense"})
-    neighbour = bridged(node, "other", {"type": "firewall"}, bridge={"ipam": {"subnet": "10.99.0.0/24"}})
-    node.cni.add_network_list(neighbour, conf("c0", other))
-    before = rules(node), other.links_and_addresses()
-    with pytest.raises(PluginError) as caught:
-        node.cni.add_network_list(net, conf("c1", container))
-    assert caught.value.rollback_errors == ()
-    assert (rules(node), other.links_and_addresses()) == before
-    assert "10.98" not in rules(node)
-    assert "10.99" in rules(node)
-    assert container.links() == ["lo"]
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -348,7 +207,7 @@ def test_macvlan_whose_master_has_gone(node: RealNode, container: Namespace) -> 
     assert states(node) == [("c1", "detaching")]
     with pytest.raises(PluginError) as caught:
         node.cni.add_network_list(bridged(node), conf("c1", container))
-    assert "libcni forget c1:eth0" in str(caught.value)
+    assert "libcni forget c1 -i eth0 -n net" in str(caught.value)
     (left,) = node.cni.get_cached_attachments()
     assert node.cni.forget_attachment(left).plugins == ("macvlan",)
     node.cni.add_network_list(bridged(node), conf("c1", container))

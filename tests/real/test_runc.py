@@ -146,17 +146,6 @@ def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
     assert re.sub(" {2,}", "  ", said).splitlines() == re.sub(" {2,}", "  ", typed).splitlines()
 
 
-def test_containers_that_share_a_namespace_are_attached_once(node: RuntimeNode) -> None:
-    node.start("pod", *SERVER)
-    [pin] = node.pins.all()
-    bundle = node.bundle("app", "wget", "-qO-", "http://127.0.0.1/")
-    config = (bundle / "config.json").read_text()
-    joined = f'"path": "/proc/{pin.pid}/ns/net"'
-    (bundle / "config.json").write_text(config.replace('"type": "network"', f'"type": "network", {joined}'))
-    assert node.run_bundle("app", bundle) == "hello from a container\n"
-    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["pod"]
-
-
 def test_the_end_of_a_container_that_nobody_tells_of_is_found(node: RuntimeNode) -> None:
     node.start("web", *SERVER)
     node.start("stays", *SERVER)

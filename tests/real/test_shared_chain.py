@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodes import PLUGIN_PATH, Namespace, NewNamespace, RealNode, both_clients
+from nodes import Namespace, NewNamespace, RealNode, both_clients
 
-from libcni import CNIConfig, PluginError, RuntimeConf
-from libcni.manager import Container, NetworkManager
+from libcni import CNIConfig, RuntimeConf
 
 pytestmark = pytest.mark.real
 
@@ -28,22 +25,6 @@ def node(tmp_path: Path, host: Namespace, new_namespace: NewNamespace, request: 
         for ifname in ("eth0", "net1"):
             node.cni.add_network_list("shared", RuntimeConf(container, namespace.path, ifname))
     return node
-
-
-def command(*words: str) -> Detach:
-    """Return a function that runs the command."""
-
-    def run(node: RealNode) -> None:
-        env = {
-            "PATH": PLUGIN_PATH,
-            "NETCONFPATH": str(node.conf_dir),
-            "CNI_PATH": ":".join(map(str, node.settings["path"])),
-            "LIBCNI_CACHE_DIR": str(node.cache),
-        }
-        done = subprocess.run([sys.executable, "-m", "libcni.cli", *words], env=env, cwd=node.root, check=False)
-        assert done.returncode == 0
-
-    return run
 
 
 VALID = [("neighbour", "eth0"), ("neighbour", "net1")]
@@ -69,28 +50,3 @@ def assert_only_the_neighbour_is_left(node: RealNode) -> None:
 def test_a_client_detaches_both(node: RealNode, detach: Detach) -> None:
     detach(node)
     assert_only_the_neighbour_is_left(node)
-
-
-@pytest.mark.parametrize(
-    "detach",
-    [
-        pytest.param(lambda node: NetworkManager(node.cni).gc(VALID), id="manager-gc"),
-        pytest.param(lambda node: NetworkManager(node.cni).tear_down("twice"), id="manager-tear-down"),
-        pytest.param(command("del", "-c", "twice"), id="del"),
-        pytest.param(command("gc", "shared", "--valid", "neighbour"), id="command-gc"),
-    ],
-)
-def test_managers_and_commands_detach_both(node: RealNode, detach: Detach) -> None:
-    detach(node)
-    assert_only_the_neighbour_is_left(node)
-
-
-def test_a_failed_set_up_detaches_both(node: RealNode, new_namespace: NewNamespace) -> None:
-    node.configure("failing")
-    node.plugin("failing", "[ $CNI_COMMAND != ADD ] || exit 1")
-    container = Container("failed", new_namespace().path, ["shared", "shared@net1", "failing"])
-    with pytest.raises(PluginError) as caught:
-        NetworkManager(node.cni).set_up(container)
-    assert caught.value.rollback_errors == ()
-    assert node.cni.get_cached_attachments("failed") == []
-    assert not node.host.rules("nat", "failed")

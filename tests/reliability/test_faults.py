@@ -13,20 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import RT
+from helpers import RESULT, RT
 from nodes import FakeNode
 
-from libcni import (
-    CNIConfig,
-    CNIErrorGroup,
-    GCReport,
-    NotAttachedError,
-    PluginError,
-    PluginTimeoutError,
-    RecordError,
-    RuntimeConf,
-)
-from libcni import _system as system
+from libcni import CNIConfig, CNIErrorGroup, NotAttachedError, PluginError, PluginTimeoutError, RecordError, RuntimeConf
+from libcni.kernel import system
+from libcni.reports import GCReport
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
@@ -110,9 +102,10 @@ def test_disk_full_before_anything_was_ever_attached(
 
 
 def test_field_22_disk_full_while_the_plugins_run(node: FakeNode, small_disk: Path) -> None:
-    """The completed record cannot be written: all is rolled back."""
-    filler = node.plugin("filler", f"[ $CNI_COMMAND != ADD ] || head -c 300000 /dev/zero > {small_disk}/filler 2>&-")
-    assert filler.exists()
+    """The record has no room for the result: all is rolled back, and DEL and repair find no half of it."""
+    result = {**RESULT, "padding": "x" * 9000}
+    filler = f"[ $CNI_COMMAND != ADD ] || head -c 300000 /dev/zero > {small_disk}/filler 2>&-"
+    node.plugin("filler", filler, result=result)
     net, cni = node.network("a", "filler"), node.client(durable=True)
     with pytest.raises(RecordError, match="No space left"):
         cni.add_network_list(net, RT)
@@ -147,14 +140,14 @@ def test_records_that_cannot_be_read(
     attach(cni, node)
     other = RuntimeConf("c2", None, "eth0")
     cni.add_network_list(net, other)
-    real = disk.read_file
+    real = disk.open_file
 
-    def bad_sector(name: str, directory: int) -> bytes | None:
+    def bad_sector(name: str, directory: int, *, writable: bool = False) -> int:
         if "c1" in name:
             raise OSError(errno.EIO, "Input/output error")
-        return real(name, directory)
+        return real(name, directory, writable=writable)
 
-    monkeypatch.setattr(records, "read_file", bad_sector)
+    monkeypatch.setattr(records, "open_file", bad_sector)
     before = node.verbs()
     for refused in (lambda: cni.add_network_list(net, RT), lambda: cni.check_network_list(net, RT)):
         with pytest.raises(RecordError, match="Input/output error"):

@@ -182,8 +182,8 @@ _OLD_RESULT = (
     b'"ip6":{"ip":"2001:db8::5/64"},"dns":{}}'
 )
 _OWN = (
-    b'{"state":"ready","created":1700000000.5,"bootId":"b","netnsId":[4,4026531840],"cniVersion":"1.0.0",'
-    b'"plugins":[{"type":"a","ipam":{"type":"host-local"}}],"networkArgs":{"cni":{"labels":[]}}}'
+    b'{"created":1700000000.5,"uptime":1.5,"bootId":"b","netnsId":[4,4026531840],"netnsCookie":7,"pidNamespace":8,'
+    b'"cniVersion":"1.0.0","owner":"","plugins":[{"type":"a","ipam":{"type":"host-local"}}],"networkArgs":{"cni":{"labels":[]}}}'
 )
 _RECORD = (
     b'{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoibmV0IiwiY25pVmVyc2lvbiI6IjEuMC4wIiwicGx1Z2lucyI6'
@@ -196,15 +196,11 @@ _LIST = (
     b'"dns":{"nameservers":["1.1.1.1"]},"args":{"cni":{}},"runtimeConfig":{},"prevResult":{},"cni.dev/x":1,"n":1e400}]}'
 )
 SEEDS: dict[str, list[bytes]] = {
-    "configuration": [
-        _LIST,
-        b'{"cniVersion":"0.3.1","name":"net","type":"bridge","n":12345678901234567890}',
-    ],
+    "configuration": [_LIST, b'{"cniVersion":"0.3.1","name":"net","type":"bridge","n":12345678901234567890}'],
     "result": [_RESULT, _OLD_RESULT, _RESULT.replace(b"1.0.0", b"0.4.0"), b"{}", b"null"],
     "record": [
         _RECORD,
         b'{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"net"}',
-        _RESULT,
     ],
     "version": [b'{"cniVersion":"1.0.0","supportedVersions":["0.1.0","1.0.0"]}', b'{"cniVersion":"0.2.0"}'],
     "error_document": [b'{"cniVersion":"1.0.0","code":11,"msg":"later","details":"x"}', b'{"code":-3}', b"text"],

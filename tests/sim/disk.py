@@ -3,8 +3,10 @@
 Beliefs, each with a test with real parts:
 - link, rename and unlink are one step, and names come back from a power cut in the order of the changes, as of a
   journal: any number of the latest may be missing (tests/store/test_power_cut.py, on ext4).
-- bytes that were not synced may be all there, half, empty, zeros, or the old ones; a single byte that was overwritten
-  in a file whose bytes are safe is there or not (tests/store/test_power_cut.py).
+- the bytes of a file that was never synced may be all there, half, empty, or zeros. Of a file that was synced any page
+  may be the synced one or a later one, and pages that came after it may be missing or zeros
+  (tests/store/test_power_cut.py).
+- a write that is stopped half-way has written its first bytes.
 - a sync of a directory makes all earlier changes of names safe.
 - locks of bytes belong to an open file, and end with its last descriptor (tests/real/test_beliefs.py).
 """
@@ -15,7 +17,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -31,16 +33,72 @@ def failure(number: int, what: str = "") -> OSError:
     return OSError(number, os.strerror(number), what)
 
 
+_PAGE_BYTES = 128
+"""Small, so that a record has several."""
+
+_FEW_PAGES = 4
+
+
 @dataclass(eq=False)
 class File:
-    """A regular file, also without a name."""
+    """A regular file, also without a name.
+
+    Attributes:
+        data: its bytes.
+        synced: its bytes at the last sync, or None.
+        unsynced: its bytes after each write since then.
+    """
 
     ino: int
     mtime: float = 0.0
     data: bytes = b""
     synced: bytes | None = None
+    unsynced: list[bytes] = field(default_factory=list)
     locks: dict[OpenFile, list[Range]] = field(default_factory=dict)
     mode: int = stat.S_IFREG | 0o600
+
+    def write(self, data: bytes, at: int, now: float) -> None:
+        """Write bytes at an index; what is behind them stays."""
+        self._change(self.data[:at].ljust(at, b"\0") + data + self.data[at + len(data) :], now)
+
+    def truncate(self, size: int, now: float) -> None:
+        """Cut the file off, or fill it with zeros."""
+        self._change(self.data[:size].ljust(size, b"\0"), now)
+
+    def _change(self, data: bytes, now: float) -> None:
+        self.data, self.mtime = data, now
+        self.unsynced.append(data)
+
+    def sync(self) -> None:
+        """Make the bytes safe."""
+        self.synced = self.data
+        self.unsynced.clear()
+
+    def lose(self, choose: Choose) -> None:
+        """Lose some of what is not safe."""
+        if self.data != self.synced:
+            torn = list(dict.fromkeys(_never_synced(self.data) if self.synced is None else self._pages()))
+            self.data = torn[choose(len(torn))]
+            self.sync()
+
+    def _pages(self) -> Iterator[bytes]:
+        """Yield what a power cut may leave of a file that was synced: of each write all, or some of its pages."""
+        old = self.synced or b""
+        yield from (self.data, old, *self.unsynced[-3:])
+        size = max(len(self.data), len(old))
+        new, before = self.data.ljust(size, b"\0"), old.ljust(size, b"\0")
+        changed = [at for at in range(0, size, _PAGE_BYTES) if new[at:][:_PAGE_BYTES] != before[at:][:_PAGE_BYTES]]
+        for at in changed:
+            if at > len(old):
+                yield new[:at]
+        # Any of the pages that changed: all subsets of a few, else those before or after each, and each alone.
+        some = range(1, 1 << len(changed)) if len(changed) <= _FEW_PAGES else ()
+        subsets = [[at for bit, at in enumerate(changed) if mask >> bit & 1] for mask in some]
+        for index in () if some else range(len(changed)):
+            subsets += [changed[:index], changed[index:], [changed[index]]]
+        for subset in subsets:
+            pages = (new if at in subset else before for at in range(0, size, _PAGE_BYTES))
+            yield b"".join(page[at:][:_PAGE_BYTES] for at, page in zip(range(0, size, _PAGE_BYTES), pages, strict=True))
 
 
 @dataclass(eq=False)
@@ -123,7 +181,7 @@ class Disk:
         if flags & os.O_DIRECTORY and not isinstance(inode, Directory):
             raise failure(errno.ENOTDIR, path)
         if flags & os.O_TRUNC and isinstance(inode, File):
-            inode.data = b""
+            inode.truncate(0, now)
         return OpenFile(inode, path)
 
     def make_directory(self, path: str) -> None:
@@ -164,16 +222,12 @@ class Disk:
         for inode in directory.entries.values():
             if isinstance(inode, Directory):
                 self._revert(inode, choose)
-            elif inode.data != inode.synced:
-                data, half = inode.data, len(inode.data) // 2
-                torn = [data, b"", bytes(len(data)), data[:half], inode.synced or b""]
-                if inode.synced is not None and _differ_in_one_byte(data, inode.synced):
-                    torn = [data, inode.synced]
-                inode.data = inode.synced = torn[choose(len(torn))]
+            else:
+                inode.lose(choose)
 
 
-def _differ_in_one_byte(one: bytes, other: bytes) -> bool:
-    return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
+def _never_synced(data: bytes) -> list[bytes]:
+    return [data, b"", bytes(len(data)), data[: len(data) // 2]]
 
 
 def has_conflict(file: OpenFile, start: int, end: int, *, exclusive: bool) -> bool:

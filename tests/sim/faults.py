@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from libcni import _system as system
-from libcni.manager.context import OperationContext
+from libcni.config import jsontext
+from libcni.kernel import system
+from libcni.manager.operation import ManagerOperation
 from libcni.oci.hook import Hook
-from libcni.store import files, place, records
+from libcni.store import entered_namespace, files, record_format, records
+from libcni.store.boot import boot_id
+from libcni.store.entered_namespace import EnteredNamespace
+from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
-from libcni.store.place import EnteredNamespace
-from libcni.store.record import PENDING, Record
+from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
+from libcni.store.recorded_interfaces import RecordedInterface
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking
+from libcni.verbs.add import Attempt
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
@@ -38,8 +43,8 @@ def seeded(name: str | None) -> AbstractContextManager[object]:
 def find(name: str) -> Found:
     """Explore the scenario of a fault, with the fault; before version 1.1.0 no GC of a plugin hides what it leaves."""
     with seeded(name):
-        found = explore(SCENARIOS[FAULTS[name].scenario])
-        return found if found.violation else explore(SCENARIOS[FAULTS[name].scenario], version="1.0.0")
+        found = explore(SCENARIOS[FAULTS[name].scenario], version="1.0.0")
+        return found if found.violation else explore(SCENARIOS[FAULTS[name].scenario])
 
 
 def put(owner: object, name: str, value: object) -> Callable[[], AbstractContextManager[object]]:
@@ -55,44 +60,93 @@ async def go_on(*_: object, **__: object) -> None:
     """Do nothing, in a coroutine."""
 
 
-@contextmanager
-def record_after_the_first_plugin() -> Iterator[None]:
-    begin, execute, late = Node.begin, Node.execute, []
+class LateJournal(Journal):
+    """A journal whose file is made when the first plugin has ended."""
 
-    async def begin_later(self: Node, record: Record, *args: Any, **options: Any) -> Record:
-        late.append(lambda: begin(self, record, *args, **options))
-        return record.with_fields(path=f"{self.records.results}/{'-'.join(record.identity)}", created=sim().now)
+    def __init__(self, node: Node, record: Record) -> None:
+        super().__init__(record, -1, size=0)
+        self._node, self._kept, self._late = node, dict[str, Any](), list[Journal]()
 
-    async def execute_and_begin(self: Node, *args: Any, **options: Any) -> Any:
-        try:
-            return await execute(self, *args, **options)
-        finally:
-            if late and sim().me().alive:
-                await late.pop()()
+    def write(self, event: Event, *, plugin: int | None = None, **facts: Any) -> None:
+        """Keep what happened, until the first plugin has ended."""
+        if event == "started":
+            self._kept = facts
+            self.record = self.record.after(event, **facts)
+            return
+        if not self._late:
+            self._late.append(self._node.records.begin(self.record.with_fields(state="begun", path="")))
+            self._late[0].write("started", **self._kept)
+        self._late[0].write(event, plugin=plugin, **facts)
+        self.record = self._late[0].record
 
-    with patch.object(Node, "begin", begin_later), patch.object(Node, "execute", execute_and_begin):
-        yield
+    def has_name(self) -> bool:
+        """Say that it has."""
+        return True
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        for journal in self._late:
+            journal.close()
+
+
+async def begin_later(self: Node, record: Record, *_: object, **__: object) -> Journal:
+    """Write no record before the first plugin."""
+    path = f"{self.records.results}/{'-'.join(record.identity)}"
+    return LateJournal(self, record.with_fields(path=path, created=sim().now, boot=boot_id()))
+
+
+WRITE = Journal.write
+
+
+def write_no_result(self: Journal, event: Event, *, plugin: int | None = None, **facts: Any) -> None:
+    """Write what happened without the result of a plugin."""
+    WRITE(self, event, plugin=plugin, **{name: value for name, value in facts.items() if name != "partial"})
+
+
+def complete_early(self: Journal, event: Event, *, plugin: int | None = None, **facts: Any) -> None:
+    """Write that the ADD is complete when the first plugin has ended."""
+    if self.record.state == READY:
+        return
+    WRITE(self, event, plugin=plugin, **facts)
+    if event == "step" and plugin == 0:
+        WRITE(self, "complete", interface=facts["interface"], result=facts["partial"])
+
+
+READ_TEXT = jsontext.whole_values
+
+
+def take_torn(text: str, *args: Any) -> Any:
+    """Take the torn member at the end of a record for whole: close what is open."""
+    for closing in ("}", '"}', "}}", '"}}', "]}}", "}]}}", '"}]}}', '":0}}', "null}}"):
+        with suppress(jsontext.JSONTextError):
+            return jsontext.values(text + closing, *args), len(text)
+    return READ_TEXT(text, *args)
+
+
+def without_result(record: Record, event: str = "") -> bytes:
+    """Encode a new head without the result of the old one."""
+    return record_format.encode(record.with_fields(partial=None) if event == "reload" else record, event)
 
 
 LOOK = Ownership.netns
 
 
-def look_once(self: Ownership) -> str:
+def look_once(self: Ownership, others: list[RecordedInterface]) -> str:
     """Look before the first plugin alone."""
     if self.is_first:
-        self.path = LOOK(self)
+        self.path = LOOK(self, others)
     return self.path
 
 
-def address_and_number(self: EnteredNamespace, name: str) -> tuple[int, str]:
+def address_and_number(self: EnteredNamespace, name: str) -> Interface:
     """Ask for the address, then for the number."""
-    request = name.encode().ljust(place._IFREQ_BYTES, b"\0")
+    request = name.encode().ljust(entered_namespace._IFREQ_BYTES, b"\0")
     try:
-        address = system.ioctl(self._socket, place._SIOCGIFHWADDR, request)
-        number = system.ioctl(self._socket, place._SIOCGIFINDEX, request)
+        address = system.ioctl(self._socket, entered_namespace._SIOCGIFHWADDR, request)
+        number = system.ioctl(self._socket, entered_namespace._SIOCGIFINDEX, request)
     except OSError:
-        return 0, ""
-    return place._INT.unpack_from(number, 16)[0], address[18:24].hex(":")
+        return ABSENT
+    return Known(entered_namespace._INT.unpack_from(number, 16)[0], address[18:24].hex(":"))
 
 
 @contextmanager
@@ -129,25 +183,31 @@ def prepare_backwards(self: LockSet, token: str) -> None:
 
 
 FAULTS = {
-    "record-after-the-first-plugin": Fault("killed_add", record_after_the_first_plugin),
+    "record-after-the-first-plugin": Fault("killed_add", put(Node, "begin", begin_later)),
     "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
     "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),
-    "roll-back-without-result": Fault("killed_add_and_an_orphan", put(RecordStore, "keep_partial", nothing)),
+    "roll-back-without-result": Fault("killed_add_and_an_orphan", put(Journal, "write", write_no_result)),
     "the-look-only-once": Fault("interface_replaced_during_del", put(Ownership, "netns", look_once)),
     "number-and-address-of-two-looks": Fault(
         "interface_replaced_while_add_fails", put(EnteredNamespace, "_interface", address_and_number)
     ),
     "inode-without-cookie": Fault("namespace_replaced_during_del", put(SimSocket, "has_cookies", False)),
     "orphan-not-waited-for": Fault("killed_add_and_an_orphan", put(LockingNode, "_wait_for_orphan", go_on)),
-    "orphan-of-a-del-not-waited-for": Fault("killed_del_and_an_orphan", put(locking, "DETACHING", PENDING)),
+    "orphan-of-a-del-not-waited-for": Fault("killed_del_and_an_orphan", put(locking, "UNFINISHED", {BEGUN, PENDING})),
     "gc-lists-before-it-locks": Fault("add_of_another_owner_and_gc", gc_lists_before_it_locks),
     "gc-detaches-what-was-listed": Fault("taken_over_during_gc", put(gc, "is_unchanged", lambda *_: True)),
     "record-forgotten-before-del": Fault("killed_del", put(RecordStore, "mark_detaching", forget_first)),
     "lock-order-reversed": Fault(
         "gc_and_the_add_of_a_half_done_container", put(LockSet, "_prepare", prepare_backwards)
     ),
-    "container-not-locked-by-a-manager": Fault("set_up_and_tear_down", put(OperationContext, "lock_container", go_on)),
+    "container-not-locked-by-a-manager": Fault("set_up_and_tear_down", put(ManagerOperation, "lock_container", go_on)),
     "forgets-what-is-there-now": Fault("forgotten_during_del_and_add", put(forget, "check_unchanged", nothing)),
     "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_is_alive", lambda *_: False)),
+    "complete-before-its-time": Fault("killed_add", put(Journal, "write", complete_early)),
+    "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_values", take_torn)),
+    "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
+    "no-look-before-the-second-plugin": Fault(
+        "namespace_replaced_during_add", put(Attempt, "_has_namespace", lambda _: True)
+    ),
     "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
 }

@@ -98,9 +98,10 @@ class OnAsyncio:
         method = getattr(self._client, name)
         if not inspect.iscoroutinefunction(method):
             return method
-        return lambda *args, **options: self._run(method(*args, **options))
+        return lambda *args, **options: self.run(method(*args, **options))
 
-    def _run(self, verb: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, verb: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in an event loop of its own."""
         actor = self._sim.current
         assert isinstance(actor, Code)
         loop = SimLoop(self._sim)

@@ -34,7 +34,8 @@ class Call:
 
     Attributes:
         conf: its configuration; empty as long as it waits for it.
-        seen: its caller knows what was there at this step of the machine.
+        seen: its caller knows which interface was there at this step of the machine.
+        glanced: its caller knows which namespace was there at this step.
     """
 
     sim: Sim
@@ -46,6 +47,7 @@ class Call:
     netns: str
     conf: dict[str, Any]
     seen: int
+    glanced: int = 0
 
     def enter(self) -> Namespace | None:
         """Enter the namespace that is at the path now; it lives on as long as this process."""
@@ -53,6 +55,14 @@ class Call:
         if namespace is not None:
             self.process.hold(namespace)
         return namespace
+
+    def is_neighbours(self, what: str, namespace: Namespace) -> bool:
+        """Return whether this ADD changes the namespace of another container; note it if its caller could know that."""
+        if namespace.maker == self.container:
+            return False
+        if namespace.made <= self.glanced:
+            self.sim.violate(f"ADD for {self.container} {what} the namespace of a {namespace.maker}")
+        return True
 
     @property
     def previous(self) -> dict[str, Any] | None:
@@ -83,11 +93,14 @@ def _bridge_add(call: Call) -> Steps:
         return _error(3, f"no namespace at {call.netns}")
     if call.ifname in namespace.interfaces:
         return _error(101, f"{call.ifname} exists")
+    is_astray = call.is_neighbours("made an interface in", namespace)
     made = namespace.make(call.ifname, me)
+    made.is_astray = is_astray
     yield f"made {call.ifname} (number {made.index}, in {namespace.maker}'s namespace) for {me}"
     try:
-        address = world.allocate(call.conf["name"], me, call.ifname)
-    except FileExistsError as error:
+        wanted = call.conf.get("args", {}).get("cni", {}).get("ips", ())
+        address = world.allocate(call.conf["name"], me, call.ifname, wanted=wanted)
+    except OSError as error:
         return _error(102, str(error))
     yield f"allocated {address} for {me}"
     made.address = address
@@ -151,6 +164,22 @@ def firewall(call: Call) -> Steps:
     return 0, call.previous
 
 
+def tuning(call: Call) -> Steps:
+    """Change the interface in the namespace, whoever made it."""
+    namespace = call.enter()
+    if call.verb == "ADD" and namespace is not None and call.ifname in namespace.interfaces:
+        call.is_neighbours(f"changed {call.ifname} in", namespace)
+        yield f"changed {call.ifname} of {namespace.interfaces[call.ifname].maker}"
+    return 0, call.previous
+
+
+def late(call: Call) -> Steps:
+    """Take 200 ms for an ADD, and give it an address of nobody's."""
+    if call.verb == "ADD":
+        yield 0.2
+    return 0, {"ips": [{"address": "10.9.0.2/24"}]}
+
+
 def slow(call: Call) -> Steps:
     """Take three steps."""
     for number in range(3 if call.verb in {"ADD", "DEL"} else 0):
@@ -164,7 +193,7 @@ def fail(call: Call) -> Steps:
     return _error(100, "it fails") if call.verb == "ADD" else (0, call.previous)
 
 
-KINDS: dict[str, Callable[[Call], Steps]] = {"bridge": bridge, "firewall": firewall, "slow": slow, "fail": fail}
+KINDS: dict[str, Callable[[Call], Steps]] = {one.__name__: one for one in (bridge, firewall, tuning, late, slow, fail)}
 
 
 def _run(call: Call, caller: Process) -> Steps:
@@ -177,20 +206,22 @@ def _run(call: Call, caller: Process) -> Steps:
 
 
 class SimExecutor:
-    """Runs plugins as processes of the world."""
+    """Runs plugins as processes of the world. ``started``: how many."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
+        self.started = 0
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Find one of the plugins above."""
-        if plugin not in KINDS:
+        if plugin not in {*KINDS, "host-local"}:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"/opt/cni/bin/{plugin}"
 
     def start(self, plugin: str, verb: str, env: Mapping[str, str]) -> Program:
         """Start a plugin, which waits for its configuration; who runs now is its parent."""
         sim, parent = self.sim, self.sim.current
+        self.started += 1
         process = sim.world.process(plugin)
         names = env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"]
         call = Call(sim, process, plugin, verb, *names, {}, 0)
@@ -202,19 +233,19 @@ class SimExecutor:
     def feed(self, running: Program, conf: dict[str, Any]) -> None:
         """Give a plugin its configuration. The first DEL after an ADD must be given the same one."""
         call, editions, now = running.call, self.sim.world.editions, conf.get("edition")
-        call.conf, call.seen = conf, self._seen()
+        process = self.sim.current.process if self.sim.current else None
+        call.conf, call.seen, call.glanced = conf, self._known(process, "looked"), self._known(process, "glanced")
         key = conf["name"], call.container, call.plugin
         if call.verb == "ADD":
             editions[key] = now
         elif call.verb == "DEL" and editions.pop(key, now) != now:
             self.sim.violate(f"DEL for {call.container} with another configuration of {call.plugin} than its ADD")
 
-    def _seen(self) -> int:
-        """Return the step of the caller's look, or this step if the look was long ago."""
-        caller = self.sim.current.process if self.sim.current else None
+    def _known(self, caller: Process | None, what: str) -> int:
+        """Return the step of the caller's look or glance, or this step if that was long ago."""
         if caller is None:
             return self.sim.world.steps
-        effects, step = caller.looked
+        effects, step = getattr(caller, what)
         return step if caller.effects - effects <= AT_ONCE else self.sim.world.steps
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> Prepared:

@@ -17,6 +17,7 @@ from libcni.options import DelPolicy
 from sim import seam
 from sim.schedule import Choices, Sim, Violation, all_plans, shrink
 from sim.stage import Stage
+from sim.world import NEIGHBOUR
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,45 @@ SCENARIOS: dict[str, Race] = {
     "sweep_and_del": Race(("sweep", "delete A b; add A b"), before="add A b; lose A", is_restarted=True),
     "killed_set_up": Race(("set_up A b bws",), ("kill",), after="tear_down A; set_up A b bws; succeeded"),
     "failing_set_up_and_a_neighbour": Race(("set_up A b bf",), ("replace_interface A",)),
+    # Managers of two owners on one network.
+    "a_sweep_and_a_set_up_of_another_owner": Race(("one/sweep", "two/set_up A b bw"), before="one/set_up B b"),
+    "sweeps_of_two_owners": Race(("one/sweep", "two/sweep"), before="one/set_up A bw; two/set_up B bw; lose A"),
+    "a_sweep_and_a_reload_of_another_owner": Race(
+        ("one/sweep", "two/reload_all"), before="one/set_up A bw; two/set_up B bw; lose A"
+    ),
+    "the_hook_and_a_manager": Race(("stop A", "one/sweep"), before="start A bw; one/set_up B bw"),
+    "crowd": Race((), before="crowd 48 4 2.4", after="most_of_half 48"),
+    # Reload, and what is composed of verbs.
+    "namespace_replaced_during_add": Race(("add A bt",), ("replace_namespace A",)),
+    "namespace_replaced_during_set_up": Race(("set_up A bs bw",), ("replace_namespace A",)),
+    "namespace_replaced_during_reload": Race(
+        ("reload A",), (f"replace_namespace A {NEIGHBOUR} empty",), before="add A bs"
+    ),
+    "interface_made_during_reload": Race(("reload A",), ("replace_interface A",), before="add A bs"),
+    "reload_of_all_beside_a_record_of_go": Race(("reload_all",), before="add B b; go_runtime A b", after="gc b B"),
+    "reload_and_del": Race(("reload A", "delete A bw"), before="add A bw"),
+    "reload_and_gc": Race(("reload A", "gc bw"), before="add A bw; lose A"),
+    "reload_and_gc_of_the_living": Race(("reload A", "gc bw A"), before="add A bw"),
+    "reload_and_repair": Race(("reload A", "repair"), before="add A bw"),
+    "two_reloads": Race(("reload A", "reload A"), before="add A bw"),
+    "reload_and_another_network": Race(("reload A", "delete A b; add A bw"), before="add A b"),
+    "reload_and_take_over": Race(("reload A", "take_over A bw another"), before="add A bw"),
+    "killed_reload": Race(
+        ("reload A",), ("kill",), before="add A bws", after="is_on_record A; reload A; succeeded reload"
+    ),
+    "killed_reload_and_its_plugins": Race(
+        ("reload A",), ("kill plugins",), before="add A bws", after="is_on_record A; reload A; succeeded reload"
+    ),
+    "killed_reload_and_del": Race(("reload A",), ("kill plugins",), before="add A bws", after="delete A bws"),
+    "power_cut_during_reload": Race(("reload A",), ("power_cut",), before="add A bw"),
+    "full_disk_during_reload": Race(
+        ("reload A",), ("fill_disk",), before="add A bws", after="is_on_record A; reload A; succeeded reload"
+    ),
+    "address_given_away_before_the_second_reload": Race(
+        ("reload A",), before="add A b; reload A; give_away A", after="succeeded"
+    ),
+    "plugin_missing_in_a_set_up": Race(("set_up A b m",), after="nothing_ran"),
+    "stopped_during_reload": Race(("reload A", "stop A"), before="start A bw", after="succeeded stop"),
     # The OCI hook.
     "started_and_stopped": Race(("start A b bw", "stop A")),
     "stopped_and_started": Race(("stop A", "start A bw"), before="start A bw"),

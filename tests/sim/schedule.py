@@ -17,17 +17,21 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
+from sim.disk import File
 from sim.world import Process, World
 
 TICK = 5e-5
 MAX_STEPS = 60_000
-_CHANGES_THE_DISK = {"creates", "makes", "writes", "syncs", "renames", "links", "removes"}
+_CHANGES_THE_DISK = {"creates", "makes", "writes", "cuts", "syncs", "renames", "links", "removes"}
 
-Steps = Generator["str | Callable[[], bool]", None, object]
-"""A plugin, another program, an event: one step up to each ``yield`` of what was done, or of what it waits for."""
+Steps = Generator["str | float | Callable[[], bool]", None, object]
+"""A plugin, another program, an event: one step up to each ``yield`` of what was done, or of what it waits for.
+
+A number is a time to wait, in seconds.
+"""
 
 
-Events = Generator["str | Callable[[], bool]", None, None]
+Events = Generator["str | float | Callable[[], bool]", None, None]
 """The same without a value."""
 
 
@@ -158,6 +162,8 @@ class Program(Actor):
             return
         if callable(what):
             self.until = what
+        elif isinstance(what, float):
+            self.wake = self.sim.now + what
         else:
             self.sim.log(self.name, what)
 
@@ -175,6 +181,7 @@ class Sim:
         self.story: list[tuple[float, str, str]] = []
         self.violations: list[str] = []
         self.disk_error = 0
+        self.readers: list[Callable[[File, bool], None]] = []
         self.random = random.Random(1)
 
     def log(self, who: str, what: str) -> None:
@@ -185,6 +192,11 @@ class Sim:
         """Note that something does not hold that must hold."""
         self.log("VIOLATION", what)
         self.violations.append(what)
+
+    def written(self, file: File, *, whole: bool) -> None:
+        """Let others read a file that was written, ``whole`` or in a part."""
+        for read in self.readers:
+            read(file, whole)
 
     def run_code(self, name: str, work: Callable[[], object], beside: Code | None = None) -> Code:
         """Let library code run, in a process of its own or as a thread of another one's."""

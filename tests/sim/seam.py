@@ -1,4 +1,4 @@
-"""The world in place of the system: what verbs and store see as ``libcni._system``.
+"""The world in place of the system: what verbs and store see as ``libcni.kernel.system``.
 
 A name of that module that is not here raises an AssertionError, so that nothing of the real system is used. Every
 function that others could notice is a point at which others may run, and then one effect.
@@ -21,10 +21,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import libcni._system
-from libcni import _netlink as netlink
-from libcni._namespace import CLONE_NEWNET
-from libcni.store import files, place, record
+import libcni.kernel.system
+from libcni.kernel import netlink
+from libcni.kernel.namespace import CLONE_NEWNET
+from libcni.store import boot, entered_namespace, files
 from libcni.store.lock_file import _FLOCK, _GETLK
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
@@ -39,7 +39,7 @@ def sim() -> Sim:
 
 
 class SimSystem:
-    """In place of ``libcni._system``. There are no symbolic links."""
+    """In place of ``libcni.kernel.system``. There are no symbolic links."""
 
     realpath = staticmethod(posixpath.normpath)
 
@@ -108,7 +108,7 @@ class SimSystem:
         if is_proc or (path in world.namespaces and not flags & os.O_EXCL):
             inode = self._find(path)
             if isinstance(inode, Namespace):
-                me.glanced = world.steps
+                me.glance()
                 inode.hold()
                 return me.put(OpenFile(inode, path, on_close=inode.release))
             return me.put(OpenFile(inode, path))
@@ -122,6 +122,10 @@ class SimSystem:
         return True
 
     def close(self, descriptor: int) -> None:
+        """Close a descriptor, once."""
+        actor = sim().current if _running else None
+        if actor is None or actor.process is None or descriptor not in sim().me().given:
+            return  # the finaliser of a killed process, whose descriptors the kernel has closed
         file = self._file(descriptor)
         if isinstance(file.inode, File) and file.inode.locks:
             sim().touch("locks", change=True)
@@ -137,21 +141,41 @@ class SimSystem:
         return data
 
     def write(self, descriptor: int, data: memoryview | bytes) -> int:
-        """Write everything; what is behind it stays."""
+        """Write everything at the file's position; what is behind it stays."""
         file = self._file(descriptor)
-        sim().point(f"writes {len(data)} bytes of {file.path}", posixpath.basename(file.path))
-        assert isinstance(file.inode, File)
-        before = file.inode.data
-        file.inode.data = before[: file.at] + bytes(data) + before[file.at + len(data) :]
+        self.pwrite(descriptor, data, file.at)
         file.at += len(data)
         return len(data)
+
+    def pwrite(self, descriptor: int, data: memoryview | bytes, at: int) -> int:
+        """Write everything; what is behind it stays. A kill, or a reader, may come between some of the bytes."""
+        file, data = self._file(descriptor), bytes(data)
+        name = posixpath.basename(file.path)
+        sim().point(f"writes {len(data)} bytes of {file.path}", name)
+        assert isinstance(file.inode, File)
+        cut = 0
+        if file.inode.synced is not None:  # its bytes count: it has a name
+            cut = (1, len(data) // 2, len(data) - 1)[len(file.inode.unsynced) % 3]
+            file.inode.write(data[:cut], at, sim().now)
+            sim().written(file.inode, whole=not cut)
+            sim().point("", name, change=True)
+        file.inode.write(data[cut:], at + cut, sim().now)
+        sim().written(file.inode, whole=True)
+        return len(data)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        file = self._file(descriptor)
+        sim().point(f"cuts {file.path} off after {size} bytes", posixpath.basename(file.path))
+        assert isinstance(file.inode, File)
+        file.inode.truncate(size, sim().now)
+        sim().written(file.inode, whole=False)
 
     def fsync(self, descriptor: int) -> None:
         """Make bytes safe, or all names."""
         file = self._file(descriptor)
         sim().point(f"syncs {file.path}", "safe", change=False)
         if isinstance(file.inode, File):
-            file.inode.synced = file.inode.data
+            file.inode.sync()
         else:
             sim().world.disk.commit()
 
@@ -163,7 +187,7 @@ class SimSystem:
         del follow_symlinks
         if not path.startswith("/proc/"):
             sim().point("", *self._names(path, dir_fd)[:1])
-            sim().me().glanced = sim().world.steps
+            sim().me().glance()
         return _status(self._find(path, dir_fd))
 
     lstat = stat
@@ -185,7 +209,10 @@ class SimSystem:
         old, new = self._directory(src_dir_fd), self._directory(dst_dir_fd)
         assert old is not None
         assert new is not None
-        sim().world.disk.change((new, target, sim().world.disk.find(source, old)), (old, source, None))
+        inode = sim().world.disk.find(source, old)
+        sim().world.disk.change((new, target, inode), (old, source, None))
+        if isinstance(inode, File):
+            sim().written(inode, whole=True)
 
     def link(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, follow_symlinks: bool = True) -> None:
         """Give a file a second name, unless the name is taken."""
@@ -197,6 +224,8 @@ class SimSystem:
         if target in new.entries:
             raise failure(errno.EEXIST, target)
         sim().world.disk.change((new, target, inode))
+        if isinstance(inode, File):
+            sim().written(inode, whole=True)
 
     def unlink(self, path: str, *, dir_fd: int | None = None) -> None:
         """Remove a name, unless a namespace is mounted there."""
@@ -253,9 +282,11 @@ class SimSystem:
         """Return the type of a namespace; of a socket, the hardware address or the number of an interface."""
         if isinstance(file, SimSocket):
             found = file.find(argument[:16])
-            if request == place._SIOCGIFHWADDR:
-                return argument[:16] + place._SHORT.pack(place._ARPHRD_ETHER) + _packed(found.mac)
-            return argument[:16] + place._INT.pack(found.index)
+            if request == entered_namespace._SIOCGIFHWADDR:
+                return (
+                    argument[:16] + entered_namespace._SHORT.pack(entered_namespace._ARPHRD_ETHER) + _packed(found.mac)
+                )
+            return argument[:16] + entered_namespace._INT.pack(found.index)
         if not isinstance(self._file(file).inode, Namespace):
             raise failure(errno.ENOTTY)
         return CLONE_NEWNET
@@ -342,6 +373,8 @@ def _status(inode: object) -> SimpleNamespace:
         st_dev=8,
         st_ino=inode.ino,
         st_mode=inode.mode,
+        st_uid=os.geteuid(),
+        st_nlink=1,
         st_size=len(inode.data),
         st_mtime=inode.mtime,
         st_ctime_ns=int(inode.mtime * 1e9),
@@ -463,6 +496,10 @@ class _ToStory(logging.Handler):
         one.log(one.current.name if one.current else "-", f"log: {record.getMessage()}")
 
 
+def _no_program(command: list[str], _env: object) -> str:
+    raise failure(errno.ENOENT, command[0])
+
+
 @contextmanager
 def in_place_of_the_system() -> Iterator[None]:
     """Let the library see the world of the simulation that runs."""
@@ -471,9 +508,10 @@ def in_place_of_the_system() -> Iterator[None]:
     log.addHandler(handler)
     hook = sys.unraisablehook
     sys.unraisablehook = lambda one: None if one.exc_type is Killed else hook(one)
-    names = {name: getattr(SYSTEM, name) for name, one in vars(libcni._system).items() if callable(one)}
+    names = {name: getattr(SYSTEM, name) for name, one in vars(libcni.kernel.system).items() if callable(one)}
     try:
-        with patch.multiple(libcni._system, **names):
+        # A reload asks for the firewall's rules. There is none of its programs.
+        with patch.multiple(libcni.kernel.system, **names), patch("libcni.kernel.rules._run", _no_program):
             yield
     finally:
         forget_the_boot()
@@ -484,8 +522,8 @@ def in_place_of_the_system() -> Iterator[None]:
 
 def forget_the_boot() -> None:
     """Drop what the library keeps as long as the machine runs."""
-    record.boot_id.cache_clear()
-    record._inode_of_pid_namespace.cache_clear()
+    boot.boot_id.cache_clear()
+    boot._inode_of_pid_namespace.cache_clear()
 
 
 @contextmanager

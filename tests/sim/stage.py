@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from inspect import isgeneratorfunction
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
@@ -19,18 +20,20 @@ from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.runtimes import collect
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
-from libcni.store.record import CORRUPT, READY, Record, decode
+from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, RecordState
+from libcni.store.record_format import decode
 from sim.disk import File
+from sim.go import last_event, read_as_go
 from sim.loop import OnAsyncio, SimAsyncExecutor
 from sim.plugins import SimExecutor
-from sim.schedule import Code, Events, Program, Sim
+from sim.schedule import Actor, Code, Events, Program, Sim
 from sim.seam import forget_the_boot
-from sim.world import NEIGHBOUR, Interface, Namespace
+from sim.world import NEIGHBOUR, Interface, Namespace, subnet_of
 
 CACHE = "/var/lib/cni"
 _VERBS = (
-    *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "set_up", "tear_down", "sweep"),
-    *("start", "stop", "collect"),
+    *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "reload", "reload_all"),
+    *("crowd", "set_up", "tear_down", "sweep", "start", "stop", "collect"),
 )
 _EVENTS = {
     **dict.fromkeys(("kill", "kill_plugin", "cancel", "pause"), (("*",), ("network", "locks"))),
@@ -51,15 +54,24 @@ _CHAINS = {
     "bf": ("bridge", "fail"),
     "bw": ("bridge", "firewall"),
     "bws": ("bridge", "firewall", "slow"),
+    "s": ("late",),
+    "bt": ("bridge", "tuning"),
+    "l": ("late",),
+    "m": ("missing",),
 }
 
 
 @cache
 def networks(version: str, edition: int = 0) -> dict[str, NetworkConfigList]:
     """Return the networks; before version 1.1.0 plugins get no GC."""
+
+    def plugin(name: str, kind: str) -> dict[str, Any]:
+        ipam = {"ipam": {"type": "host-local", "subnet": f"{subnet_of(name)}.0/24"}} if kind == "bridge" else {}
+        return {"type": kind, "edition": edition, **ipam}
+
     return {
         name: NetworkConfigList.from_dict(
-            {"cniVersion": version, "name": name, "plugins": [{"type": one, "edition": edition} for one in chain]}
+            {"cniVersion": version, "name": name, "plugins": [plugin(name, one) for one in chain]}
         )
         for name, chain in _CHAINS.items()
     }
@@ -83,12 +95,16 @@ class Stage:
         disturbed: containers whose namespace or interface others have changed.
         renamed: containers whose own interface has another name now: DEL and GC refuse, and keep what is theirs.
         forgotten: containers of which a record was forgotten: what their plugins made stays.
+        detached: container and network of each DEL that succeeded while nothing attached the container, and since.
         adds: how many ADDs have succeeded.
         used: the networks of the ADDs; GC of each is run in the end.
         outcomes: "VERB container" to "ok" or the error's class.
         has_restarted: whether the runtimes start again after the race, and believe the records that are ready.
         starts_ahead: whether plugins are started before their turn.
+        events: the state of a record before, and what was written to it; of all simulations.
     """
+
+    events: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0", on_asyncio: bool = False) -> None:
         self.sim, self.world = sim, sim.world
@@ -99,20 +115,29 @@ class Stage:
         self.tasks: dict[Code, asyncio.Task[Any]] = {}
         self.runtimes: list[Code] = []
         self.outcomes: dict[str, str] = {}
-        self.adds = 0
+        self.adds = self.complete = 0
         self.used: set[str] = set()
         self.attached: set[tuple[str, str, str]] = set()
+        self.detached: set[tuple[str, str]] = set()
+        self._begun: Counter[str] = Counter()  # container: how many verbs that attach it have begun
+        self._ended: Counter[str] = Counter()
+        self._owners: dict[Actor | None, str] = {}  # process: the owner that it works for
+        self._owner_of: dict[str, str] = {}  # container: the owner whose manager has set it up
         self.disturbed: set[str] = set()
         self.renamed: set[str] = set()
         self.forgotten: set[str] = set()
+        self.has_filled_disk = False
         self.has_hook = self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
+        self._states: dict[str, tuple[int, RecordState]] = {}  # record: its file, and its state
+        sim.readers += [self._read_as_go, self._follow]
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
 
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def client(self, owner: str = "", **options: float) -> CNIConfig:
-        """Return a client of a verb, or of the hook with an owner."""
+        """Return a client of the owner that the process works for, or of another one."""
+        owner = owner or self._owners.get(self.sim.current, "")
         given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0, "owner": owner}
         given |= options
         if self.on_asyncio:
@@ -163,12 +188,20 @@ class Stage:
         self.used.add(network)
         self.has_replaced = self.has_replaced or bool(options)
         one = self._of(container, network)
-        if self._try(f"ADD {container}", lambda: self._verbs(owner).add_network_list(*one, **options)):
+        work = partial(self._verbs(owner).add_network_list, *one, **options)
+        if self._attach(container, f"ADD {container}", work):
             made = self._attached_to(container, (network,))
             if made <= self.attached and container not in self.disturbed and not self.has_replaced:
                 self.sim.violate(f"a second ADD of {container} succeeded without a DEL")
             self.attached |= made
             self.adds += 1
+
+    def _attach(self, container: str, what: str, work: Callable[[], object]) -> bool:
+        self.detached = {one for one in self.detached if one[0] != container}
+        self._begun[container] += 1
+        done = self._try(what, work)
+        self._ended[container] += 1
+        return done
 
     def replace(self, container: str, network: str) -> None:
         self.add(container, network, on_existing="replace")
@@ -176,6 +209,8 @@ class Stage:
     def add_again(self, container: str, network: str) -> None:
         """ADD after an ADD that did not end, or that nobody heard of."""
         is_ready = any(one.container_id == container and one.state == READY for _, one in self.records())
+        if is_ready:
+            self._check_whole(container, network, "eth0", f"the record of {container} says ready")
         self.alone("again", partial(self.replace if is_ready else self.add, container, network))
 
     def delete(self, container: str, network: str) -> None:
@@ -185,8 +220,13 @@ class Stage:
     def _detach(self, container: str, network: str, what: str, work: Callable[[], object]) -> None:
         """Detach something. It counts as detached from the beginning, and an ADD that ended meanwhile is undone."""
         self.lose(container, network)
-        self._try(what, work)
+        self._remove(container, network, what, work)
         self.lose(container, network)
+
+    def _remove(self, container: str, network: str, what: str, work: Callable[[], object]) -> None:
+        ended = self._ended[container]
+        if self._try(what, work) and self._begun[container] == ended:
+            self.detached |= {(container, one) for one in self.used if network in {"", one}}
 
     def check(self, container: str, network: str) -> None:
         one = self._of(container, network)
@@ -225,22 +265,46 @@ class Stage:
 
         self._try(f"forget {container}", work)
 
+    def reload(self, container: str) -> None:
+        """Reload the attachments of a container."""
+
+        def work() -> None:
+            client = self._verbs()
+            for one in client.get_cached_attachments(container):
+                client.reload_attachment(one)
+
+        if not self._try(f"reload {container}", work) and container in self.disturbed:
+            self.lose(container)  # it was detached, because something of a neighbour is in its place
+
+    def reload_all(self) -> None:
+        """Reload all attachments of an owner."""
+
+        def work() -> None:
+            client = self._verbs()
+            for one in client.get_cached_attachments():
+                with suppress(CNIError):
+                    client.reload_attachment(one)
+
+        self._try("reload all", work)
+
     def set_up(self, container: str, *names: str) -> None:
         """Let a manager attach a container to networks, as eth0, eth1."""
         self.used.update(names)
+        self._owner_of[container] = self._owners.get(self.sim.current, "")
         wanted = Container(container, netns_of(container), names)
-        if self._try(f"set-up {container}", lambda: self.manager().set_up(wanted)):
+        if self._attach(container, f"set-up {container}", lambda: self.manager().set_up(wanted)):
             self.attached |= self._attached_to(container, names)
 
     def tear_down(self, container: str) -> None:
         self._detach(container, "", f"tear-down {container}", lambda: self.manager().tear_down(container))
 
     def sweep(self) -> None:
-        """Let a manager run GC; it asks the runtime which containers live."""
+        """Let a manager run GC; it asks the runtime which of its containers live."""
+        owner = self._owners.get(self.sim.current, "")
 
         def living() -> list[str]:
             self.sim.touch("beliefs", change=False)
-            return sorted({one for one, _, _ in self.attached})
+            return sorted({one for one, _, _ in self.attached if self._owner_of.get(one, "") == owner})
 
         self._try("sweep", lambda: self.manager().gc(living))
 
@@ -254,7 +318,8 @@ class Stage:
             self.world.remove_namespace(netns_of(container))
         state = ContainerState(container, "created", self.world.start_container(container).pid, "/bundle")
         wanted = Wanted([NetworkRequest(name) for name in names], (), {})
-        if not self._try(f"start {container}", lambda: Hook("/opt/cni/bin", CACHE, "/none").attach(state, wanted)):
+        attach = partial(Hook("/opt/cni/bin", CACHE, "/none").attach, state, wanted)
+        if not self._attach(container, f"start {container}", attach):
             self.world.end_container(container)
         elif container in self.world.containers:
             self.attached |= self._attached_to(container, names)
@@ -264,7 +329,8 @@ class Stage:
         self.sim.touch("network", change=True)
         self.lose(container)
         self.world.end_container(container)
-        self._try(f"stop {container}", lambda: Hook("/opt/cni/bin", CACHE, "/none").detach(container))
+        work = partial(Hook("/opt/cni/bin", CACHE, "/none").detach, container)
+        self._remove(container, "", f"stop {container}", work)
 
     def collect(self) -> None:
         """Detach containers that have ended without the hook."""
@@ -274,10 +340,14 @@ class Stage:
     # Actors.
 
     def do(self, steps: str, *, alone: bool = False) -> None:
-        """Take steps; ``alone``: each in a process of its own to its end, without exploring."""
+        """Take steps; ``alone``: each in a process of its own to its end, without exploring.
+
+        A step may name the owner that the process works for: ``one/sweep``.
+        """
         for step in filter(None, steps.split("; ")):
-            name, *words = step.split()
-            work = partial(getattr(self, name), *words)
+            first, *words = step.split()
+            owner, _, name = first.rpartition("/")
+            work = partial(self._work_for, owner, partial(getattr(self, name), *words))
             if alone and name in _VERBS:
                 self.alone(name, work)
             elif isgeneratorfunction(getattr(self, name)):
@@ -285,6 +355,10 @@ class Stage:
                 self.sim.run(explore=False)
             else:
                 work()
+
+    def _work_for(self, owner: str, work: Callable[[], object]) -> None:
+        self._owners[self.sim.current] = owner
+        work()
 
     def run(self, name: str, steps: str) -> None:
         """Let a process race."""
@@ -308,10 +382,43 @@ class Stage:
         happens = self.sim.run_steps(name, getattr(self, name)(*rest))
         happens.reads, happens.changes = _EVENTS.get(name, ((), ("network",)))
 
-    def succeeded(self) -> None:
-        """Note a verb that failed."""
-        if problems := {what: one for what, one in self.outcomes.items() if one != "ok"}:
+    def succeeded(self, verb: str = "") -> None:
+        """Note a verb that failed; of one kind, or any."""
+        if problems := {what: one for what, one in self.outcomes.items() if one != "ok" and what.startswith(verb)}:
             self.sim.violate(f"there is no way out: {problems}")
+
+    def nothing_ran(self) -> None:
+        """Note that a plugin ran."""
+        if self.executor.started:
+            self.sim.violate(f"{self.executor.started} plugins ran")
+
+    def is_on_record(self, container: str) -> None:
+        """Note a container without a record."""
+        if not any(record.container_id == container for _, record in self.records()):
+            self.sim.violate(f"{container} lives without a record")
+
+    def crowd(self, number: str, at_once: str, seconds: str) -> None:
+        """Let a manager on asyncio set up so many containers of two networks at once, each within its time."""
+        self.used |= {"l", "s"}
+        client = AsyncCNIConfig(
+            ["/opt/cni/bin"], cache_dir=CACHE, env={}, executor=SimAsyncExecutor(self.sim), max_verbs=int(at_once)
+        )
+        manager = AsyncNetworkManager(client, conf_dirs=(), networks=[self.networks["l"], self.networks["s"]])
+
+        async def set_up(container: str) -> None:
+            await manager.set_up(Container(container, netns_of(container), ("l", "s")), timeout=float(seconds))
+
+        async def all_at_once() -> None:
+            every = [set_up(f"c{one}") for one in range(int(number))]
+            outcomes = await asyncio.gather(*every, return_exceptions=True)
+            self.complete = sum(one is None for one in outcomes)
+
+        OnAsyncio(self.sim, manager, self.tasks).run(all_at_once())
+
+    def most_of_half(self, number: str) -> None:
+        """Note a crowd of which too few set-ups were complete in the time for half of it."""
+        if self.complete < 0.8 * int(number) / 2:
+            self.sim.violate(f"{self.complete} of {number} set-ups were complete in the time for half")
 
     def lose(self, container: str, network: str = "") -> None:
         """Let the runtime of a container forget it, or its attachments to a network."""
@@ -319,7 +426,8 @@ class Stage:
 
     def restart(self, container: str) -> None:
         """Give a container a new namespace, as a runtime does that starts it again."""
-        self.world.remove_namespace(netns_of(container))
+        if netns_of(container) in self.world.namespaces:
+            self.world.remove_namespace(netns_of(container))
         self.world.add_namespace(netns_of(container), container)
         self.lose(container)
 
@@ -330,19 +438,20 @@ class Stage:
         process = self.world.containers.get(container)
         return process.namespace if process else self.world.namespaces.get(netns_of(container))
 
-    def replace_namespace(self, container: str, maker: str = NEIGHBOUR) -> Events:
+    def replace_namespace(self, container: str, maker: str = NEIGHBOUR, how: str = "") -> Events:
         """Remove the namespace; a neighbour makes one at its path, with an eth0 of the same number and address.
 
-        ipvlan's interfaces have the hardware address of their parent.
+        ipvlan's interfaces have the hardware address of their parent. ``how``: "empty" is without an eth0.
         """
         before = self._interfaces(container).get("eth0")
         self.world.remove_namespace(netns_of(container))
         self.disturbed.add(container)
         yield f"the namespace of {container} is removed"
         made = self.world.add_namespace(netns_of(container), maker)
-        interface = made.make("eth0", maker)
-        interface.mac = before.mac if before else interface.mac
-        yield f"a namespace of a {maker} with eth0 is at its path (inode {made.ino}, cookie {made.cookie})"
+        if how != "empty":
+            interface = made.make("eth0", maker)
+            interface.mac = before.mac if before else interface.mac
+        yield f"a namespace of a {maker} with {how or 'eth0'} is at its path (inode {made.ino}, cookie {made.cookie})"
 
     def end(self, container: str) -> Events:
         """End a container's process by itself; its runtime has not seen it yet."""
@@ -372,6 +481,12 @@ class Stage:
             self.disturbed.add(container)
             yield f"a neighbour made eth0 for {container}, number {namespace.make('eth0', NEIGHBOUR).index}"
 
+    def give_away(self, container: str) -> Events:
+        """Give the addresses of a container to a neighbour: its reservations were lost."""
+        for address in [one for one, (_, owner, _) in self.world.pool.items() if owner == container]:
+            self.world.pool[address] = (self.world.pool[address][0], NEIGHBOUR, "eth0")
+            yield f"{address} of {container} is given to a neighbour"
+
     def rename(self, container: str) -> Events:
         """Let the container rename its eth0."""
         namespace = self.namespace(container)
@@ -389,6 +504,34 @@ class Stage:
     def _interfaces(self, container: str) -> dict[str, Interface]:
         namespace = self.namespace(container)
         return {} if namespace is None else namespace.interfaces
+
+    def stopped(self, state: str, *step: str) -> None:
+        """Kill the process of a step, with its plugins, as soon as a record is in a state."""
+        victim = self.sim.run_code("victim", lambda: self.do(" ".join(step)))
+        self.sim.run(explore=True, until=lambda: any(one == state for _, one in self._states.values()))
+        for _ in self._kill(victim, plugins=True):
+            pass
+        self.sim.run(explore=False)
+
+    def damage(self, container: str) -> None:
+        """Let a program overwrite the record of a container with zeros."""
+        for name, file in self.entries(f"{CACHE}/results").items():
+            if isinstance(file, File) and f"-{container}-" in name:
+                file.write(bytes(len(file.data)), 0, self.sim.now)
+                self._states.pop(name, None)
+
+    def lose_interface(self, container: str) -> Events:
+        """Let a person remove eth0."""
+        self._interfaces(container).pop("eth0")
+        self.disturbed.add(container)
+        yield f"a person removed eth0 of {container}"
+
+    def state_of(self, container: str) -> str:
+        """Return the state of the attachment of a container, as it is listed."""
+        listed: list[str] = []
+        client = self.client()
+        self.alone("listing", lambda: listed.extend(one.state for one in client.get_cached_attachments(container)))
+        return "".join(listed)
 
     def kill(self, *words: str) -> Events:
         """Kill the first process; ``plugins``: with its plugins; another word: while a plugin of this type runs."""
@@ -434,6 +577,7 @@ class Stage:
 
     def fill_disk(self) -> Events:
         """Let the next change of the disk fail."""
+        self.has_filled_disk = True
         self.sim.disk_error = 28
         yield "the disk is full for the next change"
         self.sim.disk_error = 0
@@ -451,18 +595,23 @@ class Stage:
                 one.kill()
         self.world.power_cut(self.sim.choices.spread)
         self.attached.clear()
+        self.detached.clear()
+        self._states.clear()
         forget_the_boot()
         yield f"POWER CUT; on the disk: {sorted(self.entries(f'{CACHE}/results'))}"
 
-    def go_runtime(self, container: str, network: str) -> Events:
-        """Attach as Go libcni does: no locks, and the record is written in place after the last plugin."""
+    def go_runtime(self, container: str, network: str, how: str = "") -> Events:
+        """Attach as Go libcni does: no locks, and the record is written in place after the last plugin.
+
+        ``how``: "nowhere" writes a record without any path of the namespace.
+        """
         conf = {"cniVersion": "1.1.0", "name": network, "edition": self._edition}
         env = {"CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_NETNS": netns_of(container)}
         plugin = self.executor.start("bridge", "ADD", env)
         self.executor.feed(plugin, conf)
         yield lambda: plugin.done
         assert isinstance(plugin.value, tuple)
-        record = {
+        record: dict[str, Any] = {
             "kind": "cniCacheV1",
             "containerId": container,
             "config": base64.b64encode(self.networks[network].raw).decode(),
@@ -471,6 +620,8 @@ class Stage:
             "netns": netns_of(container),
             "result": {"cniVersion": "1.1.0", **(plugin.value[1] or {})},
         }
+        if how == "nowhere":
+            del record["netns"], record["result"]["interfaces"]
         data, disk = json.dumps(record).encode(), self.world.disk
         for directory in (CACHE, f"{CACHE}/results"):
             with suppress(FileExistsError):
@@ -478,10 +629,37 @@ class Stage:
         file = disk.open(f"{CACHE}/results/{network}-{container}-eth0", 0o101, None, self.sim.now)
         assert isinstance(file.inode, File)
         for end in (0, len(data) // 2, len(data)):
-            file.inode.data = data[:end]
+            file.inode.truncate(end and len(file.inode.data), self.sim.now)
+            file.inode.write(data[:end], 0, self.sim.now)
             yield f"Go wrote {end} bytes of the record of {container}"
         file.close()
         self.attached.add((container, network, "eth0"))
+
+    def _read_as_go(self, file: File, whole: bool) -> None:
+        """Read a record as Go libcni does, without a lock, after each of this library's writes to it."""
+        for name in [name for name, one in self.entries(f"{CACHE}/results").items() if one is file]:
+            try:
+                record = read_as_go(file.data)
+            except ValueError as error:
+                if whole:
+                    self.sim.violate(f"Go cannot read the record {name}: {error}")
+                continue
+            network, container, ifname = record["networkName"], record["containerId"], record["ifName"]
+            config = base64.b64decode(record["config"])
+            if name != f"{network}-{container}-{ifname}" or json.loads(config)["name"] != network:
+                self.sim.violate(f"Go reads of {container} in the record {name}")
+
+    def _follow(self, file: File, whole: bool) -> None:
+        """Check that what a reader finds in a record, after a whole or a torn write, comes next in the table."""
+        for name in [name for name, one in self.entries(f"{CACHE}/results").items() if one is file]:
+            state = decode(file.data, name).state
+            ino, before = self._states.get(name, (0, state))
+            following = {before, *STATES[before].after.values(), *(() if ino == file.ino else (BEGUN,))}
+            if state not in following:
+                self.sim.violate(f"the record {name} was {before}, and a reader finds it {state}")
+            if whole:
+                self._states[name] = file.ino, state
+                self.events.add((before, last_event(file.data)))
 
     # The end.
 
@@ -508,12 +686,14 @@ class Stage:
         for name, record in self.records():
             if record.state == READY:
                 self._check_whole(record.container_id, record.network, record.ifname, f"the record {name} says ready")
+        self._check_detached()
         self.sim.now += 2 * 3600
         for container in set(self.world.containers) - {one for one, _, _ in self.attached}:
             self.world.end_container(container)  # its runtime was killed
         for network in sorted(self.used):
             living = sorted((container, ifname) for container, name, ifname in self.attached if name == network)
-            self.alone("gc", partial(self.gc, network, *living))
+            for owner in sorted({"", *self._owners.values()}):
+                self.alone("gc", partial(self._work_for, owner, partial(self.gc, network, *living)))
         self.alone("repair", self.repair)
         if self.has_hook:
             self.alone("collect", self.collect)
@@ -540,9 +720,21 @@ class Stage:
                 self.sim.violate(f"ADD of {container} succeeded, and its record is {one and one.state}")
             self._check_whole(container, network, ifname, f"ADD of {container} succeeded")
 
+    def _check_detached(self) -> None:
+        """Check that a DEL that succeeded has left nothing, before a sweep hides it.
+
+        Where the disk refuses to remove the record, DEL logs that it stays.
+        """
+        records = [] if self.has_filled_disk else self.records()
+        left = {(one.container_id, one.network): f"the record {name}" for name, one in records}
+        left |= {(one, network): address for address, (network, one, _) in self.world.pool.items()}
+        for one in sorted(self.detached & left.keys()):
+            if one[0] not in self.renamed:
+                self.sim.violate(f"DEL of {one[0]} succeeded, and {left[one]} is left")
+
     def _check_effects(self) -> None:
         world = self.world
-        effects = [(one.maker, one.name) for one in world.interfaces()]
+        effects = [(one.maker, one.name) for one in world.interfaces() if not one.is_astray]
         effects += [(owner, f"the address {address}") for address, (_, owner, _) in world.pool.items()]
         effects += [(owner, f"the rule of {address}") for address, owner in sorted(world.rules)]
         effects += [(name.partition(".")[0], f"the pin {name}") for name in self.entries(DIRECTORY)]

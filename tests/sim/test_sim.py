@@ -32,14 +32,23 @@ def assert_holds(
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "cancelled_add"])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [(name, "1.0.0") for name in SCENARIOS if name != "cancelled_add"]
+    + [(name, "1.1.0") for name in SCENARIOS if "gc" in name or "sweep" in name],
+)
 def test_every_schedule_with_one_deviation(name: str, version: str) -> None:
-    """Before 1.1.0 plugins have no GC of their own, which hides leaks.
+    """Before 1.1.0 plugins have no GC of their own, which hides leaks. The slow tests take all scenarios with it.
 
     Of power cuts, not all that they may leave: the slow tests take those.
     """
     assert_holds(name, version, limit=80 if "power" in name else 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "cancelled_add"])
+def test_every_schedule_with_one_deviation_and_gc(name: str) -> None:
+    assert_holds(name, limit=3000)
 
 
 @pytest.mark.unmeasured

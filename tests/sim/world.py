@@ -4,13 +4,15 @@ Beliefs, each with a test with real parts in tests/real/test_beliefs.py:
 - the inode number of a namespace that has ended is used again, its cookie never.
 - a namespace lives as long as a mount, a socket or a process has it.
 - a path leads to the namespace that is there at that moment; an interface's number is never used again in it.
-- host-local gives one address to a container and interface of a network, and refuses a second one.
+- host-local gives one address to a container and interface of a network, and refuses a second one; ``ips`` in
+  ``args.cni`` are the only addresses that it gives then (tests/verbs/test_reload.py).
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sim.disk import Choose, Disk, OpenFile, failure
@@ -21,6 +23,11 @@ NEIGHBOUR = "neighbour"
 """The maker of what other programs and persons make."""
 
 
+def subnet_of(network: str) -> str:
+    """Return the first three numbers of the addresses of a network."""
+    return f"10.0.{sum(network.encode()) % 256}"
+
+
 @dataclass(eq=False)
 class Interface:
     """A network interface.
@@ -28,6 +35,7 @@ class Interface:
     Attributes:
         maker: the container whose plugin made it, or NEIGHBOUR.
         made: the step of the machine at which it got its name.
+        is_astray: it was made in another one's namespace, which appeared when nobody could know.
     """
 
     name: str
@@ -36,13 +44,15 @@ class Interface:
     maker: str
     made: int
     address: str = ""
+    is_astray: bool = False
 
 
 class Namespace:
     """A network namespace."""
 
     def __init__(self, world: World, ino: int, cookie: int, maker: str) -> None:
-        self._world, self.ino, self.cookie, self.maker = world, ino, cookie, maker
+        self.world, self.ino, self.cookie, self.maker = world, ino, cookie, maker
+        self.made = world.steps
         self._references = 0
         self._indices = itertools.count(2)
         self.interfaces: dict[str, Interface] = {}
@@ -56,46 +66,57 @@ class Namespace:
         self._references -= 1
         if not self._references:
             self.interfaces.clear()
-            self._world.free_inodes.append(self.ino)
+            self.world.free_inodes.append(self.ino)
 
     def make(self, name: str, maker: str) -> Interface:
         """Make an interface."""
         if name in self.interfaces:
             raise failure(errno.EEXIST, name)
-        made = Interface(name, next(self._indices), self._world.next_mac(), maker, self._world.steps)
+        made = Interface(name, next(self._indices), self.world.next_mac(), maker, self.world.steps)
         self.interfaces[name] = made
         return made
 
     def rename(self, name: str, to: str) -> None:
         """Rename an interface."""
         moved = self.interfaces.pop(name)
-        moved.name, moved.made = to, self._world.steps
+        moved.name, moved.made = to, self.world.steps
         self.interfaces[to] = moved
 
 
 @dataclass(eq=False)
 class Process:
-    """A process: the namespace that it is in, its descriptors, those that it holds, and when it looked into one."""
+    """A process: the namespace that it is in, its descriptors, those that it holds, and when it looked into one.
+
+    Attributes:
+        glanced: when it asked which namespace is at a path, by its own effects and by the machine's steps.
+        looked: when a look at an interface ended, by its own effects, and when it began, by the machine's steps.
+    """
 
     pid: int
     name: str
     namespace: Namespace
     descriptors: dict[int, OpenFile] = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
     held: list[Namespace] = field(default_factory=list)
     alive: bool = True
     threads: int = 0
     effects: int = 0
-    glanced: int = 0
+    glanced: tuple[int, int] = (0, 0)
     looked: tuple[int, int] = (0, 0)
 
+    def glance(self) -> None:
+        """Note that it asks which namespace is at a path."""
+        self.glanced = self.effects, self.namespace.world.steps
+
     def look(self) -> None:
-        """Note when a look at an interface ended, by its own effects, and when it began, by the machine's steps."""
-        self.looked = self.effects, self.glanced
+        """Note a look at an interface."""
+        self.looked = self.effects, self.glanced[1]
 
     def put(self, file: OpenFile) -> int:
         """Give an open file a descriptor."""
         number = next(_descriptors)
         self.descriptors[number] = file
+        self.given.add(number)
         return number
 
     def hold(self, namespace: Namespace) -> None:
@@ -208,13 +229,15 @@ class World:
         every = dict.fromkeys([*self.namespaces.values(), *held])
         return [interface for namespace in every for interface in namespace.interfaces.values()]
 
-    def allocate(self, *owner: str) -> str:
-        """Give out the lowest free address of a network: (network, container, interface)."""
+    def allocate(self, *owner: str, wanted: Sequence[str] = ()) -> str:
+        """Give out a wanted address, or the lowest free one of a network: (network, container, interface)."""
         network, container, ifname = owner
         if (network, container, ifname) in self.pool.values():
             raise failure(errno.EEXIST, f"{container} {ifname} has an address already")
-        subnet = sum(network.encode()) % 256
-        address = next(one for host in range(2, 250) if (one := f"10.0.{subnet}.{host}") not in self.pool)
+        every = (f"{subnet_of(network)}.{host}" for host in range(2, 250))
+        address = next((one for one in wanted or every if one not in self.pool), None)
+        if address is None:
+            raise failure(errno.EADDRINUSE, f"{container} {ifname} asks for {', '.join(wanted)}")
         self.pool[address] = (network, container, ifname)
         return address
 

@@ -8,12 +8,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from libcni.store.record import READY, Record, boot_id
+from libcni.store.boot import boot_id
+from libcni.store.model import READY, Known, Ours, Record
 from libcni.store.records import RecordStore
 
 CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'
 RESULT = '{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}'
-FULL = Record(
+FULL = Ours(
     network="net",
     container_id="c1",
     ifname="eth0",
@@ -27,6 +28,7 @@ FULL = Record(
     capability_args='{"portMappings":[{"hostPort":8080}]}',
     network_args='{"cni":{}}',
     result=RESULT,
+    interface=Known(2, "0a:58:0a:00:00:02"),
     created=1700000000.5,
     boot=boot_id(),
     owner="a-runtime",
@@ -41,7 +43,16 @@ GO_BARE = b'{"kind":"cniCacheV1","containerId":"c1","config":null,"ifName":"eth0
 
 
 def bare(network: str = "net", container_id: str = "c1", ifname: str = "eth0", **more: Any) -> Record:
-    return Record(network, container_id, ifname, config=CONFIG, **more)
+    return Ours(network, container_id, ifname, **{"config": CONFIG, "boot": boot_id(), **more})
+
+
+def written(store: RecordStore, record: Record) -> Record:
+    """Write a record, and return it as it is on disk."""
+    with store.begin(record) as journal:
+        path = journal.record.path
+    read = store.read(path.rpartition("/")[2])
+    assert read is not None
+    return read
 
 
 def files(store: RecordStore) -> list[str]:

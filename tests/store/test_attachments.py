@@ -10,36 +10,32 @@ from typing import Any
 import pytest
 from helpers import RESULT, RT, attached, network
 
-from libcni._namespace import namespace_identity
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import RecordError, VersionError
+from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import (
     Attachment,
     attachment_of,
     network_to_use,
-    pending_record,
+    new_record,
     recorded_conf,
     recorded_network,
     recorded_result,
 )
-from libcni.store.record import (
-    CORRUPT,
-    DETACHING,
-    LEGACY,
-    PENDING,
-    READY,
-    STALE_BOOT,
-    Record,
-    RecordState,
-)
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Record, Unreadable
+from libcni.store.records import RecordStore
+
+
+def view(record: Record) -> Attachment:
+    return attachment_of(record, RecordStore("/none"))
 
 
 def test_the_public_view() -> None:
     record = attached(
         network("a"), created=1700000000.5, path="/cache/x", capability_args='{"mac":1}', args=(("K", "V"),)
     )
-    seen = attachment_of(record)
+    seen = view(record)
     assert seen == Attachment(
         container_id="c1",
         ifname="eth0",
@@ -58,44 +54,44 @@ def test_the_public_view() -> None:
 
 
 def test_the_public_view_of_what_says_little() -> None:
-    seen = attachment_of(Record(state=CORRUPT, problem="it is empty", created=None))
+    seen = view(Unreadable(state=CORRUPT, problem="it is empty", created=None))
     assert (seen.created, seen.problem, seen.result, seen.capability_args) == (None, "it is empty", None, {})
-    assert attachment_of(Record(created=1e300)).created is None
+    assert view(Ours(created=1e300)).created is None
 
 
 def test_an_attachment_whose_namespace_is_gone(tmp_path: Path) -> None:
     netns = tmp_path / "netns"
     netns.touch()
-    record = Record("net", "c1", "eth0", netns=str(netns), netns_id=namespace_identity(str(netns)), owner="me")
-    assert (attachment_of(record).state, attachment_of(record).owner) == (READY, "me")
+    record = Ours("net", "c1", "eth0", READY, netns=str(netns), netns_id=namespace_identity(str(netns)), owner="me")
+    assert (view(record).state, view(record).owner) == (READY, "me")
     (tmp_path / "other").touch()
     (tmp_path / "other").rename(netns)
-    assert attachment_of(record).state == "gone"
+    assert view(record).state == "gone"
     netns.unlink()
-    assert attachment_of(record).state == "gone"
+    assert view(record).state == "gone"
     for state in (PENDING, DETACHING, STALE_BOOT):
-        assert attachment_of(replace(record, state=state)).state == state
+        assert view(replace(record, state=state)).state == state
 
 
 def test_a_path_that_did_not_exist_at_the_add_has_not_gone(tmp_path: Path) -> None:
     """Go records no identity of the namespace, so only the missing path shows that it has gone."""
     netns = str(tmp_path / "netns")
-    made_here = Record("net", "c1", "eth0", netns=netns, version="1.0.0")
-    made_by_go = Record("net", "c1", "eth0", netns=netns)
-    assert (attachment_of(made_here).state, attachment_of(made_by_go).state) == (READY, "gone")
-    assert attachment_of(replace(made_by_go, netns="opaque")).state == READY
+    made_here = Ours("net", "c1", "eth0", READY, netns=netns, version="1.0.0")
+    made_by_go = MadeByGo("net", "c1", "eth0", READY, netns=netns)
+    assert (view(made_here).state, view(made_by_go).state) == (READY, "gone")
+    assert view(replace(made_by_go, netns="opaque")).state == READY
     (tmp_path / "netns").touch()
-    assert (attachment_of(made_here).state, attachment_of(made_by_go).state) == (READY, READY)
+    # A namespace that exists now was made after the ADD.
+    assert (view(made_here).state, view(made_by_go).state) == ("gone", READY)
 
 
-@pytest.mark.parametrize("state", [CORRUPT, LEGACY])
-def test_some_records_hold_no_configuration(state: RecordState) -> None:
-    assert recorded_network(Record(state=state, config=network("a").raw)) is None
+def test_an_unreadable_record_holds_no_configuration() -> None:
+    assert recorded_network(Unreadable(state=CORRUPT, config=network("a").raw)) is None
 
 
 def test_the_recorded_network_is_the_one_that_was_used() -> None:
     net = network("a", disableCheck=True).with_version("0.4.0").with_plugins(network({"type": "b", "x": 1}).plugins)
-    again = recorded_network(pending_record(net, RT))
+    again = recorded_network(new_record(net, RT))
     assert again is not None
     assert again.plugins == net.plugins
     assert (again.name, again.cni_version, again.disable_check) == ("net", "0.4.0", True)

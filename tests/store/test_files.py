@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from libcni import _system as system
 from libcni.errors import RecordError
+from libcni.kernel import system
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.records import RecordStore
-from store.canned import FULL, bare, files, no_space
+from store.canned import FULL, bare, files, no_space, written
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o777, 0])
 def test_modes_are_for_this_user_alone_whatever_the_umask(store: RecordStore, umask: int) -> None:
     before = os.umask(umask)
     try:
-        begun = store.begin(bare())
+        begun = written(store, bare())
         LockSet(store.cache_dir, LockRequest((), "c1")).close()
     finally:
         os.umask(before)
@@ -38,7 +38,7 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(
 ) -> None:
     monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)
     store = RecordStore(str(tmp_path), durable=durable)
-    store.forget(store.begin(bare()))  # makes the directories
+    store.forget(written(store, bare()))  # makes the directories
     order: list[str] = []
     for name in ("fsync", "link", "rename"):
         real = getattr(os, name)
@@ -48,9 +48,9 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(
             return _real(*args, **more)
 
         monkeypatch.setattr(system, name, note)
-    begun = store.begin(bare())
-    store.complete(begun)
-    wanted = ["fsync", "link", "fsync", "fsync", "rename"]
+    begun = written(store, bare())
+    store.rewrite(begun, "again")
+    wanted = ["fsync", "link", "fsync", "fsync", "rename", "fsync"]
     assert order == (wanted if durable else [name for name in wanted if name != "fsync"])
 
 
@@ -65,11 +65,11 @@ def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypa
     monkeypatch.setattr(system, "fsync", note)
     LockSet(f"{tmp_path}/a/b", LockRequest((), "c1")).close()
     store = RecordStore(f"{tmp_path}/a/b")
-    store.begin(bare())
+    written(store, bare())
     assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b", store.results} <= set(synced)
     for again in (bare(container_id="c2"), bare(path=f"{store.results}/net-c2-eth0")):
         synced.clear()
-        store.begin(again)
+        written(store, again)
         assert [path for path in synced if os.path.isdir(path)] == [store.results]
 
 
@@ -84,18 +84,18 @@ def test_a_file_system_that_cannot_sync_directories_is_no_error(
         real(descriptor)
 
     monkeypatch.setattr(system, "fsync", without)
-    begun = store.begin(bare())
+    begun = written(store, bare())
     assert store.records() == [begun]
 
 
-@pytest.mark.parametrize("call", ["write", "link", "fsync"])
+@pytest.mark.parametrize("call", ["pwrite", "link", "fsync"])
 def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    store.forget(store.begin(bare()))  # makes the directories
+    store.forget(written(store, bare()))  # makes the directories
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(system, call, no_space)
         with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
-            store.begin(bare())
+            written(store, bare())
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.path.startswith(store.cache_dir)
@@ -109,23 +109,23 @@ def test_a_draft_that_cannot_be_removed_loses_no_record(store: RecordStore, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(system, "unlink", refused)
-        begun = store.begin(bare())
-        patch.setattr(system, "write", no_space)
+        begun = written(store, bare())
+        patch.setattr(system, "pwrite", no_space)
         with pytest.raises(RecordError, match="No space left"):
-            store.begin(bare(container_id="c2"))
+            written(store, bare(container_id="c2"))
     assert store.records() == [begun]
     assert len(os.listdir(store.drafts)) == 2
 
 
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.write
-    monkeypatch.setattr(system, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
-    begun = store.begin(FULL)
+    real = os.pwrite
+    monkeypatch.setattr(system, "pwrite", lambda descriptor, data, at: real(descriptor, bytes(data)[:7], at))
+    begun = written(store, FULL)
     assert store.find(FULL.identity) == begun
 
 
 def test_the_cache_directory_may_be_a_symbolic_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "cache").symlink_to("disk")
-    RecordStore(f"{tmp_path}/cache").begin(bare())
+    written(RecordStore(f"{tmp_path}/cache"), bare())
     assert len(list(tmp_path.glob("disk/results/*"))) == 1

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from libcni import _system as system
 from libcni.errors import RecordError
+from libcni.kernel import system
 from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from store.canned import opened

@@ -15,63 +15,72 @@ from typing import Any
 import pytest
 
 from libcni import CNIConfig, repair_records
-from libcni import _system as system
 from libcni.errors import RecordError
+from libcni.kernel import system
 from libcni.store import records
-from libcni.store.record import (
-    CORRUPT,
-    DETACHING,
-    PENDING,
-    READY,
-    STALE_BOOT,
-    Record,
-    boot_id,
-    encode,
-)
+from libcni.store.boot import boot_id
+from libcni.store.model import BEGUN, CORRUPT, DETACHING, READY, MadeByGo, Unreadable
+from libcni.store.record_format import encode
 from libcni.store.records import RecordStore
-from store.canned import FULL, GO_FULL, RESULT, bare, files, no_space, put
+from store.canned import FULL, GO_FULL, RESULT, bare, files, no_space, put, written
 
 # detaching
 
 
 def test_a_record_that_is_being_detached_keeps_all_else(store: RecordStore) -> None:
-    begun = store.begin(FULL)
+    begun = written(store, FULL)
     before = Path(begun.path).read_bytes()
     marked = store.mark_detaching(begun)
     assert store.find(FULL.identity) == marked == replace(begun, state=DETACHING)
-    after = Path(begun.path).read_bytes()
-    assert [(a, b) for a, b in zip(before, after, strict=True) if a != b] == [(ord("0"), ord("1"))]
+    assert Path(begun.path).read_bytes().startswith(before[:-1] + b',"libcni.2":{"event":"detach",')
     assert store.mark_detaching(marked) == marked
 
 
-def test_a_mark_waits_for_no_disk(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a power cut the record is of an earlier boot, with the mark or without it."""
-    begun = store.begin(replace(FULL, boot="before the power cut"))
+def test_an_event_waits_for_no_disk(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut the record is of an earlier boot, with the event or without it."""
+    begun = written(store, FULL)
     for name in ("fsync", "ioctl"):
         monkeypatch.setattr(system, name, no_space)
-    store.mark_detaching(begun)
-    assert [one.state for one in store.records()] == [STALE_BOOT]
+    assert store.mark_detaching(begun).state == DETACHING
 
 
-@pytest.mark.parametrize(
-    "data", [GO_FULL, encode(FULL).replace(b'"detaching":0,', b"")], ids=["Go's", "of an earlier version"]
-)
-def test_a_record_without_room_for_the_mark_is_written_again(store: RecordStore, data: bytes) -> None:
-    path = put(store, "net-c1-eth0", data)
+def test_a_record_of_go_grows_and_stays_gos(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", GO_FULL)
     found = store.find(FULL.identity)
     assert found is not None
     marked = store.mark_detaching(found)
-    assert path.read_bytes().startswith(b'{"libcni":{"detaching":0,"state":"detaching"')
-    assert path.read_bytes().endswith(GO_FULL[1:])
-    assert store.find(FULL.identity) == marked
+    assert path.read_bytes().startswith(GO_FULL[:-1] + b',"libcni.1":{"event":"detach",')
+    assert store.find(FULL.identity) == marked == found.with_fields(state=DETACHING)
+    assert isinstance(marked, MadeByGo)
+
+
+def test_a_record_that_go_has_written_meanwhile_is_read_again(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", GO_FULL)
+    (found,) = store.records()
+    longer = GO_FULL.replace(b"10.0.0.2/24", b"10.0.0.200/24")
+    path.write_bytes(longer)
+    assert store.mark_detaching(found).result == RESULT.replace("10.0.0.2/", "10.0.0.200/")
+    assert path.read_bytes().startswith(longer[:-1] + b",")
+
+
+@pytest.mark.parametrize("data", [b"", encode(bare("x"))], ids=["damaged", "another's"])
+def test_another_file_of_the_name_is_not_written(
+    store: RecordStore, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = written(store, FULL)
+    path = Path(begun.path)
+    path.write_bytes(data)
+    assert store.mark_detaching(begun) is begun
+    assert path.read_bytes() == data
+    assert "another program writes it" in caplog.text
 
 
 def test_a_disk_that_cannot_be_written_does_not_stop_a_detach(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    begun = store.begin(FULL)
+    begun = written(store, FULL)
     with monkeypatch.context() as patch:
-        patch.setattr(system, "write", no_space)
+        patch.setattr(system, "pwrite", no_space)
         assert store.mark_detaching(begun) is begun
     assert "No space left" in caplog.text
     assert store.find(FULL.identity) == begun
@@ -92,7 +101,7 @@ def test_whether_a_record_can_be_written_is_found_out_by_writing(
 
 
 def test_two_identities_with_one_name_both_stay(store: RecordStore) -> None:
-    first, second = store.begin(bare("a-b", "c")), store.begin(bare("a", "b-c"))
+    first, second = written(store, bare("a-b", "c")), written(store, bare("a", "b-c"))
     assert Path(first.path).name == "a-b-c-eth0"
     assert Path(second.path).name.startswith("a-b-c-eth0~")
     assert store.find(("a-b", "c", "eth0")) == first
@@ -103,14 +112,14 @@ def test_two_identities_with_one_name_both_stay(store: RecordStore) -> None:
     store.forget(first)
     assert store.find(("a-b", "c", "eth0")) is None
     assert store.find(("a", "b-c", "eth0")) == second
-    store.complete(replace(second, result=RESULT))
+    written(store, replace(second, state=READY, result=RESULT))
     assert len(files(store)) == 1
 
 
 def test_records_of_an_interface_are_found_on_every_network_whatever_their_names(store: RecordStore) -> None:
     """Short names, a tilde in the interface's name, and a file that another program has written since."""
     for ifname in ("e", "e~0"):
-        store.begin(bare("n", "c", ifname))
+        written(store, bare("n", "c", ifname))
         Path(store.results, f"unheard-of-c-{ifname}").write_bytes(encode(bare("unheard-of", "c", ifname)))
         assert [record.network for record in store.of_interface("c", ifname)] == ["n", "unheard-of"]
 
@@ -118,7 +127,7 @@ def test_records_of_an_interface_are_found_on_every_network_whatever_their_names
 @pytest.mark.parametrize(("length", "starts"), [(246, "c" * 246), (247, "~"), (2000, "~")])
 def test_long_names_get_a_hash(store: RecordStore, length: int, starts: str) -> None:
     identity = ("net", "c" * length, "eth0")
-    begun = store.begin(bare(*identity))
+    begun = written(store, bare(*identity))
     name = Path(begun.path).name
     assert name.startswith(starts if starts == "~" else f"net-{starts}-eth0")
     assert len(name) <= 255
@@ -129,7 +138,7 @@ def test_long_names_get_a_hash(store: RecordStore, length: int, starts: str) -> 
 
 
 def test_a_long_name_that_is_taken_gets_a_hash_alone(store: RecordStore) -> None:
-    first, second = store.begin(bare("a-b", "c" * 240)), store.begin(bare("a", "b-" + "c" * 240))
+    first, second = written(store, bare("a-b", "c" * 240)), written(store, bare("a", "b-" + "c" * 240))
     assert Path(second.path).name.startswith("~")
     assert [store.find(record.identity) for record in (first, second)] == [first, second]
 
@@ -137,10 +146,10 @@ def test_a_long_name_that_is_taken_gets_a_hash_alone(store: RecordStore) -> None
 def test_both_names_taken_is_an_error(store: RecordStore) -> None:
     first = bare("a-b", "c")
     other = encode(bare("x", "y"))
-    for name in records._names(first.identity):
+    for name in records.names_of(first.identity):
         put(store, name, other)
     with pytest.raises(RecordError, match="belong to other attachments"):
-        store.begin(first)
+        written(store, first)
     assert os.listdir(f"{store.cache_dir}/tmp") == []
 
 
@@ -172,7 +181,7 @@ def unusable(request: pytest.FixtureRequest) -> Iterator[tuple[RecordStore, Path
     make, problem = UNUSABLE[request.param]
     with tempfile.TemporaryDirectory(prefix="store-", dir="/dev/shm") as directory:
         store = RecordStore(directory)
-        store.begin(bare(container_id="c2"))
+        written(store, bare(container_id="c2"))
         path = Path(store.results, "net-c1-eth0")
         make(path)
         yield store, path, problem
@@ -221,20 +230,18 @@ def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> Non
 
 @pytest.mark.parametrize("boot", [boot_id(), "another"])
 def test_a_record_is_taken_over(store: RecordStore, boot: str) -> None:
-    store.begin(replace(FULL, boot=boot))
-    found = store.find(FULL.identity)
-    assert found is not None
-    store.rewrite(replace(found, owner="other"))
+    found = written(store, replace(FULL, boot=boot))
+    store.rewrite(replace(found, owner="other"), "taken over")
     assert store.find(FULL.identity) == replace(found, owner="other")
 
 
-def test_a_record_made_by_go_is_taken_over(store: RecordStore) -> None:
-    path = put(store, "net-c1-eth0", GO_FULL)
+def test_a_record_made_by_go_is_taken_over_and_stays_gos(store: RecordStore) -> None:
+    put(store, "net-c1-eth0", GO_FULL)
     (found,) = store.records()
-    store.rewrite(found.with_fields(owner="me"))
-    assert path.read_bytes().endswith(GO_FULL[1:])
+    store.rewrite(found.with_fields(owner="me"), "taken over")
     (again,) = store.records()
-    assert (again.state, again.owner, again.version) == (READY, "me", "")
+    assert again == found.with_fields(owner="me")
+    assert isinstance(again, MadeByGo)
 
 
 @pytest.mark.parametrize("data", [b"", RESULT.encode()])
@@ -249,35 +256,26 @@ def test_a_file_without_an_identity_cannot_be_taken_over(store: RecordStore, dat
 # the life of a record
 
 
-def test_complete_and_forget(store: RecordStore) -> None:
-    begun = store.begin(bare(state=PENDING))
-    store.complete(replace(begun, state=READY, result=RESULT))
-    found = store.find(begun.identity)
-    assert found is not None
-    assert (found.state, found.result, found.path) == (READY, RESULT, begun.path)
+def test_begin_and_forget(store: RecordStore) -> None:
+    found = written(store, bare())
+    assert (found.state, found.result) == (BEGUN, None)
     store.forget(found)
     store.forget(found)
-    assert store.find(begun.identity) is None
+    assert store.find(found.identity) is None
     assert files(store) == []
 
 
 def test_a_corrupt_file_in_the_way_is_set_aside(store: RecordStore) -> None:
     put(store, "net-c1-eth0", b"half a rec")
-    begun = store.begin(bare())
+    begun = written(store, bare())
     assert store.records() == [begun]
     (aside,) = os.listdir(f"{store.cache_dir}/corrupt")
     assert aside.startswith("net-c1-eth0.")
     assert Path(store.cache_dir, "corrupt", aside).read_bytes() == b"half a rec"
 
 
-def test_a_legacy_file_is_replaced_by_the_same_identity(store: RecordStore) -> None:
-    put(store, "net-c1-eth0", RESULT.encode())
-    begun = store.begin(bare())
-    assert store.records() == [begun]
-
-
 def test_listing_tells_corrupt_records_and_changes_nothing(store: RecordStore) -> None:
-    good = store.begin(bare())
+    good = written(store, bare())
     put(store, "a-c1-eth0", b"")
     put(store, "b-c2-eth0", b"{")
     os.symlink("/etc/passwd", f"{store.results}/c-c1-eth0")
@@ -285,7 +283,7 @@ def test_listing_tells_corrupt_records_and_changes_nothing(store: RecordStore) -
     os.mkfifo(f"{store.results}/e-c1-eth0")
     before = files(store)
     found = store.records("c1")
-    assert [record.state for record in found] == [CORRUPT, CORRUPT, CORRUPT, CORRUPT, READY]
+    assert [record.state for record in found] == [CORRUPT, CORRUPT, CORRUPT, CORRUPT, BEGUN]
     assert [Path(record.path).name for record in found] == [name for name in before if "c1" in name]
     assert len(store.records()) == 6
     # A corrupt file may hide an earlier ADD of this interface, on any network.
@@ -299,8 +297,8 @@ def test_listing_tells_corrupt_records_and_changes_nothing(store: RecordStore) -
 
 
 def test_a_corrupt_file_does_not_hide_the_record_under_the_hashed_name(store: RecordStore) -> None:
-    store.begin(bare("a-b", "c"))
-    second = store.begin(bare("a", "b-c"))
+    written(store, bare("a-b", "c"))
+    second = written(store, bare("a", "b-c"))
     put(store, "a-b-c-eth0", b"")
     assert store.find(second.identity) == second
 
@@ -308,7 +306,7 @@ def test_a_corrupt_file_does_not_hide_the_record_under_the_hashed_name(store: Re
 @pytest.mark.parametrize("name", ["n" * 250, "\u00e9" * 127])
 def test_set_aside(store: RecordStore, name: str) -> None:
     path = put(store, name, b"x")
-    record = Record(state=CORRUPT, path=str(path))
+    record = Unreadable(state=CORRUPT, path=str(path))
     aside = store.set_aside(record)
     assert Path(aside).read_bytes() == b"x"
     assert not path.exists()
@@ -319,12 +317,12 @@ def test_the_directory_may_go_at_any_time(store: RecordStore) -> None:
     assert store.find(("net", "c1", "eth0")) is None
     assert store.records() == []
     assert not os.path.exists(store.cache_dir)
-    begun = store.begin(bare())
+    begun = written(store, bare())
     os.unlink(begun.path)
     os.rmdir(store.results)
     assert store.records() == []
     store.forget(begun)
-    store.complete(begun)
+    store.rewrite(begun, "again")
     assert store.records() == [begun]
 
 
@@ -333,7 +331,7 @@ def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, mo
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(system, "link", no_links)
-    first, second = store.begin(bare("a-b", "c")), store.begin(bare("a", "b-c"))
+    first, second = written(store, bare("a-b", "c")), written(store, bare("a", "b-c"))
     assert first.path != second.path
     assert [store.find(record.identity) for record in (first, second)] == [first, second]
 
@@ -341,110 +339,45 @@ def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, mo
 # what the disk refuses
 
 
-def test_a_full_disk_leaves_the_pending_record(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = store.begin(bare(state=PENDING))
+def test_a_full_disk_leaves_the_earlier_record(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = written(store, FULL)
     with monkeypatch.context() as patch:
         patch.setattr(system, "rename", no_space)
         with pytest.raises(RecordError, match="cannot be written"):
-            store.complete(replace(begun, state=READY))
+            store.rewrite(begun, "again")
         with pytest.raises(RecordError, match="cannot be moved aside"):
             store.set_aside(begun)
     assert store.find(begun.identity) == begun
+    assert os.listdir(store.drafts) == []
 
 
-def keep(store: RecordStore, record: Record, result: str) -> None:
-    store.keep_partial(record.with_fields(result=result))
+@pytest.mark.parametrize("mode", [0o700, 0o770, 0o707])
+def test_another_users_file_is_no_record_if_others_may_write_to_the_directory(store: RecordStore, mode: int) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    path = put(store, "net-c1-eth0", encode(FULL))
+    os.chown(path, 12345, -1)
+    os.chmod(store.results, mode)
+    (found,) = store.records()
+    assert found.state == (READY if mode == 0o700 else CORRUPT)
+    assert ("it belongs to user 12345" in found.problem) == (mode != 0o700)
 
 
-def test_the_result_so_far_is_kept_until_the_record_is_complete_or_removed(store: RecordStore) -> None:
-    chain = bare(state=PENDING, created=1.5, plugins=('{"type":"a"}', '{"type":"b"}'))
-    for end in (store.complete, store.forget):
-        begun = store.begin(chain)
-        assert store.with_partial(begun).result is None
-        keep(store, begun, '{"ips":[1.0]}')
-        keep(store, begun, '{"ips":[1.00]}')
-        found = store.find(begun.identity)
-        assert found is not None
-        assert store.with_partial(found).result == '{"ips":[1.00]}'
-        end(begun)
-        assert os.listdir(store.partials) == []
-        store.forget(begun)
-
-
-def test_the_place_so_far_is_kept_with_the_result_or_without_one(store: RecordStore) -> None:
-    begun = store.begin(bare(state=PENDING, created=1.5))
-    for result in (None, "{}"):
-        store.keep_partial(begun.with_fields(ifindex=7, mac="0a:58:00:00:00:01", result=result))
-        found = store.with_partial(begun)
-        assert (found.ifindex, found.mac, found.result) == (7, "0a:58:00:00:00:01", result)
-    store.keep_partial(begun.with_fields(ifindex=None))
-    assert store.with_partial(begun) == begun
-
-
-def test_the_result_so_far_of_0_2_has_no_place(store: RecordStore) -> None:
-    begun = store.begin(bare(state=PENDING, created=1.5, ifindex=3))
-    os.makedirs(store.partials)
-    Path(store.partials, "net-c1-eth0").write_bytes(b'{"created":1.5,"result":{}}')
-    assert store.with_partial(begun) == begun.with_fields(result="{}")
-
-
-def test_the_result_so_far_of_an_earlier_add_is_not_used(store: RecordStore) -> None:
-    begun = store.begin(bare(state=PENDING, created=1.5))
-    keep(store, begun, "{}")
-    assert store.with_partial(replace(begun, created=1.25)).result is None
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"\0" * 40, b"[]", b'{"created": 1.5}', b'{"result": {}}'])
-def test_a_result_so_far_that_a_power_cut_destroyed_is_reported_and_not_used(
-    store: RecordStore, data: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    begun = store.begin(bare(state=PENDING, created=1.5))
-    keep(store, begun, "{}")
-    Path(store.partials, "net-c1-eth0").write_bytes(data)
-    assert store.with_partial(begun).result is None
-    assert "the intermediate result cannot be read" in caplog.text
-
-
-@pytest.mark.parametrize("end", ["complete", "forget"])
-@pytest.mark.parametrize("there", [Path.touch, lambda path: path.symlink_to("/")], ids=["file", "link"])
-def test_a_verb_that_has_done_its_work_does_not_fail_because_of_the_result_so_far(
-    store: RecordStore, caplog: pytest.LogCaptureFixture, there: Callable[[Path], None], end: str
-) -> None:
-    begun = store.begin(bare(state=PENDING, plugins=("{}", "{}")))
-    there(Path(store.partials))
-    with pytest.raises(RecordError, match=r"partial/net-c1-eth0: cannot be written: Not a directory"):
-        keep(store, begun, "{}")
-    getattr(store, end)(begun)
-    assert (
-        f"{begun.path.replace('/results/', '/partial/')}: the intermediate result cannot be removed: Not a directory"
-        in caplog.text
-    )
-
-
-def test_a_result_so_far_that_cannot_get_its_name_leaves_no_draft(store: RecordStore) -> None:
-    begun = store.begin(bare(state=PENDING))
-    os.makedirs(f"{store.partials}/net-c1-eth0")
-    with pytest.raises(RecordError, match=r"partial/net-c1-eth0: cannot be written: Is a directory"):
-        keep(store, begun, "{}")
-    assert (os.listdir(store.drafts), os.listdir(store.partials)) == ([], ["net-c1-eth0"])
-
-
-def test_every_end_of_a_record_removes_the_result_so_far(store: RecordStore) -> None:
-    earlier = store.begin(bare(plugins=("{}",), result="{}"))
-    begun = store.begin(replace(earlier, state=PENDING, plugins=("{}", "{}"), result=None))
-    keep(store, begun, "{}")
-    store.complete(earlier)  # as the roll-back of an ADD with on_existing="allow" does
-    assert os.listdir(store.partials) == []
-    keep(store, begun, "{}")
-    os.unlink(begun.path)  # another program detached it
-    store.forget(begun)
-    assert os.listdir(store.partials) == []
+def test_a_record_of_many_elements_is_not_decoded(store: RecordStore) -> None:
+    text = "[" + ",".join(["[]"] * 3_000_000) + "]"
+    put(store, "net-c1-eth0", GO_FULL.replace(RESULT.encode(), text.encode()))
+    tracemalloc.start()
+    (found,) = store.records()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "more than 1,001,000 elements" in found.problem
+    assert peak < 60 << 20
 
 
 def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = RecordStore(str(tmp_path / "file" / "cache"))
-    for call in (store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.begin(bare())):
+    for call in (store.records, lambda: store.find(("net", "c1", "eth0")), lambda: written(store, bare())):
         with pytest.raises(RecordError, match="Not a directory"):
             call()
     with pytest.raises(RecordError, match="cannot be removed"):
@@ -456,5 +389,5 @@ def test_a_name_that_others_keep_taking_and_leaving_is_an_error(
 ) -> None:
     monkeypatch.setattr(records, "_link", lambda *_args: False)
     with pytest.raises(RecordError, match="other programs keep changing it"):
-        store.begin(bare())
+        written(store, bare())
     assert os.listdir(f"{store.cache_dir}/tmp") == []

@@ -8,9 +8,7 @@ import pytest
 from plugin.plugins import Recorder
 
 from libcni.plugin import Request, VerbError
-from libcni.testing import (
-    check_plugin,
-)
+from libcni.testing import check_plugin
 from testing.faulty import NEWEST, write_shell_plugin
 
 

@@ -83,6 +83,16 @@ def test_a_plugin_may_be_missing(net: NetworkConfigList, tmp_path: Path) -> None
     assert executor.calls == []
 
 
+def test_a_recorded_call_is_shown_without_the_environment(
+    net: NetworkConfigList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    executor = RecordingExecutor()
+    CNIConfig(["/opt/cni/bin"], tmp_path, executor=executor).add_network_list(net, RT)
+    assert (executor.calls[0].options.env or {})["TOKEN"] == "secret"
+    assert "secret" not in repr(executor.calls[0])
+
+
 def test_the_same_for_asyncio(net: NetworkConfigList, tmp_path: Path) -> None:
     executor = RecordingExecutor({("bridge", "ADD"): IPS, ("bridge", "DEL"): [error_outcome(1, "no"), None]})
 

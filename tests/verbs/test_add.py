@@ -24,7 +24,7 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.protocol.invocation import Outcome
-from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
+from libcni.store.model import CORRUPT, PENDING, READY, STALE_BOOT, Ours, Unreadable
 from libcni.verbs.add import add as add_verb
 
 GIVEN = RuntimeConf(
@@ -59,10 +59,13 @@ def test_a_second_plugin_that_did_not_run_does_not_spare_the_first_its_del() -> 
     assert [line for line in node.log if line.startswith("DEL")] == ["DEL b", "DEL a"]
 
 
+WRITTEN = ["begin net", "started net", "ADD a", "step net", "ADD b"]
+
+
 def test_the_order_of_things() -> None:
     node = RecordingNode()
     result = add(node)
-    assert node.log == ["find a b", "lock net c1", "siblings", "begin net", "ADD a", "ADD b", "complete net"]
+    assert node.log == ["find a b", "lock net c1", "siblings", *WRITTEN, "complete net"]
     assert result.to_dict() == RESULT
 
 
@@ -72,7 +75,7 @@ def test_the_record_says_what_was_used() -> None:
     with pytest.raises(PluginError):
         node.run(add_verb, net, GIVEN, rollback=False)
     (pending,) = node.recorded.values()
-    assert pending == Record(
+    assert pending == Ours(
         network="net",
         container_id="c1",
         ifname="eth0",
@@ -124,7 +127,7 @@ def test_a_failed_add_is_rolled_back_in_reverse_order() -> None:
     node = RecordingNode({("ADD", "b"): failed(11, "later")})
     with pytest.raises(PluginError) as caught:
         add(node, "a", "b", "c")
-    assert node.log[3:] == ["begin net", "ADD a", "ADD b", "start-cleanup", "DEL c", "DEL b", "DEL a", "forget net"]
+    assert node.log[3:] == [*WRITTEN, "start-cleanup", "DEL c", "DEL b", "DEL a", "forget net"]
     assert (caught.value.code, caught.value.msg, caught.value.plugin) == (11, "later", "b")
     assert caught.value.retryable
     assert caught.value.rollback_errors == ()
@@ -236,6 +239,13 @@ def test_unused_capabilities_are_warned_about(caplog: pytest.LogCaptureFixture) 
     assert ["mac, other" in record.message for record in caplog.records] == [True]
 
 
+def test_a_misspelt_capability_names_the_declared_one(caplog: pytest.LogCaptureFixture) -> None:
+    publishing = {"type": "a", "capabilities": {"portMappings": True}}
+    with caplog.at_level(logging.WARNING, "libcni"):
+        add(RecordingNode(), publishing, "b", rt=replace(GIVEN, capability_args={"port_mappings": []}))
+    assert caplog.messages[0].endswith("port_mappings; did you mean portMappings?")
+
+
 def test_an_error_document_with_a_result_in_it_is_a_result() -> None:
     odd = printed(code=7, msg="not an error")
     assert add(RecordingNode({("ADD", "b"): odd})).to_dict() == {**RESULT, "code": 7, "msg": "not an error"}
@@ -260,13 +270,11 @@ def test_replace_detaches_the_other_first_from_its_own_record(caplog: pytest.Log
         "siblings",
         "ensure-writable net",
         "find x y",
-        "detaching other",
+        "detach other",
         "DEL y",
         "DEL x",
         "forget other",
-        "begin net",
-        "ADD a",
-        "ADD b",
+        *WRITTEN,
         "complete net",
     ]
     assert node.stdin("DEL", "x") == {"cniVersion": "1.0.0", "name": "other", "type": "x", "prevResult": RESULT}
@@ -320,12 +328,12 @@ def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(
 
 
 def test_a_refusal_that_cannot_be_recorded_is_still_the_refusal(caplog: pytest.LogCaptureFixture) -> None:
-    full = {"complete": RecordError("the disk is full")}
+    full = {"refused": RecordError("the disk is full")}
     node = RecordingNode(full, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)])
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(InterfaceExistsError):
         add(node)
     assert node.calls == []
-    assert "it is not marked as refused: the disk is full" in caplog.text
+    assert "cannot mark the record as refused: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize("on_existing", ["refuse", "replace", "allow"])
@@ -359,7 +367,8 @@ def test_what_is_stale_is_detached_first(
         add(node, on_existing=on_existing)
     assert node.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
     assert [call.env["CNI_NETNS"] for call in node.calls] == [netns, netns, "/run/netns/blue", "/run/netns/blue"]
-    assert any("/cache/net-c1-eth0: detaching it before ADD" in record.message for record in caplog.records)
+    state = "gone" if stale.state == READY else stale.state  # as a listing calls it
+    assert f"/cache/net-c1-eth0: detaching it before ADD: it is {state}" in caplog.messages
     assert ("prevResult" in node.stdin("DEL", "a")) == (stale.result is not None)
 
 
@@ -380,18 +389,25 @@ def test_a_stale_record_whose_plugin_is_missing_stops_the_add() -> None:
     assert node.calls == []
 
 
-def test_what_cannot_be_detached_first_is_told_with_the_way_out() -> None:
-    stale = attached(network("a"), state=PENDING, result=None)
+@pytest.mark.parametrize(
+    ("stale", "state"),
+    [
+        (attached(network("a"), state=PENDING, result=None), "pending"),
+        (attached(network("a"), state=READY, netns_id=(4, 2)), "gone"),
+    ],
+)
+def test_what_cannot_be_detached_first_is_told_with_the_way_out(stale: Any, state: str) -> None:
     refusing = Outcome(exit_status=1, stdout=b'{"cniVersion":"1.0.0","code":100,"msg":"no"}')
     with pytest.raises(PluginError) as caught:
-        add(RecordingNode({("DEL", "a"): refusing}, records=[stale]))
+        add(RecordingNode({("DEL", "a"): refusing}, records=[stale], namespaces=BLUE))
     (note,) = caught.value.__notes__
-    assert f"ADD was detaching {stale.path}, which is pending, first" in note
-    assert "libcni del net -c c1 -i eth0 --use-given" in str(caught.value)
+    assert f"ADD was detaching {stale.path}, which is {state}, first" in note
+    assert caught.value.hint is not None
+    assert (caught.value.hint.command, caught.value.hint.argument) == ("forget", "use_given")
 
 
 def test_corrupt_records_are_no_siblings() -> None:
-    node = RecordingNode(records=[Record(state=CORRUPT, path="/cache/x")])
+    node = RecordingNode(records=[Unreadable(state=CORRUPT, path="/cache/x")])
     add(node)
     assert node.verbs() == ["ADD a", "ADD b"]
 
@@ -430,3 +446,18 @@ def test_a_result_above_1_mib_is_refused_and_rolled_back() -> None:
     with pytest.raises(InvalidOutputError, match="it printed 1,048,577 bytes, and a result has at most 1,048,576"):
         add(node, "a")
     assert node.verbs() == ["ADD a", "DEL a"]
+
+
+@pytest.mark.parametrize(
+    ("there", "note"),
+    [
+        ({}, "the namespace web does not exist"),
+        ({"/run/netns/web": (1, 2)}, "the namespace web does not exist: did you mean /run/netns/web?"),
+        ({"web": (1, 2)}, None),
+    ],
+)
+def test_a_plugin_that_fails_for_a_missing_namespace(there: dict[str, tuple[int, int]], note: str | None) -> None:
+    node = RecordingNode({("ADD", "a"): failed()}, namespaces=there)
+    with pytest.raises(PluginError) as caught:
+        node.run(add_verb, network("a"), RuntimeConf("c1", "web", "eth0"))
+    assert getattr(caught.value, "__notes__", [None]) == [note]

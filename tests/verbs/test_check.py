@@ -7,12 +7,8 @@ from helpers import RESULT, RT, RecordingNode, attached, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import (
-    NotAttachedError,
-    RecordError,
-    VersionError,
-)
-from libcni.store.record import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Record, RecordState
+from libcni.errors import NotAttachedError, RecordError, VersionError
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, RecordState, Unreadable
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -67,7 +63,7 @@ def test_a_recorded_version_that_nobody_knows() -> None:
 
 
 def test_a_corrupt_record_is_an_error_and_stays() -> None:
-    corrupt = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
+    corrupt = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
     node = RecordingNode(records=[corrupt])
     with pytest.raises(RecordError, match="/cache/x: it is empty") as caught:
         check(node)
@@ -93,9 +89,9 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 @pytest.mark.parametrize(
     ("state", "there", "shown", "problem"),
     [
-        (READY, (1, 3), "gone", "its namespace or its interface no longer exists"),
-        (READY, None, "gone", "its namespace or its interface no longer exists"),
-        (READY, (1, 2), "gone", "its namespace or its interface no longer exists"),  # the inode number again
+        (READY, (1, 3), "gone", "its namespace no longer exists"),
+        (READY, None, "gone", "its namespace no longer exists"),
+        (READY, (1, 2), "gone", "its namespace no longer exists"),  # the inode number again
         (STALE_BOOT, (1, 3), STALE_BOOT, "it was attached before the last reboot"),
         (STALE_BOOT, None, STALE_BOOT, "it was attached before the last reboot"),
     ],
@@ -108,10 +104,9 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
     node = RecordingNode(records=[record], namespaces=namespaces, cookies={"/recorded": 8})
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
-    assert (caught.value.state, caught.value.hint) == (
-        shown,
-        "detach it: libcni del -c c1 -i eth0; then attach it again",
-    )
+    assert caught.value.state == shown
+    assert caught.value.hint is not None
+    assert (caught.value.hint.command, caught.value.hint.container_id) == ("del", "c1")
     assert node.calls == []
 
 

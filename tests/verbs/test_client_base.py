@@ -13,6 +13,7 @@ import libcni
 from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.process import ProcessExecutor
+from libcni.observe import Observer
 from libcni.testing import RecordingExecutor
 
 CLIENTS: tuple[Any, ...] = (CNIConfig, AsyncCNIConfig)
@@ -95,8 +96,8 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
     assert cni.get_cached_attachments() == []
 
 
-def test_something_that_is_no_observer_is_refused_at_once(tmp_path: Path) -> None:
-    given: Any = print
+@pytest.mark.parametrize("given", [print, Observer])
+def test_something_that_is_no_observer_is_refused_at_once(tmp_path: Path, given: Any) -> None:
     with pytest.raises(TypeError, match="observer must have the methods"):
         CNIConfig([], tmp_path, observer=given)
 

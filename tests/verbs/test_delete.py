@@ -11,15 +11,10 @@ from helpers import RESULT, RT, RecordingNode, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import (
-    LockTimeoutError,
-    NetworkNotFoundError,
-    PluginError,
-    RecordError,
-)
+from libcni.errors import LockTimeoutError, NetworkNotFoundError, PluginError, RecordError
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Outcome
-from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Unreadable
 from libcni.verbs.add import add
 from libcni.verbs.delete import DelReport, PluginReport
 from libcni.verbs.delete import delete as del_verb
@@ -35,7 +30,7 @@ GIVEN = RuntimeConf(
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
 OTHER = network({"type": "x", "capabilities": {"mac": True}})
 IDENTITY = ("net", "c1", "eth0")
-CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
+CORRUPT_RECORD = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
 
 
 def delete(
@@ -48,7 +43,7 @@ def delete(
 def test_the_order_of_things() -> None:
     node = RecordingNode(records=[attached(CHAIN)])
     report = delete(node)
-    assert node.log == ["lock net c1", "lookup", "find a b", "detaching net", "DEL b", "DEL a", "forget net"]
+    assert node.log == ["lock net c1", "lookup", "find a b", "detach net", "DEL b", "DEL a", "forget net"]
     assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
     assert node.recorded == {}
     assert node.stdin("DEL", "a")["prevResult"] == node.stdin("DEL", "b")["prevResult"] == RESULT
@@ -85,7 +80,7 @@ def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog:
 def test_a_pending_attachment_sends_no_prev_result() -> None:
     node = RecordingNode(records=[attached(CHAIN, state=PENDING, result=None)])
     delete(node)
-    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
+    assert node.log == ["lock net c1", "lookup", "find a b", "find a b", "detach net", "DEL b", "DEL a", "forget net"]
     assert "prevResult" not in node.stdin("DEL", "a")
 
 
@@ -196,7 +191,7 @@ def test_a_given_list_without_plugins_is_never_taken_for_nothing_to_do(more: dic
     node = RecordingNode({("DEL", "b"): failed()}, records=[record])
     with pytest.raises(PluginError):
         delete(node, empty)
-    assert node.recorded == {IDENTITY: record}
+    assert node.recorded == {IDENTITY: replace(record, state=DETACHING)}
 
 
 def test_signals_and_statuses_are_errors_of_del_too() -> None:
@@ -206,14 +201,16 @@ def test_signals_and_statuses_are_errors_of_del_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "notes"), [(CHAIN, []), (OTHER, ['with the current configuration or arguments: plugin "x"'])]
+    ("net", "tries", "notes"), [(CHAIN, 1, []), (OTHER, 2, ['with the current configuration or arguments: plugin "x"'])]
 )
-def test_a_note_tells_of_a_further_try_that_failed_in_another_way(net: NetworkConfigList, notes: list[str]) -> None:
+def test_a_note_tells_of_a_further_try_that_failed_in_another_way(
+    net: NetworkConfigList, tries: int, notes: list[str]
+) -> None:
     record = attached(CHAIN, state=PENDING, result=None)
     node = RecordingNode({("DEL", "b"): failed(), ("DEL", "x"): failed()}, records=[record])
     with pytest.raises(PluginError, match="no") as caught:
         delete(node, net)
-    assert len([line for line in node.log if line.startswith("DEL")]) == 2
+    assert len([line for line in node.log if line.startswith("DEL")]) == tries
     assert [one.partition(" failed")[0] for one in getattr(caught.value, "__notes__", [])] == notes
 
 

@@ -21,11 +21,12 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
-from libcni.executor.protocol import CallOptions
+from libcni.executor.interface import CallOptions
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import attachment_of
-from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
+from libcni.store.model import CORRUPT, PENDING, Record, Unreadable
+from libcni.store.records import RecordStore
 from libcni.verbs.gc import GCReport
 from libcni.verbs.gc import gc as gc_verb
 
@@ -55,9 +56,9 @@ def test_the_order_of_things() -> None:
     node = RecordingNode(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
     report = collect(node, [("c2", "eth0")])
     assert node.log == [
-        *["lock net", "list", "list"],
-        *["lock net c1", "lookup", "find a b", "detaching net", "DEL b", "DEL a", "forget net"],
-        *["lock net c3", "lookup", "find a b", "DEL b", "DEL a", "forget net"],
+        *["lock net", "list"],
+        *["lock net c1", "lookup", "find a b", "detach net", "DEL b", "DEL a", "forget net"],
+        *["lock net c3", "lookup", "find a b", "find a b", "detach net", "DEL b", "DEL a", "forget net"],
         *["lock exclusive net", "list", "GC a"],
         *["lock exclusive net", "list", "GC b"],
     ]
@@ -79,7 +80,7 @@ def test_the_order_of_things() -> None:
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
     node = RecordingNode(records=[kept])
-    report = collect(node, [attachment_of(kept)])
+    report = collect(node, [attachment_of(kept, RecordStore("/none"))])
     assert report.stale == ()
     assert node.verbs() == ["GC a", "GC b"]
 
@@ -120,13 +121,12 @@ def test_attachments_of_another_owner_stay_and_are_valid() -> None:
 
 
 UNREADABLE = [
-    Record(state=CORRUPT, path="/cache/results/net-c9-eth0", problem="it is empty"),
-    Record(state=CORRUPT, path="/cache/results/~0123456789abcdef0123456789abcdef", problem="it is empty"),
-    Record(state=LEGACY, path="/cache/results/net-c9-eth0", result="{}"),
+    Unreadable(state=CORRUPT, path="/cache/results/net-c9-eth0", problem="it is empty"),
+    Unreadable(state=CORRUPT, path="/cache/results/~0123456789abcdef0123456789abcdef", problem="it is empty"),
 ]
 
 
-@pytest.mark.parametrize("unreadable", UNREADABLE, ids=["corrupt", "any network's", "legacy"])
+@pytest.mark.parametrize("unreadable", UNREADABLE, ids=["corrupt", "any network's"])
 def test_a_record_that_cannot_be_read_keeps_the_plugins_from_gc_and_nothing_else(unreadable: Record) -> None:
     """Its container may live, and the plugins would free its address."""
     node = RecordingNode(records=[record("c1"), record("c2"), unreadable])
@@ -145,7 +145,7 @@ def test_a_record_that_cannot_be_read_keeps_the_plugins_from_gc_and_nothing_else
 
 
 def test_a_record_of_another_network_that_cannot_be_read_does_not_matter() -> None:
-    other = Record(state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
+    other = Unreadable(state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
     node = RecordingNode(records=[other])
     assert collect(node).corrupt == ()
     assert node.verbs() == ["GC a", "GC b"]
@@ -294,7 +294,7 @@ def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
     assert [one.container_id for one in report.detached] == ["c1"]
     assert [type(error) for error in report.errors] == [PluginTimeoutError, LockTimeoutError]
     assert "did not reach 3 stale attachments in its time; call it again" in str(report.errors[1])
-    assert node.log.count("detaching net") == 2, "the others' records are as they were"
+    assert node.log.count("detach net") == 2, "the others' records are as they were"
     assert node.verbs()[-1] != "GC b"
 
 

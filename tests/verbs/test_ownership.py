@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from helpers import RESULT, RecordingNode, attached, failed, network, printed
@@ -14,6 +14,7 @@ from helpers import RESULT, RecordingNode, attached, failed, network, printed
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
     AttachmentExistsError,
+    CNIError,
     CNIErrorGroup,
     InterfaceExistsError,
     NamespaceMismatchError,
@@ -21,27 +22,40 @@ from libcni.errors import (
     PluginError,
     RecordError,
 )
-from libcni.executor.protocol import CallOptions
+from libcni.executor.interface import CallOptions
+from libcni.kernel import system
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, read_result
-from libcni.store.place import NOT_OURS, NOWHERE, Place
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record
-from libcni.verbs.add import add as add_verb
-from libcni.verbs.check import check
-from libcni.verbs.claims import place_of
-from libcni.verbs.gc import gc as gc_verb
-from libcni.verbs.ownership import (
+from libcni.store.model import (
+    ABSENT,
+    BEGUN,
+    CORRUPT,
+    DETACHING,
+    NOT_OURS,
+    NOWHERE,
+    PENDING,
+    READY,
+    REFUSED,
+    STALE_BOOT,
     STATES,
-    Ownership,
+    UNKNOWN,
+    Interface,
+    Known,
+    Place,
+    Record,
+    RecordState,
     Row,
     State,
+    Unreadable,
     by_number,
-    look,
-    path_to_use,
-    state_of,
     taken,
 )
+from libcni.store.recorded_interfaces import place_of, reported_macs
+from libcni.verbs.add import add as add_verb
+from libcni.verbs.check import check
+from libcni.verbs.gc import gc as gc_verb
+from libcni.verbs.ownership import Ownership, path_to_use
 from verbs.test_delete import CHAIN, delete
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
@@ -60,7 +74,7 @@ def made_of(document: dict[str, Any]) -> Result:
 
 def recorded(**more: Any) -> Record:
     """Return the record of an attachment in /here, with interface number 2."""
-    fields = {"netns_id": (4, 7), "netns_cookie": 70, "ifindex": 2, "mac": MAC, "path": "/cache/net-c1-eth0", **more}
+    fields = {"netns_id": (4, 7), "netns_cookie": 70, "interface": Known(2, MAC), "path": "/cache/net-c1-eth0", **more}
     return attached(CHAIN, HERE, **fields)
 
 
@@ -129,17 +143,27 @@ def rename_interface(world: World) -> None:
 @pytest.mark.parametrize(
     ("record", "place"),
     [
-        (recorded(), Place((4, 7), 70, 2, MAC)),
-        (recorded(netns_id=None, netns_cookie=None, ifindex=None, mac=""), Place(NOWHERE)),
-        (recorded(mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, 2, MAC)),
-        (recorded(ifindex=NOT_OURS, mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, NOT_OURS)),
-        (recorded(ifindex=0, mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, 0)),
-        (of_go(result=made_of(WITH_MAC).text), Place(mac=MAC)),
+        (recorded(), Place((4, 7), 70, Known(2, MAC))),
+        (recorded(netns_id=None, netns_cookie=None, interface=UNKNOWN), Place(NOWHERE)),
+        (recorded(interface=Known(2), result=made_of(WITH_MAC).text), Place((4, 7), 70, Known(2, MAC))),
+        (recorded(interface=NOT_OURS, result=made_of(WITH_MAC).text), Place((4, 7), 70, NOT_OURS)),
+        (recorded(interface=ABSENT, result=made_of(WITH_MAC).text), Place((4, 7), 70, ABSENT)),
+        (of_go(result=made_of(WITH_MAC).text), Place(interface=Known(mac=MAC))),
         (of_go(), Place()),
         (of_go(result=None), Place()),
         (of_go(result="[]"), Place()),
     ],
-    ids=["place", "no namespace", "0.2.0", "not ours", "no interface", "Go", "Go, no mac", "Go, pending", "Go, broken"],
+    ids=[
+        "place",
+        "no namespace",
+        "number alone",
+        "not ours",
+        "no interface",
+        "Go",
+        "Go, no mac",
+        "Go, pending",
+        "Go, broken",
+    ],
 )
 def test_the_place_of_a_record(record: Record, place: Place) -> None:
     assert place_of(record) == place
@@ -160,24 +184,26 @@ def test_a_result_that_does_not_say_which_hardware_address(interfaces: list[dict
 
 
 @pytest.mark.parametrize(
-    ("made", "mac"),
+    ("made", "interface"),
     [
-        (Place((4, 7), 70, 2, MAC), ""),
-        (Place((4, 7), 0, 2, MAC), MAC),
-        (Place((4, 7), 70, None, MAC), MAC),
-        (Place((4, 7), 70, NOT_OURS, MAC), MAC),
+        (Place((4, 7), 70, Known(2, MAC)), Known(2)),
+        (Place((4, 7), 0, Known(2, MAC)), Known(2, MAC)),
+        (Place((4, 7), 70, Known(mac=MAC)), Known(mac=MAC)),
+        (Place((4, 7), 70, NOT_OURS), NOT_OURS),
     ],
 )
-def test_the_number_is_enough_where_the_namespace_has_a_cookie(made: Place, mac: str) -> None:
-    assert by_number(made) == replace(made, mac=mac)
+def test_the_number_is_enough_where_the_namespace_has_a_cookie(made: Place, interface: Interface) -> None:
+    assert by_number(made) == made.with_interface(interface)
 
 
 # after each plugin of an ADD
 
 EMPTY = Place((4, 7), 70)
-NONE = Place((4, 7), 70, 0)
-OURS = Place((4, 7), 70, 2, MAC)
-THEIRS = Place((4, 7), 70, 9, OTHER_MAC)
+NONE = Place((4, 7), 70, ABSENT)
+OURS = Place((4, 7), 70, Known(2, MAC))
+THEIRS = Place((4, 7), 70, Known(9, OTHER_MAC))
+CHANGED = Place((4, 7), 70, Known(2, OTHER_MAC))
+AGAIN = Place((4, 7), 70, Known(9, MAC))
 SIMPLE = made_of(RESULT)
 REPORTED = made_of(WITH_MAC)
 UNREPORTED = made_of({**RESULT, "interfaces": [{"name": "br0", "mac": MAC}]})
@@ -190,8 +216,8 @@ WITHOUT_MAC = made_of({**RESULT, "interfaces": [{"name": "eth0", "sandbox": "/he
         (EMPTY, Place(), SIMPLE, True, EMPTY),  # the namespace is gone
         (EMPTY, replace(OURS, cookie=71), REPORTED, True, EMPTY),  # it was replaced
         (Place(NOWHERE), OURS, REPORTED, True, Place(NOWHERE)),  # it has come
-        (OURS, replace(OURS, mac=OTHER_MAC), UNREPORTED, False, replace(OURS, mac=OTHER_MAC)),  # tuning changed it
-        (OURS, replace(THEIRS, mac=MAC), REPORTED, False, replace(THEIRS, mac=MAC)),  # made again, and reported
+        (OURS, CHANGED, UNREPORTED, False, CHANGED),  # tuning changed it
+        (OURS, AGAIN, REPORTED, False, AGAIN),  # made again, and reported
         (OURS, THEIRS, REPORTED, True, OURS),  # a neighbour's
         (OURS, NONE, REPORTED, True, OURS),
         (EMPTY, NONE, SIMPLE, True, NONE),  # a chain that makes no interface
@@ -200,13 +226,14 @@ WITHOUT_MAC = made_of({**RESULT, "interfaces": [{"name": "eth0", "sandbox": "/he
         (EMPTY, OURS, WITHOUT_MAC, False, OURS),
         (EMPTY, OURS, SIMPLE, False, OURS),  # it reports addresses only
         (EMPTY, OURS, UNREPORTED, True, OURS),
-        (EMPTY, THEIRS, REPORTED, False, replace(EMPTY, ifindex=NOT_OURS)),
-        (EMPTY, OURS, UNREPORTED, False, replace(EMPTY, ifindex=NOT_OURS)),
-        (EMPTY, OURS, made_of({"cniVersion": "1.0.0"}), False, replace(EMPTY, ifindex=NOT_OURS)),
+        (EMPTY, THEIRS, REPORTED, False, EMPTY.with_interface(NOT_OURS)),
+        (EMPTY, OURS, UNREPORTED, False, EMPTY.with_interface(NOT_OURS)),
+        (EMPTY, OURS, made_of({"cniVersion": "1.0.0"}), False, EMPTY.with_interface(NOT_OURS)),
     ],
 )
 def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Place) -> None:
-    assert taken(made, now, result, "eth0", is_last=is_last) == place
+    macs, only_addresses = reported_macs(result, "eth0"), bool(result.ips and not result.interfaces)
+    assert taken(made, now, reported=macs, only_addresses=only_addresses, is_last=is_last) == place
 
 
 # the path
@@ -217,8 +244,7 @@ def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Pl
     [
         (None, "/here", False, "/here"),
         (None, None, False, ""),
-        (Record(state=LEGACY), "/here", False, "/here"),
-        (Record(state=CORRUPT), None, False, ""),
+        (Unreadable(state=CORRUPT), None, False, ""),
         (recorded(), "/other", True, "/other"),
         (recorded(), "", True, ""),
         (recorded(), None, True, "/here"),
@@ -263,20 +289,24 @@ def test_path_to_use_of_two_namespaces_that_both_exist(record: Record) -> None:
 # the table of states
 
 PLACES: list[tuple[State, Record, Callable[[World], object] | None]] = [
-    ("corrupt", Record("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty"), None),
+    ("corrupt", Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty"), None),
     ("stale-boot", recorded(state=STALE_BOOT), None),
     ("detaching", recorded(state=DETACHING), None),
     ("pending", recorded(state=PENDING, result=None), None),
-    ("pending", of_go(result=None), None),
+    ("pending", of_go(state=PENDING, result=None), None),
     ("ready", recorded(), None),
     ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC})),
-    ("ready", recorded(netns_id=None, ifindex=None), lambda world: world.namespaces.pop("/here")),
-    ("ready", recorded(ifindex=0, mac=""), remove_interface),
-    ("gone", recorded(), replace_interface),
-    ("gone", recorded(), remove_interface),
+    ("ready", recorded(netns_id=None, interface=UNKNOWN), lambda world: world.namespaces.pop("/here")),
+    ("ready", recorded(interface=ABSENT), remove_interface),
+    ("begun", recorded(state=BEGUN, result=None), None),
+    ("refused", recorded(state=REFUSED, result=None), None),
+    ("lost", recorded(), replace_interface),
+    ("lost", recorded(), remove_interface),
+    ("lost", of_go(result=REPORTED.text), replace_interface),
     ("gone", recorded(), replace_namespace),
     ("gone", recorded(), lambda world: world.namespaces.pop("/here")),
-    ("gone", of_go(result=REPORTED.text), replace_interface),
+    ("gone", of_go(), lambda world: world.namespaces.pop("/here")),
+    ("unknown", of_go(netns=""), None),
     ("renamed", recorded(), rename_interface),
     ("renamed", of_go(result=REPORTED.text), rename_interface),
 ]
@@ -287,18 +317,21 @@ def test_state_of(state: State, record: Record, change: Callable[[World], object
     world = World()
     if change is not None:
         change(world)
-    assert state_of(world, record) == state
+    assert world.sight.state_of(record) == state
 
 
 def test_state_of_in_the_namespace_of_another_path() -> None:
-    assert state_of(World(), recorded(), "/other") == "gone"
+    assert World().sight.state_of(recorded(), "/other") == "gone"
 
 
 def test_an_interface_that_was_moved_is_renamed() -> None:
     world = World(interfaces={("/other", "eth9"): 5}, macs={("/other", "eth9"): MAC})
-    assert state_of(world, recorded()) == "renamed"
-    assert look(world, recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
-    assert look(world, recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
+    assert world.sight.state_of(recorded()) == "renamed"
+    assert (
+        world.sight.look(recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as
+        == "eth9 in /other"
+    )
+    assert world.sight.look(recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
 
 
 def test_the_table_has_a_row_for_each_state() -> None:
@@ -325,10 +358,10 @@ def test_what_add_does_in_each_state(state: State, record: Record, change: Calla
             world.run(add_verb, CHAIN, HERE)
         assert "ADD a" not in world.verbs()
         return
-    if state == "stale-boot":
+    if state in {"stale-boot", "begun", "refused"}:
         remove_interface(world)
     world.run(add_verb, CHAIN, HERE)
-    detached = ["DEL b", "DEL a"] if state != "corrupt" else []
+    detached = ["DEL b", "DEL a"] if state not in {"corrupt", "begun", "refused"} else []
     assert world.verbs() == [*detached, "ADD a", "ADD b"]
     assert [one.state for one in world.recorded.values()] == [READY]
 
@@ -339,13 +372,19 @@ def test_what_check_does_in_each_state(state: State, record: Record, change: Cal
     if change is not None:
         change(world)
     row: Row = STATES[state]
-    if not row.check:
+    if state == "unknown":
+        with pytest.raises(RecordError, match="Go libcni recorded no namespace"):
+            world.run(check, "net", CHAIN, BARE)
+        world.run(check, "net", CHAIN, HERE)
+        assert world.verbs() == ["CHECK a", "CHECK b"]
+        return
+    if state == "ready":
         world.run(check, "net", CHAIN, BARE)
         assert world.verbs() == ["CHECK a", "CHECK b"]
         return
     with pytest.raises(RecordError if state == "corrupt" else NotAttachedError) as caught:
         world.run(check, "net", CHAIN, BARE)
-    problem = "its interface eth0 is now net1" if state == "renamed" else row.check
+    problem = "its interface eth0 is now net1" if state == "renamed" else row.meaning
     assert state == "corrupt" or problem in str(caught.value)
     assert world.calls == []
 
@@ -357,18 +396,18 @@ def test_what_check_does_in_each_state(state: State, record: Record, change: Cal
         ("detaching", recorded(state=DETACHING), None, "/here"),
         ("pending", recorded(state=PENDING, result=None), None, "/here"),
         ("ready", recorded(), None, "/here"),
-        ("gone", recorded(), remove_interface, "/here"),
-        ("gone", recorded(), replace_interface, ""),
+        ("lost", recorded(), remove_interface, "/here"),
+        ("lost", recorded(), replace_interface, ""),
         ("gone", recorded(), replace_namespace, ""),
         ("gone", recorded(), lambda world: world.namespaces.pop("/here"), ""),
-        ("gone", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), ""),
-        ("gone", of_go(result=REPORTED.text), replace_interface, ""),
+        ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), ""),
+        ("lost", of_go(result=REPORTED.text), replace_interface, ""),
         ("gone", of_go(), lambda world: world.namespaces.pop("/here"), ""),
         ("ready", of_go(netns="opaque"), None, "opaque"),
         ("detaching", recorded(state=DETACHING), replace_interface, ""),
         ("detaching", recorded(state=DETACHING), lambda world: world.macs.update({ETH0: OTHER_MAC}), "/here"),
         ("pending", recorded(state=PENDING, result=None), replace_interface, ""),
-        ("pending", recorded(state=PENDING, result=None, ifindex=NOT_OURS), None, ""),
+        ("pending", recorded(state=PENDING, result=None, interface=NOT_OURS), None, ""),
     ],
 )
 def test_what_del_and_gc_do_in_each_state(
@@ -487,7 +526,7 @@ def test_del_without_a_usable_record_refuses_an_interface_if_asked(records: tupl
     assert delete(world, CHAIN, HERE, refuse_unrecorded=True).netns == "/here"
 
 
-CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
+CORRUPT_RECORD = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
 
 
 def test_a_del_of_a_record_that_cannot_be_read_needs_the_namespace_in_words() -> None:
@@ -507,7 +546,7 @@ def test_a_del_of_a_record_that_cannot_be_read_needs_the_namespace_in_words() ->
     [
         (recorded(container_id="c2"), ""),
         (recorded(container_id="c2", ifname="eth1"), ""),
-        (recorded(container_id="c2", ifindex=3), "/here"),
+        (recorded(container_id="c2", interface=Known(3, MAC)), "/here"),
         (recorded(container_id="c2", netns_id=(4, 8)), "/here"),
         (replace(of_go(), container_id="c2"), "/here"),
     ],
@@ -550,30 +589,33 @@ def empty_world(*args: Any, **more: Any) -> World:
     return World(*args, **{"interfaces": {}, "macs": {}, **more})
 
 
-def test_an_add_looks_once_before_and_once_after_each_plugin() -> None:
+def test_an_add_looks_twice_before_the_first_and_once_after_each_plugin() -> None:
     world = empty_world({("ADD", "a"): printed(interfaces=WITH_MAC["interfaces"])}, after={"ADD a": make_interface})
     world.run(add_verb, THREE, HERE)
-    assert world.looks <= len(THREE.plugins) + 1
+    assert world.looks <= len(THREE.plugins) + 2
     (record,) = world.recorded.values()
-    assert (record.netns_id, record.netns_cookie, record.ifindex, record.mac) == ((4, 7), 70, 2, MAC)
+    assert (record.netns_id, record.netns_cookie, record.interface) == ((4, 7), 70, Known(2, MAC))
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [(make_interface, "has an interface eth0 already"), (replace_namespace, "the namespace at /here was replaced")],
+    ("change", "kind", "problem"),
+    [
+        (make_interface, InterfaceExistsError, "has an interface eth0 already"),
+        (replace_namespace, NamespaceMismatchError, "the namespace at /here was replaced during the ADD"),
+    ],
 )
 @pytest.mark.parametrize("way", ["DEL", "GC", "ADD"])
 def test_what_comes_while_the_record_is_written_refuses_the_add(
-    change: Callable[[World], object], problem: str, way: str
+    change: Callable[[World], object], kind: type[CNIError], problem: str, way: str
 ) -> None:
     """The refused ADD owns neither the interface nor an address; when the interface has gone, ADD succeeds."""
     world = empty_world(after={"begin net": change})
-    with pytest.raises(InterfaceExistsError, match=problem):
+    with pytest.raises(kind, match=problem):
         world.run(add_verb, CHAIN, HERE)
     assert world.calls == []
     world.after.clear()
     (record,) = world.recorded.values()
-    assert (record.state, record.is_refused) == (PENDING, True)
+    assert record.state == REFUSED
     if way == "DEL":
         delete(world, CHAIN, HERE)
     elif way == "GC":
@@ -592,7 +634,7 @@ def test_a_refusal_after_a_corrupt_record_runs_the_plugins_at_del() -> None:
     with pytest.raises(InterfaceExistsError):
         world.run(add_verb, CHAIN, HERE)
     (record,) = world.recorded.values()
-    assert (record.state, record.is_refused, world.calls) == (PENDING, False, [])
+    assert (record.state, world.calls) == (PENDING, [])
     delete(world, CHAIN, HERE)
     assert world.verbs() == ["DEL b", "DEL a"]
 
@@ -641,9 +683,22 @@ def test_an_address_that_another_attachment_has_by_now_is_not_handed_to_plugins(
     world = World(records=[mine, recorded(container_id="c2", netns="/other", netns_id=(4, 8))])
     delete(world, CHAIN, BARE)
     assert world.stdin("DEL", "a")["prevResult"]["ips"] == []
-    world = World(records=[mine, recorded(container_id="c2", result='{"cniVersion":"1.0.0"}')])
+    world = World(records=[mine, recorded(container_id="c2", interface=Known(3), result='{"cniVersion":"1.0.0"}')])
     delete(world, CHAIN, BARE)
     assert world.stdin("DEL", "a")["prevResult"]["ips"] == RESULT["ips"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [recorded(network="inner"), recorded(container_id="c2", state=STALE_BOOT)],
+    ids=["a meta-plugin's, of the same interface", "of an earlier boot"],
+)
+def test_an_address_that_nobody_else_has_is_handed_to_plugins(other: Record) -> None:
+    """Otherwise the plugin firewall leaves its rules, and nothing says so."""
+    world = World(records=[recorded(), other])
+    delete(world, CHAIN, BARE)
+    assert world.stdin("DEL", "a")["prevResult"]["ips"] == RESULT["ips"]
+    assert world.netns_of("DEL") == ["/here", "/here"]
 
 
 def test_a_new_namespace_at_the_path_is_no_reason_to_refuse() -> None:
@@ -654,7 +709,7 @@ def test_a_new_namespace_at_the_path_is_no_reason_to_refuse() -> None:
 
 
 def test_the_question_of_an_ownership_without_a_path() -> None:
-    assert Ownership(World(), None, Place(), "", "eth0").netns() == ""
+    assert Ownership(World(), None, Place(), "", "eth0").netns([]) == ""
 
 
 def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None:
@@ -692,3 +747,173 @@ def test_what_the_first_plugin_leaves_when_it_fails_is_removed() -> None:
     with pytest.raises(PluginError):
         world.run(add_verb, CHAIN, HERE)
     assert world.netns_of("DEL") == ["/here", "/here"]
+
+
+# what others have
+
+
+@pytest.mark.parametrize("change", [None, remove_interface, replace_namespace], ids=["ready", "lost", "gone"])
+def test_an_address_that_was_given_away_is_left_out_in_every_state(change: Callable[[World], object] | None) -> None:
+    """Somebody removed the reservations. The plugin firewall would delete the rules of the new owner."""
+    world = World(records=[recorded(), recorded(container_id="c2", interface=Known(3), netns_id=(4, 8))])
+    if change is not None:
+        change(world)
+    delete(world, CHAIN, BARE)
+    assert [world.stdin("DEL", plugin)["prevResult"]["ips"] for plugin in ("a", "b")] == [[], []]
+
+
+def test_a_copied_record_stops_the_del_of_both() -> None:
+    """Which of the two containers has the interface? The error names both records."""
+    mine, copied = recorded(), recorded(container_id="c2", path="/cache/net-c2-eth0")
+    for container in ("c1", "c2"):
+        world = World(records=[mine, copied])
+        with pytest.raises(NamespaceMismatchError, match=r"net-c[12]-eth0 and /cache/net-c[12]-eth0"):
+            delete(world, CHAIN, RuntimeConf(container, None, "eth0"))
+        with pytest.raises(CNIErrorGroup) as caught:
+            world.run(gc_verb, "net", CHAIN, [(container, "eth0")], DelPolicy())
+        assert isinstance(caught.value.exceptions[0], NamespaceMismatchError)
+        assert [call.verb for call in world.calls if call.verb == "DEL"] == []
+        assert list(world.recorded.values()) == [mine, copied]
+
+
+def test_a_meta_plugin_has_its_interface_on_two_networks() -> None:
+    world = World(records=[recorded(), recorded(network="inner", path="/cache/inner-c1-eth0")])
+    assert delete(world, CHAIN, BARE).netns == "/here"
+
+
+# what is left
+
+
+MASKED = network({"type": "bridge", "ipMasq": True}, {"type": "b"})
+DEVICE = network({"type": "host-device", "ipam": {"type": "host-local"}})
+
+
+@pytest.mark.parametrize(
+    ("state", "change", "kinds"),
+    [
+        ("ready", None, []),
+        ("detaching", remove_interface, ["masquerade"]),  # stopped after bridge had deleted the link
+        ("ready", remove_interface, ["masquerade"]),
+        ("ready", replace_namespace, ["masquerade"]),
+        ("stale-boot", replace_namespace, []),  # no rule survives a reboot
+    ],
+)
+def test_del_says_which_rules_stay(state: RecordState, change: Callable[[World], object], kinds: list[str]) -> None:
+    """bridge reads the addresses of its masquerade rules from the interface."""
+    record = attached(MASKED, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
+    world = World(records=[record])
+    if change is not None:
+        change(world)
+    left = delete(world, None, BARE).left
+    assert [one.kind for one in left] == kinds
+    for one in left:
+        assert (one.plugin, one.network, one.container_id, one.ifname) == ("bridge", "net", "c1", "eth0")
+        assert one.addresses == ("10.0.0.2",)
+        assert str(one) == "bridge leaves the masquerade rules of 10.0.0.2"
+
+
+@pytest.mark.parametrize(("state", "kinds"), [("ready", []), ("stale-boot", ["reservation"])])
+def test_del_says_which_reservation_stays(state: RecordState, kinds: list[str]) -> None:
+    """host-device does not call its IPAM plugin without a namespace."""
+    record = attached(DEVICE, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
+    world = World(records=[record])
+    report = delete(world, None, BARE)
+    assert [str(one) for one in report.left] == ["host-device leaves the reservation of 10.0.0.2" for _ in kinds]
+    assert world.recorded == {}
+
+
+# after a reboot
+
+
+def test_a_plugin_that_fails_after_a_reboot_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """sbr needs its namespace, and nothing of it can exist."""
+    chain = network({"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "sbr"})
+    for verb in ("DEL", "GC", "ADD"):
+        world = empty_world({("DEL", "sbr"): failed()}, records=[attached(chain, HERE, state=STALE_BOOT)])
+        if verb == "DEL":
+            report = delete(world, chain, BARE)
+            assert [one.state for one in report.plugins] == ["failed", "done"]
+        elif verb == "GC":
+            world.run(gc_verb, "net", chain, [], DelPolicy())
+        else:
+            world.run(add_verb, chain, HERE)
+        assert world.verbs()[:2] == ["DEL sbr", "DEL bridge"]
+        assert [one.state for one in world.recorded.values()] == [READY] * (verb == "ADD")
+    assert "DEL goes on after an error of an earlier boot" in caplog.text
+
+
+def test_an_address_that_an_ipam_plugin_cannot_release_after_a_reboot_keeps_the_record() -> None:
+    chain = network({"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "sbr"})
+    world = World({("DEL", "bridge"): failed(), ("DEL", "sbr"): failed()}, records=[attached(chain, state=STALE_BOOT)])
+    with pytest.raises(CNIErrorGroup) as caught:
+        delete(world, chain, BARE)
+    assert len(caught.value.exceptions) == 1
+    assert len(world.recorded) == 1
+
+
+def test_use_given_is_honoured_after_a_reboot() -> None:
+    world = World(records=[recorded(state=STALE_BOOT)])
+    assert delete(world, network("x"), HERE, use_given=True).netns == "/here"
+    assert world.verbs() == ["DEL x"]
+
+
+# records of Go
+
+
+def test_a_record_of_go_without_a_namespace_needs_one_in_words() -> None:
+    go = of_go(netns="")
+    for options in ({}, {"keep_going": True}):
+        world = World(records=[go])
+        with pytest.raises(RecordError, match='give the namespace, or ""') as caught:
+            delete(world, CHAIN, BARE, **options)
+        assert caught.value.missing == "namespace"
+        assert (world.calls, list(world.recorded.values())) == ([], [go])
+    with pytest.raises(CNIErrorGroup):
+        world.run(gc_verb, "net", CHAIN, [], DelPolicy(), include_go=True)
+    assert "DEL a" not in world.verbs()
+    for netns in ("/here", ""):
+        world = World(records=[go])
+        assert delete(world, CHAIN, RuntimeConf("c1", netns, "eth0")).netns == netns
+        assert world.recorded == {}
+
+
+# an ADD that loses its namespace
+
+
+@pytest.mark.parametrize("plugin", ["a", "b"])
+def test_an_add_whose_namespace_is_replaced_runs_no_further_plugin(plugin: str) -> None:
+    world = empty_world(after={"ADD a": make_interface, f"ADD {plugin}": replace_namespace})
+    with pytest.raises(NamespaceMismatchError, match="the namespace at /here was replaced during the ADD"):
+        world.run(add_verb, THREE, HERE)
+    assert [line for line in world.verbs() if line.startswith("ADD")] == ["ADD a", "ADD b"][: 1 + (plugin == "b")]
+    assert world.netns_of("DEL") == ["", "", ""]
+    assert world.recorded == {}
+
+
+def test_an_add_that_replaces_stays_in_its_namespace() -> None:
+    """The namespace is replaced while the DEL of the earlier attachment runs."""
+    world = World(records=[recorded()], after={"DEL a": replace_namespace})
+    with pytest.raises(NamespaceMismatchError, match="was replaced during the ADD") as caught:
+        world.run(add_verb, CHAIN, HERE, on_existing="replace")
+    # No "libcni del": it would free the address of the attachment that the next ADD makes.
+    assert str(caught.value.hint) == "attach it again if the new namespace is the container's"
+    assert "ADD a" not in world.verbs()
+
+
+# time
+
+
+def test_a_plugin_that_hangs_leaves_time_for_the_corrected_configuration() -> None:
+    class Timed(World):
+        timeouts: ClassVar[list[float]] = []
+
+        async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            assert options.timeout is not None
+            self.timeouts.append(options.timeout)
+            return await super().run_plugin(invocation, options)
+
+    node = Timed({("DEL", "b"): failed()}, records=[recorded(state=PENDING, result=None)])
+    node._deadline = system.monotonic() + 60
+    delete(node, network("x"), BARE)
+    assert node.verbs() == ["DEL b", "DEL x"]
+    assert [round(seconds, -1) for seconds in node.timeouts] == [30, 60]

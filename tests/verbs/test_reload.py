@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import pytest
 from nodes import FakeNode, Namespace, NewNamespace, RealNode
 
+import libcni.kernel.system as system
 from libcni import (
     AsyncCNIConfig,
     CNIConfig,
+    CNIErrorGroup,
     NotAttachedError,
     PluginError,
     PluginNotFoundError,
     RecordError,
     RuntimeConf,
-    _rules,
 )
+from libcni.kernel.rules import masquerade_chain, ports_chain
 
 FLUSHED = "iptables -t nat -F; iptables -t nat -X; iptables -F; iptables -X"
 
@@ -87,28 +90,6 @@ def test_two_interfaces_of_a_container_share_a_chain(real_node: RealNode, contai
     assert len(real_node.host.rules("nat", "-A POSTROUTING")) == 2
 
 
-@pytest.mark.real
-def test_an_interrupt_leaves_the_other_interface_its_rules(
-    real_node: RealNode, container: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C while the rules are removed that would stop the DEL of bridge."""
-    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True))
-    for ifname in ("eth0", "eth1"):
-        real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, ifname))
-    before = real_node.host.rules("nat", "-A POSTROUTING")
-    change = _rules.change
-
-    def interrupt(program: str, rule: _rules.Rule, env: Any = None) -> None:
-        change(program, rule, env)
-        if rule[0] == "-D" and "10.234.0.3/32" in rule:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(_rules, "change", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        reload(real_node, "c1")
-    assert before[1] in real_node.host.rules("nat", "-A POSTROUTING")
-
-
 PORTMAP_OF_NFTABLES = """chain="ip cni_hostport hostports"
 case $CNI_COMMAND in
 ADD) nft add rule $chain tcp dport 808${CNI_IFNAME#eth} dnat to 10.234.${CNI_IFNAME#eth}.2:80 comment '"c1"';;
@@ -124,7 +105,7 @@ def test_portmap_removes_the_ports_of_all_interfaces_from_nftables(real_node: Re
     node.plugin("portmap", PORTMAP_OF_NFTABLES)
     for ifname in ("eth0", "eth1"):
         bridge = node.bridge(f"10.234.{ifname[3]}.0/24", bridge=f"br-{ifname}")
-        node.configure(ifname, bridge, "portmap")
+        node.configure(ifname, "portmap", bridge)
         node.cni.add_network_list(ifname, RuntimeConf("c1", container.path, ifname))
     before = node.host.run("nft", "list", "ruleset").splitlines()
     reload(node, "c1")
@@ -133,17 +114,36 @@ def test_portmap_removes_the_ports_of_all_interfaces_from_nftables(real_node: Re
 
 
 @pytest.mark.real
-def test_another_runtimes_container_of_the_same_id_keeps_its_ports(real_node: RealNode, container: Namespace) -> None:
+def test_another_runtimes_container_of_the_same_id_is_a_reason_to_refuse(
+    real_node: RealNode, container: Namespace
+) -> None:
+    """The plugins' DEL would remove its ports."""
     node = real_node
     neighbours = 'tcp dport 9090 dnat to 10.99.0.2:80 comment "c1"'
     tables = "add table ip cni_hostport; add chain ip cni_hostport hostports"
     subprocess.run(["nft", f"{tables}; add rule ip cni_hostport hostports {neighbours}"], check=True)
     node.plugin("portmap", PORTMAP_OF_NFTABLES)
-    node.configure("net", node.bridge("10.234.0.0/24"), "portmap")
+    node.configure("net", "portmap", node.bridge("10.234.0.0/24"))
     node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
-    reload(node, "c1")
+    node.forget_calls()
+    with pytest.raises(RecordError, match=r"rules of nft with its ID are of 10\.99\.0\.2"):
+        reload(node, "c1")
+    assert (node.calls(), node.states()) == ([], ["ready"])
     left = node.host.run("nft", "list", "ruleset")
     assert (left.count(neighbours), left.count("dport 8080")) == (1, 1)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("chain_of", [masquerade_chain, ports_chain])
+def test_an_address_of_another_container_in_a_chain_of_this_one_is_a_reason_to_refuse(
+    real_node: RealNode, container: Namespace, chain_of: Callable[[str, str], str]
+) -> None:
+    real_node.configure("net", real_node.bridge("10.234.0.0/24"))
+    real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    for words in ("-N {}", "-A {} -s 10.99.0.2 -j ACCEPT"):
+        real_node.host.run("iptables", "-t", "nat", *words.format(chain_of("net", "c1")).split())
+    with pytest.raises(RecordError, match=r"rules of iptables with its ID are of 10\.99\.0\.2"):
+        reload(real_node, "c1")
 
 
 @pytest.mark.real
@@ -184,7 +184,7 @@ def test_after_a_failure_the_record_stays_and_a_further_reload_mends(real_node: 
         reload(real_node, "c1")
     assert "reload it again" in str(caught.value.hint)
     [one] = real_node.cni.get_cached_attachments()
-    assert (one.state, one.owner) == ("detaching", "runtime")
+    assert (one.state, one.owner) == ("pending", "runtime")
     (real_node.bin / "firewall").unlink()
     reload(real_node, "c1")
     assert (rules(real_node.host), container.addresses("eth0")) == before
@@ -205,7 +205,7 @@ def test_nothing_runs_for_an_attachment_that_is_not_there(node: FakeNode) -> Non
     node.change_record(state="pending")
     with pytest.raises((NotAttachedError, RecordError)):
         again()
-    with pytest.raises(NotAttachedError, match="pending"):
+    with pytest.raises(NotAttachedError, match="its ADD has not ended"):
         of(node)()
     assert node.calls() == []
 
@@ -221,7 +221,7 @@ def test_nothing_runs_without_the_namespace_or_a_plugin(node: FakeNode, tmp_path
             of(node)()
         (tmp_path / plugin).rename(node.bin / plugin)
     (tmp_path / "ns" / "c1").unlink()
-    with pytest.raises(NotAttachedError, match="has gone"):
+    with pytest.raises(NotAttachedError, match="its namespace no longer exists"):
         of(node)()
     assert node.calls() == []
     assert len(node.states()) == 1
@@ -239,3 +239,83 @@ def test_the_interface_of_another_network_too_is_not_reloaded(node: FakeNode) ->
         with pytest.raises(RecordError, match="of the same interface"):
             node.cni.reload_attachment(one)
     assert node.calls() == []
+
+
+def test_attachments_that_share_rules_are_reloaded_once_and_together(node: FakeNode) -> None:
+    """DEL of all in reverse order, then ADD of all in order: bridge has one chain for both interfaces."""
+    node.configure("net", {"type": "a", "ipMasq": True})
+    for container in ("c1", "c2"):
+        netns = node.netns(container)
+        for ifname in ("eth0", "eth1"):
+            node.cni.add_network_list("net", RuntimeConf(container, netns, ifname))
+    node.forget_calls()
+    listed = [one for one in node.cni.get_cached_attachments() if (one.container_id, one.ifname) != ("c2", "eth1")]
+    assert len(node.cni.reload_attachments(listed)) == 3
+    for container in ("c1", "c2"):
+        assert [call for call in node.calls() if container in call] == [
+            *(f"DEL a {container} eth1", f"DEL a {container} eth0"),
+            *(f"ADD a {container} eth0", f"ADD a {container} eth1"),
+        ]
+    assert node.states() == ["ready"] * 4
+
+
+@pytest.mark.parametrize("problem", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full", "interrupted"])
+def test_if_one_of_the_records_cannot_be_written_the_others_are_as_before(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, problem: BaseException
+) -> None:
+    node.configure("net")
+    for ifname in ("eth0", "eth1"):
+        node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), ifname))
+    node.forget_calls()
+    rename, renamed = system.rename, []
+
+    def rename_one(*names: Any, **options: Any) -> None:
+        renamed.append(names)
+        if len(renamed) == 2:
+            raise problem
+        rename(*names, **options)
+
+    monkeypatch.setattr(system, "rename", rename_one)
+    with pytest.raises(RecordError if isinstance(problem, OSError) else KeyboardInterrupt):
+        reload(node, "c1")
+    assert (node.calls(), node.states()) == ([], ["ready", "ready"])
+    reload(node, "c1")
+    assert node.states() == ["ready", "ready"]
+
+
+def test_an_attachment_that_cannot_be_reloaded_stops_no_other(node: FakeNode) -> None:
+    node.configure("net")
+    for container in ("c1", "c2"):
+        node.cni.add_network_list("net", RuntimeConf(container, node.netns(container), "eth0"))
+    listed = node.cni.get_cached_attachments()
+    node.change_record(state="pending")
+    with pytest.raises(CNIErrorGroup, match="1 of 2 attachments were not reloaded") as caught:
+        node.cni.reload_attachments(listed)
+    assert isinstance(caught.value.report, list)
+    assert [isinstance(one, RecordError) for one in caught.value.report] == [True, False]
+
+
+def test_a_record_of_go_stays_gos(node: FakeNode) -> None:
+    node.configure("net")
+    node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
+    node.strip_record()
+    [listed] = node.cni.get_cached_attachments()
+    node.cni.reload_attachment(listed)
+    [after] = node.cni.get_cached_attachments()
+    assert (after.state, after.made_by_go, after.owner) == ("ready", True, "")
+    assert [one.container_id for one in node.cni.gc_network_list("net", []).made_by_go] == ["c1"]
+
+
+def test_a_del_that_fails_is_repeated_once(node: FakeNode) -> None:
+    """bridge fails once, after it has removed everything, if its masquerade chain was flushed."""
+    node.configure("net")
+    node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
+    node.forget_calls()
+    node.plugin("net", "[ $CNI_COMMAND = DEL ] && exit 1")
+    with pytest.raises(CNIErrorGroup, match="DEL of network net"):
+        reload(node, "c1")
+    assert node.verbs() == ["DEL net", "DEL net"]
+    assert node.states() == ["pending"]
+    node.plugin("net")
+    reload(node, "c1")
+    assert node.states() == ["ready"]

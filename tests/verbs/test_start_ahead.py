@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import network
 from nodes import FakeNode
-from processes import children, fork, wait
+from processes import children
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, DelPolicy, Outcome, PluginError, RuntimeConf
 from libcni.executor.async_process import AsyncPreparedProcess
@@ -121,12 +119,16 @@ def test_a_plugin_that_is_not_known_to_read_first_is_not_started_ahead(node: Rea
     assert node.log.index("a ADD ended") < node.log.index("b ADD started")
 
 
+class InterruptedByProgramError(BaseException):
+    """An exception of a signal handler."""
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
 def test_an_interrupt_while_a_plugin_waits_unfed_kills_it(node: ReadingNode, error: type[BaseException]) -> None:
     node.plugin("a")
     node.plugin("b")
     if node.kind is AsyncCNIConfig and error is KeyboardInterrupt:
-        error = InterruptedError  # asyncio.run has its own handler of KeyboardInterrupt
+        error = InterruptedByProgramError  # asyncio.run has its own handler of KeyboardInterrupt
 
     class Interrupting(Observer):
         def after_call(self, *_: object) -> None:
@@ -280,50 +282,3 @@ def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None
 def test_another_word_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="auto, always, never"):
         CNIConfig([], tmp_path, start_ahead="allways")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kill_at", ["before the record", "while the first runs"])
-def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: str
-) -> None:
-    node = ReadingNode(tmp_path)
-    node.plugin("a", f"{wait_until_started(node, 'b ADD started')}; echo $$ >{node.bin}/pid; exec sleep 60")
-    node.plugin("b")
-
-    def wait_and_die(*_: object) -> None:
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def runtime() -> None:
-        if kill_at == "before the record":
-            monkeypatch.setattr(RecordStore, "begin", wait_and_die)
-        node.cni.add_network_list(network("a", "b"), RT)
-
-    process = fork(runtime)
-    waiting = "a" if kill_at == "before the record" else "b"
-    wait_until(lambda: f"{waiting} ADD started" in node.log, 30)
-    if kill_at != "before the record":
-        os.kill(process, signal.SIGKILL)
-    assert wait(process) == -signal.SIGKILL
-    wait_until(lambda: f"{waiting} empty" in node.log, 30)
-    assert f"{waiting} ADD read" not in node.log
-    if kill_at != "before the record":
-        wait_until(lambda: (node.bin / "pid").exists() and (node.bin / "pid").read_text().endswith("\n"))
-        os.kill(int((node.bin / "pid").read_text()), signal.SIGKILL)  # the first plugin still runs
-
-
-@pytest.mark.real
-def test_a_real_plugin_is_started_ahead_and_killed_without_an_effect(tmp_path: Path) -> None:
-    from libcni.executor.start_ahead import reads_first
-
-    assert reads_first("/usr/lib/cni/bridge")
-    node = ReadingNode(tmp_path)
-    node.plugin("first", "[ $CNI_COMMAND = DEL ] || { sleep 0.3; exit 1; }")
-    ipam = {"type": "host-local", "subnet": "10.96.0.0/24", "dataDir": str(tmp_path / "ipam")}
-    net = network("first", {"type": "bridge", "bridge": "br-ahead", "ipam": ipam})
-    cni = node.client(path=[node.bin, "/usr/lib/cni"], start_ahead="auto")
-    with pytest.raises(PluginError, match="first"):
-        cni.add_network_list(net, RT)
-    assert not Path("/sys/class/net/br-ahead").exists()
-    assert not (tmp_path / "ipam").exists() or not list((tmp_path / "ipam").rglob("10.*"))
-    assert children() == []

@@ -43,4 +43,5 @@ COMMANDS = (
     Command("take-over", "take_over", _REPAIR),
     Command("exec", "execute", _REPAIR),
     Command("oci-hook", "oci_hook", _REPAIR),
+    Command("netavark-plugin", "netavark_plugin", _REPAIR),
 )

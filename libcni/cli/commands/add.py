@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import BooleanOptionalAction
-from typing import Literal
+from typing import Unpack
 
-import libcni
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Target
 from libcni.cli.options import TARGET, Argument
 from libcni.cli.session import Session
+from libcni.options import AddOptions
 
 ARGUMENTS = (
     *TARGET,
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
         help="What to do if the container has that interface: refuse, replace or allow."),
     Argument("--rollback", action=BooleanOptionalAction, default=True, help="Undo an ADD that fails."),
+    Argument("--allow-own-netns", action="store_true", help="Accept the namespace of this program itself."),
     Argument("--strict", action=BooleanOptionalAction, default=False,
         help="Refuse capability arguments that no plugin declares."),
-    Argument("--negotiate", action=BooleanOptionalAction, default=False,
+    Argument("--negotiate", dest="negotiate_version", action=BooleanOptionalAction, default=False,
         help="Use the highest version that all plugins support."),
 )  # fmt: skip
 
 
-def add(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    target: Target,
-    on_existing: Literal["refuse", "replace", "allow"],
-    rollback: bool,
-    strict: bool,
-    negotiate: bool,
-) -> None:
+def add(session: Session, target: Target, **options: Unpack[AddOptions]) -> None:
     """Attach a container to a network.
 
     Prints the result of the last plugin.
@@ -42,19 +35,7 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if not target.network or not target.netns:
         raise UsageError("NETWORK and NETNS must not be empty")
-    rt = target.conf()
-    try:
-        result = session.client().add_network_list(
-            target.net(), rt, on_existing=on_existing, rollback=rollback, strict=strict,
-            negotiate_version=negotiate,
-        )  # fmt: skip
-    except libcni.PluginError as error:
-        # Each plugin has words of its own for this, and none knows the namespace that was meant.
-        if rt.netns and not os.path.exists(rt.netns):
-            named = f"/run/netns/{target.netns}"
-            meant = f": did you mean {named}?" if "/" not in target.netns and os.path.exists(named) else ""
-            error.add_note(f"the namespace {rt.netns} does not exist{meant}")
-        raise
+    result = session.client().add_network_list(target.net(), target.conf(), **options)
     if session.output == "yaml":
         session.show(result.to_dict())
     else:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from itertools import compress
+from typing import get_args
 
+import libcni
 from libcni.cli.follow import follow
-from libcni.cli.listing import attachment_data, find_attachments, recorded_container, row
-from libcni.cli.options import ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
+from libcni.cli.inputs import Selection
+from libcni.cli.listing import attachment_data, find_attachments, resolved, row
+from libcni.cli.options import OPTIONAL_SELECTION, QUIET, Argument
+from libcni.cli.parser import closest
 from libcni.cli.render import Table
 from libcni.cli.session import Session
+from libcni.options import AttachmentState
 
-_STATES = ("pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "legacy")
+_STATES = get_args(AttachmentState)
 ARGUMENTS = (
-    RECORDED_CONTAINER, ONLY_NETWORK,
-    Argument("--ifname", "-i", default="", metavar="NAME", help="Only this interface."),
+    *OPTIONAL_SELECTION,
     Argument("--state", "-s", choices=_STATES, default="", metavar="STATE",
         help=f"Only those in this state: {', '.join(_STATES)}."),
     QUIET,
@@ -23,16 +28,10 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    container: str,
-    network: str,
-    ifname: str,
-    state: str,
-    quiet: bool,
-    watch: bool,
-) -> None:
+def attachments(session: Session, selection: Selection, state: str, quiet: bool, watch: bool) -> None:
     """List the recorded attachments and their state.
+
+    --owner: only those of this owner.
 
     With --watch: a line for each attachment, then one for each change. With -o json each line is an object.
 
@@ -41,8 +40,8 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     cni = session.client()
     with session.working("attachments"):
-        container = recorded_container(cni, container)
-        find = partial(find_attachments, cni, container, network=network, ifname=ifname, state=state)
+        selection = resolved(cni, selection)
+        find = partial(find_attachments, cni, selection, state=state, owner=session.owner)
         found = [] if watch else find()
     if watch:
         follow(session, find)
@@ -51,22 +50,25 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
             print(container_id)
         return
-    with_owner = any(one.owner for one in found)
-    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
-    rows = [row(one)[: len(columns)] for one in found]
+    columns = ["container", "network", "interface", "addresses", "age", "state", "owner", "pod"]
+    is_used = [True] * 6 + [any(one.owner for one in found), any(one.pod for one in found)]
+    columns, *rows = (list(compress(cells, is_used)) for cells in (columns, *map(row, found)))
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],
-        Table(columns, rows, empty="" if found else _empty(session, len(cni.get_cached_attachments()))),
+        Table(columns, rows, empty="" if found else _empty(session, selection, cni.get_cached_attachments())),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(one.is_denied for one in found):
         print("note: this user may not read these records: run it as root", file=sys.stderr)
 
 
-def _empty(session: Session, recorded: int) -> str:
+def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachment]) -> str:
     # A misspelt name or directory must not look like a node without containers.
-    if recorded:
-        return f"no attachment matches; there are {recorded}"
-    missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
-    return f"no attachments{missing}"
+    if not recorded:
+        missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
+        return f"no attachments{missing}"
+    asked = ((selection.container, "container_id"), (selection.network, "network"), (session.owner, "owner"))
+    near = [closest(word, sorted({getattr(one, name) for one in recorded})) for word, name in asked if word]
+    meant = [one for one in near if one and one not in {word for word, _ in asked}]
+    return f"no attachment matches; there are {len(recorded)}" + (f"; did you mean {' '.join(meant)}?" if meant else "")

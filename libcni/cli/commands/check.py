@@ -3,59 +3,73 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 
 import libcni
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import Target
-from libcni.cli.listing import find_attachments, identity_data, identity_row, named_attachments, recorded_container
-from libcni.cli.options import OPTIONAL_TARGET, Argument
-from libcni.cli.render import Table
+from libcni.cli.inputs import Selection, Target
+from libcni.cli.listing import (
+    check_no_container,
+    find_attachments,
+    identity_data,
+    identity_row,
+    recorded_container,
+    select,
+)
+from libcni.cli.options import RECORDED_OR_TARGET, Argument
+from libcni.cli.render import Table, plural
 from libcni.cli.session import Session
+from libcni.diagnosis import known_fault
 
 ARGUMENTS = (
-    *OPTIONAL_TARGET,
+    *RECORDED_OR_TARGET,
     Argument("--all", dest="every", action="store_true", help="Check all recorded attachments."),
 )  # fmt: skip
 
 
 def check(session: Session, target: Target, every: bool) -> None:
-    """Check an attachment.
+    """Check a container.
 
-    Uses the configuration that its ADD used. Prints nothing if the attachment is in order. With --container ID alone:
-    all attachments of the container, by its records.
+    Uses the configurations that its ADDs used. Prints nothing if all its attachments are in order. NETWORK and NETNS
+    name one attachment, as for cnitool. --all with --owner: those of this owner.
 
     Example:
-      libcni check -c web
+      libcni check web
     """
+    selection = target.selection()
     if every and (target.network or target.container):
-        raise UsageError("--all contradicts NETWORK and --container")
-    if every or (target.container and not target.network):
-        _check_recorded(session, target.container or "", target.ifname)
-    elif target.network and (target.netns or target.container):
+        raise UsageError("--all contradicts CONTAINER and NETWORK")
+    if every:
+        _check_recorded(session, Selection(None, target.ifname, target.only))
+    elif selection is not None and selection.container:
+        _check_recorded(session, selection)
+    elif target.network and target.netns:
         cni, net = session.client(), target.net()
+        check_no_container(cni, target)
+        name = net if isinstance(net, str) else net.name
         if target.container:
             container: str | None = recorded_container(cni, target.container)
         else:
-            name = net if isinstance(net, str) else net.name
-            container = _container_in(cni, name, target.netns or "", target.ifname or "eth0")
-        rt = target._replace(netns=target.netns or None, container=container).conf()
+            container = _container_in(cni, name, target.netns, target.ifname or "eth0")
+        rt = target._replace(container=container).conf()
         try:
             cni.check_network_list(net, rt)
         except libcni.NamespaceMismatchError as error:
             # The usual hint is for DEL.
-            error.hint = f"in its recorded namespace: libcni check -c {error.container_id} -i {error.ifname}"
+            error.hint = libcni.Hint.about(error, "check it in its recorded namespace", "check")
             raise
     else:
-        raise UsageError("give NETWORK and NETNS, or --container ID, or --all")
+        raise UsageError("give CONTAINER, or NETWORK and NETNS, or --all")
 
 
 def _container_in(cni: libcni.CNIConfig, network: str, netns: str, ifname: str) -> str | None:
     """Return the container that is recorded with this namespace, or None."""
-    recorded = [one for one in find_attachments(cni, "", network=network, ifname=ifname) if _is_same(one.netns, netns)]
+    recorded = [one for one in find_attachments(cni, Selection(None, ifname, network)) if _is_same(one.netns, netns)]
     # A container that was restarted at the same path may have left a record.
     found = sorted({one.container_id for one in recorded if one.state == "ready" or len(recorded) == 1})
     if len(found) > 1:
-        raise UsageError(f"{len(found)} containers are recorded with {netns}: {', '.join(found)}; give --container ID")
+        raise UsageError(f"{len(found)} containers are recorded with {netns}: {', '.join(found)}; give one of them")
     return found[0] if found else None
 
 
@@ -66,31 +80,36 @@ def _is_same(recorded: str, given: str) -> bool:
         return recorded == os.path.abspath(given)
 
 
-def _check_recorded(session: Session, container: str, ifname: str) -> None:
+def _check_recorded(session: Session, selection: Selection) -> None:
     cni = session.client()
-    named = f"{container}:{ifname}"
-    found = named_attachments(cni, named, whole=False) if container else find_attachments(cni, "", ifname=ifname)
-    errors: list[libcni.CNIError] = []
-    states = [_checked(cni, one, errors) for one in found]
-    rows = [[*identity_row(one), state] for one, state in zip(found, states, strict=True)]
-    data = [{**identity_data(one), "check": state} for one, state in zip(found, states, strict=True)]
-    if not container or session.output != "text":
+    is_all = selection.container is None
+    found = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
+    outcomes = [(one, *_checked(cni, one)) for one in found]
+    data = [{**identity_data(one), "check": state} for one, state, _ in outcomes]
+    if is_all or session.output != "text":
+        rows = [[*identity_row(one), state] for one, state, _ in outcomes]
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
+    faults = [known_fault(error) for _, _, error in outcomes if error is not None]
+    for (plugin, meaning), count in Counter(filter(None, faults)).items():
+        text = f"{plural(count, 'attachment')} failed by a known fault of {plugin}, and may be in order: {meaning}"
+        print(f"note: {text}", file=sys.stderr)
+    errors = [error for _, state, error in outcomes if error is not None and state == "failed"]
     if errors:
         # A single error keeps its own exit code and fields.
         raise errors[0] if len(errors) == 1 else libcni.CNIErrorGroup(f"{len(errors)} attachments failed", errors)
 
 
-def _checked(cni: libcni.CNIConfig, one: libcni.Attachment, errors: list[libcni.CNIError]) -> str:
+def _checked(cni: libcni.CNIConfig, one: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
+    """Return the outcome of a CHECK in words, and its error."""
     if not one.network:
-        errors.append(libcni.RecordError(f"{one.path}: {one.problem or 'the record does not name its attachment'}"))
-        return "failed"
+        return "failed", libcni.RecordError(f"{one.path}: {one.problem or 'the record does not name its attachment'}")
+    # Go libcni 1.1 does not record the path.
+    rt = libcni.RuntimeConf(one.container_id, one.netns if one.made_by_go else None, one.ifname)
     try:
-        cni.check_network_list(one.network, libcni.RuntimeConf(one.container_id, None, one.ifname))
+        cni.check_network_list(one.network, rt)
     except libcni.VersionError:
         # The version of the network has no CHECK. That is no failure, and no success either.
-        return "not asked"
+        return "not asked", None
     except libcni.CNIError as error:
-        errors.append(error)
-        return "failed"
-    return "ok"
+        return "known fault" if known_fault(error) else "failed", error
+    return "ok", None

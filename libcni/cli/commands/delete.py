@@ -5,66 +5,81 @@ from __future__ import annotations
 import sys
 
 import libcni
+import libcni.reports
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import Target
-from libcni.cli.listing import corrupt_error, find_attachments, whole_id_hint
-from libcni.cli.options import OPTIONAL_TARGET, SKIP_MISSING, Argument
+from libcni.cli.inputs import Selection, Target
+from libcni.cli.listing import check_no_container, select, title_of
+from libcni.cli.options import RECORDED_OR_TARGET, SKIP_MISSING, Argument
 from libcni.cli.session import Session
-from libcni.cli.stale import note_left
 
 ARGUMENTS = (
-    *OPTIONAL_TARGET,
+    *RECORDED_OR_TARGET,
     Argument("--keep-going", action="store_true", help="Go on after a plugin that fails."),
     Argument("--use-given", action="store_true",
-        help="Use the given configuration and namespace, and remove the interface whoever made it."),
+        help="Use the network's configuration as it is today, and NETNS; remove the interface whoever made it."),
     SKIP_MISSING,
 )  # fmt: skip
 
 
 def delete(session: Session, target: Target, keep_going: bool, use_given: bool, skip_missing: bool) -> None:
-    """Detach a container from a network.
+    """Detach a container.
 
-    With --container ID alone: from all networks that it is attached to, by its records. Without a record: del fails
-    if the interface exists, unless --use-given; an empty NETNS ("") says that the namespace no longer exists.
+    From all networks that it is attached to, by its records, or from those of -i and -n. NETWORK and NETNS name one
+    attachment, as for cnitool, also without a record: then del fails if the interface exists, unless --use-given; an
+    empty NETNS ("") says that the namespace no longer exists.
 
     Example:
-      libcni del -c web
+      libcni del web
     """
     policy = libcni.DelPolicy(
         use_given=use_given, refuse_unrecorded=True, keep_going=keep_going, skip_missing=skip_missing
     )
-    if target.network and (target.netns or target.container):
-        note_left(session, session.client().del_network_list(target.net(), target.conf(), policy=policy))
-    elif use_given:
-        raise UsageError("--use-given needs NETWORK: the configuration to use")
-    elif target.container:
-        _from_records(session, target.container, target.ifname, policy)
+    selection = target.selection()
+    if selection is None:
+        if not target.network or not (target.netns or target.container):
+            raise UsageError("give CONTAINER, or NETWORK and NETNS")
+        cni = session.client()
+        check_no_container(cni, target)
+        _note_left(session, cni.del_network_list(target.net(), target.conf(), policy=policy))
+    elif not selection.container:
+        raise UsageError("give CONTAINER, or NETWORK and NETNS")
     else:
-        raise UsageError("give NETWORK and NETNS, or --container ID")
+        _from_records(session, selection, policy)
 
 
-def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
+def _from_records(session: Session, selection: Selection, policy: libcni.DelPolicy) -> None:
     cni = session.client()
-    found = find_attachments(cni, container, ifname=ifname)
-    if not found:
-        if (corrupt := corrupt_error(cni, container, ifname)) is not None:
-            raise corrupt
+    try:
+        found = select(cni, selection, removes=True)
+    except libcni.NotAttachedError as error:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
-        about = f", interface {ifname}" if ifname else ""
-        hint = f"; {text}" if (text := whole_id_hint(cni, container)) else ""
-        print(f"note: nothing to do: there is no record of container {container}{about}{hint}", file=sys.stderr)
+        more = f"; {error.hint.text}" if error.hint is not None and error.hint.text else ""
+        print(f"note: nothing to do: {error.text}{more}", file=sys.stderr)
         return
 
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
     found = found[::-1]
     failed: libcni.CNIErrorGroup | None = None
     try:
-        outcomes: list[libcni.DelReport | libcni.CNIError] = [*cni.del_attachments(found, policy=policy)]
+        if policy.use_given:
+            confs = [(one.network, libcni.RuntimeConf(one.container_id, None, one.ifname)) for one in found]
+            outcomes: list[libcni.reports.DelReport | libcni.CNIError] = [
+                cni.del_network_list(*conf, policy=policy) for conf in confs
+            ]
+        else:
+            outcomes = [*cni.del_attachments(found, policy=policy)]
     except libcni.CNIErrorGroup as group:
         outcomes, failed = group.report, group
     for one, outcome in zip(found, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
-            session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
-            note_left(session, outcome)
+            session.show_text(f"detached {title_of(one, 'from')}")
+            _note_left(session, outcome)
     if failed is not None:
         raise failed
+
+
+def _note_left(session: Session, report: libcni.reports.DelReport) -> None:
+    """Print on stderr what the plugins of a DEL are known to leave behind."""
+    for what in report.left:
+        command = session.hint_command(libcni.Hint("", "repair", options=("--yes",)))
+        print(f"note: {what}; this removes them: {command}", file=sys.stderr)

@@ -9,40 +9,43 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.listing import find_attachments, identity_data, note_left_out, recorded_container
-from libcni.cli.options import OPTIONAL_NETWORK, RECORDED_CONTAINER
-from libcni.cli.render import Table
+from libcni.cli.inputs import Selection
+from libcni.cli.listing import find_attachments, identity_data, note_left_out, select
+from libcni.cli.options import OPTIONAL_SELECTION
+from libcni.cli.render import Table, plural
 from libcni.cli.session import Session
 
-ARGUMENTS = (OPTIONAL_NETWORK, RECORDED_CONTAINER)
+ARGUMENTS = OPTIONAL_SELECTION
 
 
-def diff(session: Session, network: str, container: str) -> None:
+def diff(session: Session, selection: Selection) -> None:
     """Show how recorded configurations differ from today's files.
 
-    Compares key by key, for one network or all. The exit code is 1 if something differs.
+    Compares key by key. Containers of a network with the same differences are one row. The exit code is 1 if something
+    differs.
 
     Example:
-      libcni diff front
+      libcni diff -n front
     """
     cni = session.client()
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
     with session.working("diff"):
-        container = recorded_container(cni, container)
-        matching = find_attachments(cni, container, network=network)
+        network, is_named = selection.network, selection.container is not None
+        matching = select(cni, selection) if is_named else find_attachments(cni, selection, owner=session.owner)
         # A misspelt name must not look like a network without differences.
         if network and network not in networks and not matching:
             cni.network(network)
         for one in matching:
             changes = _changes(one, networks.get(one.network)) if one.network else []
             found += [{**identity_data(one), **asdict(change)} for change in changes]
-    rows = []
+    alike: dict[tuple[str, ...], list[str]] = {}
     for change in found:
-        values = [_text(change["recorded"]), _text(change["current"])]
-        rows.append([change["container_id"], change["network"], change["key"] or "(file)", *values])
+        values = (_text(change["recorded"]), _text(change["current"]))
+        alike.setdefault((change["network"], change["key"] or "(file)", *values), []).append(change["container_id"])
+    rows = [[ids[0] if len(ids) == 1 else plural(len(ids), "container"), *row] for row, ids in alike.items()]
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
-    note_left_out(cni, container)
+    note_left_out(session, selection.container)
     if found:
         raise SystemExit(1)
 

@@ -27,14 +27,7 @@ ARGUMENTS = (
 
 
 def execute(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    plugin: str,
-    verb: str,
-    config: str,
-    container: str,
-    netns: str,
-    ifname: str,
-    args: str,
+    session: Session, plugin: str, verb: str, config: str, container: str, netns: str, ifname: str, args: str
 ) -> None:
     """Call one plugin once, raw.
 

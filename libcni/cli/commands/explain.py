@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.inputs import Target
+from libcni.cli.failures import UsageError
+from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import decoded, find_attachments, recorded_container
 from libcni.cli.options import NETNS, NETWORK, TARGET, Argument
-from libcni.cli.render import Block, Fields
+from libcni.cli.render import Block, Fields, Verbatim
 from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
@@ -32,13 +34,15 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     Example:
       libcni explain front --verb add
     """
+    if (word := (target.netns or "").upper()) in _VERBS and not os.path.exists(target.netns or ""):
+        raise UsageError(f"{target.netns} is a verb, and NETNS is expected; did you mean --verb {word.lower()}?")
     cni = session.client()
     wanted = {*(verb or _VERBS)}
     given = target.net()
-    rt = target._replace(container=recorded_container(cni, target.container or "")).conf()
+    rt = target._replace(container=recorded_container(cni, target.container) if target.container else None).conf()
     # Only this attachment: the container's other attachments were made with other configurations.
     name = given if isinstance(given, str) else given.name
-    recorded = find_attachments(cni, rt.container_id, network=name, ifname=rt.ifname)
+    recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, name))
     try:
         net = cni.network(given) if isinstance(given, str) else given
     except libcni.NetworkNotFoundError:
@@ -82,8 +86,8 @@ def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
         ("drop-in", call.source or ""),
         ("injected", ", ".join(call.injected)),
         ("removed", ", ".join(call.removed)),
-        ("environment", "\n".join([*(f"{name}={value}" for name, value in what.env.items()), _OTHERS])),
-        ("stdin", what.stdin.decode(errors="backslashreplace")),
+        ("environment", Verbatim("\n".join([*(f"{name}={value}" for name, value in what.env.items()), _OTHERS]))),
+        ("stdin", Verbatim(what.stdin.decode(errors="backslashreplace"))),
     ]
     return Fields(f"{verb} {what.plugin}: {what.path or 'MISSING'}", [row for row in rows if row[1]])
 

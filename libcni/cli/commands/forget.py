@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from libcni.cli.listing import named_attachments, title_of
-from libcni.cli.options import ONLY_NETWORK, WHOLE_ATTACHMENT
+import libcni
+from libcni.cli.inputs import Selection
+from libcni.cli.listing import decoded, identity_data, identity_row, listed_addresses, select
+from libcni.cli.options import SELECTION, Argument
+from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-ARGUMENTS = (WHOLE_ATTACHMENT, ONLY_NETWORK)
+ARGUMENTS = (
+    *SELECTION,
+    Argument("--yes", "-y", action="store_true", help="Drop the records. Without it they are only shown."),
+)
 
 
-def forget(session: Session, attachment: str, network: str) -> None:
-    """Drop the record of an attachment and run nothing.
+def forget(session: Session, selection: Selection, yes: bool) -> None:
+    """Drop the records of a container and run nothing.
 
-    The last way out if no DEL can succeed. Whatever the plugins made, such as interfaces, addresses and rules, stays;
-    the plugins are printed.
+    The last way out if no DEL can succeed. Shows what would be lost; --yes drops it. Whatever the plugins made, such as
+    interfaces, addresses and rules, stays.
 
     Example:
-      libcni forget web:eth0
+      libcni forget web -i eth0 --yes
     """
     cni = session.client()
-    for one in named_attachments(cni, attachment, network, whole=True):
-        report = cni.forget_attachment(one)
-        left = ", ".join(report.plugins) or "unknown plugins"
-        text = f"dropped the record of {title_of(one)}; what {left} made may be left"
-        session.show({"path": report.path, "plugins": list(report.plugins)}, text)
+    found = select(cni, selection, removes=True)
+    plugins = {one.path: cni.forget_attachment(one).plugins if yes else _plugins(one) for one in found}
+    rows = [[*identity_row(one), one.state, ", ".join([*plugins[one.path], *listed_addresses(one)])] for one in found]
+    data = [{**identity_data(one), "path": one.path, "plugins": plugins[one.path], "dropped": yes} for one in found]
+    title = "dropped; what these plugins made may be left:" if yes else "to be dropped; what these plugins made stays:"
+    session.show(data, Table(("container", "network", "interface", "state", "made"), rows, title))
+    if not yes:
+        hint = libcni.Hint(
+            "", "forget", container_id=found[0].container_id, ifname=selection.ifname, network=selection.network,
+            options=("--yes",),
+        )  # fmt: skip
+        session.show_text(f"\nnothing was changed; to do it: {session.hint_command(hint)}")
+
+
+def _plugins(one: libcni.Attachment) -> tuple[str, ...]:
+    document = decoded(one.config)
+    plugins = document.get("plugins", [document]) if isinstance(document, dict) else []
+    return tuple(str(plugin.get("type")) for plugin in plugins if isinstance(plugin, dict))

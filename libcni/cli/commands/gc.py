@@ -7,18 +7,19 @@ from collections import Counter
 from typing import Any
 
 import libcni
+import libcni.reports
 from libcni.cli.completion import containers
-from libcni.cli.ended import collect_ended
+from libcni.cli.ended_containers import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import load_document, network_of
-from libcni.cli.listing import identity_data, recorded_container
-from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, OPTIONAL_NETWORK, Argument
+from libcni.cli.listing import check_include_go, identity_data, note_left, recorded_container
+from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
+from libcni.cli.parser import closest
 from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session
-from libcni.cli.stale import check_include_go
 
 ARGUMENTS = (
-    OPTIONAL_NETWORK, IGNORED_NETNS,
+    NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
     Argument("--valid", action="append", metavar="ID[:IFNAME]", complete=containers,
         help="An attachment that stays; repeatable."),
     Argument("--from-file", default="", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list."),
@@ -27,7 +28,7 @@ ARGUMENTS = (
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
     Argument("--runtime", action="append", metavar="NAME|DIR",
         help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
-            "has the container, or a process runs in it; repeatable."),
+            "has the container, or a process runs in it; podman: what netavark-plugin attached; repeatable."),
 )  # fmt: skip
 
 
@@ -68,11 +69,17 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     net = network_of(network)
     with session.working("gc"):
         pairs = _pairs(cni, wanted)
+        recorded = {one.container_id for one in cni.get_cached_attachments()}
+        for name in {text.partition(":")[0] for text in valid or ()}:
+            if not any(one.startswith(name) for one in recorded):  # a misspelt one keeps nothing
+                near = closest(name, sorted(recorded))
+                print_block(
+                    f"note: nothing is recorded of {name}" + (f"; did you mean {near}?" if near else ""), sys.stderr
+                )
         report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     _show(session, report, dry_run=dry_run)
     if session.output == "text":
-        if report.made_by_go:
-            print_block(f"note: {_stay(len(report.made_by_go))} of Go libcni: see --include-go", sys.stderr)
+        note_left(len(report.made_by_go), "of Go libcni (--include-go)")
         _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
 
 
@@ -83,12 +90,7 @@ def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) ->
     others = [one for one in recorded if one.network == network and one.owner != session.owner]
     counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
     for owner, count in counts.items():
-        whose = f"of owner {owner}" if owner else "without owner"
-        print_block(f"note: {_stay(count)} {whose}, and gc detaches only those of --owner", sys.stderr)
-
-
-def _stay(count: int) -> str:
-    return "1 attachment stays: it is" if count == 1 else f"{count} attachments stay: they are"
+        note_left(count, f"of owner {owner} (--owner)" if owner else "without owner")
 
 
 def _listed(path: str) -> list[str]:
@@ -116,7 +118,7 @@ def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
+def _show(session: Session, report: libcni.reports.GCReport, *, dry_run: bool) -> None:
     """Print the detached attachments. Like cnitool, print nothing if there were none and the output is text."""
     word = "would be detached" if dry_run else "detached"
     found = report.stale if dry_run else report.detached

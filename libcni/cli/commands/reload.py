@@ -7,58 +7,80 @@ from typing import Any
 
 import libcni
 from libcni.cli.failures import UsageError, exit_code, print_error
-from libcni.cli.listing import find_attachments, identity_data, listed_addresses, named_attachments, title_of
-from libcni.cli.options import ONLY_NETWORK, WHOLE_ATTACHMENT, Argument
+from libcni.cli.inputs import Selection
+from libcni.cli.listing import (
+    check_include_go,
+    find_attachments,
+    identity_data,
+    listed_addresses,
+    note_left,
+    select,
+    title_of,
+)
+from libcni.cli.options import CONTAINER, INCLUDE_GO, ONLY_IFNAME, ONLY_NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    Argument("attachments", nargs="*", metavar="ID[:IFNAME]", complete=WHOLE_ATTACHMENT.complete,
-        help="Containers, or single interfaces; whole IDs."),
-    Argument("--all", dest="every", action="store_true", help="All attachments whose container lives."),
-    ONLY_NETWORK,
+    Argument("containers", nargs="*", metavar="CONTAINER", complete=CONTAINER.complete,
+        help="Containers: their IDs, or the starts of the IDs."),
+    Argument("--all", dest="every", action="store_true",
+        help="All attachments of --owner whose container lives; without it those that have no owner."),
+    ONLY_IFNAME, ONLY_NETWORK, INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only show what would be interrupted."),
 )  # fmt: skip
 
 
-def reload(session: Session, attachments: list[str], every: bool, network: str, dry_run: bool) -> None:
-    """Attach containers again in place, after a firewall's reload or a change by hand.
+def reload(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session, containers: list[str], every: bool, ifname: str, network: str, include_go: bool, dry_run: bool
+) -> None:
+    """Detach containers and attach them again in place.
 
-    Runs DEL and ADD with the recorded configuration and arguments, and asks for the same addresses. Each container
-    loses its network for that time.
+    After a firewall's reload, or a change by hand. Runs DEL and ADD with the recorded configuration and arguments, and
+    asks for the same addresses. Each container loses its network for that time.
 
     Example:
       libcni reload web
     """
-    if bool(attachments) == every:
+    if bool(containers) == every:
         raise UsageError("give containers, or --all")
+    check_include_go(session, include_go=include_go)
     cni = session.client()
     if every:
-        found = [one for one in find_attachments(cni, "", network=network, state="ready") if one.netns]
+        recorded = find_attachments(cni, Selection(None, ifname, network))
+        # As every sweep: other programs' containers are not this one's to interrupt.
+        own = [one for one in recorded if one.owner == session.owner and (include_go or not one.made_by_go)]
+        found = [one for one in own if one.can_reload]
+        others = len([one for one in recorded if one.can_reload]) - len(found)
+        note_left(others, "of other owners (--owner) or of Go libcni (--include-go)")
+        unfinished = [one for one in own if one.state == "pending" and not one.can_reload]
+        note_left(len(unfinished), "whose ADD was stopped at its beginning (see: libcni doctor)")
     else:
-        named = [one for text in attachments for one in named_attachments(cni, text, network, whole=True)]
-        found = [one for one in named if one.network]
-    data: list[dict[str, Any]] = []
-    errors: list[libcni.CNIError] = []
-    for one in found:
-        if session.output == "text":
+        selections = [Selection(text, ifname, network) for text in containers]
+        found = [one for selection in selections for one in select(cni, selection) if one.network]
+    if session.output == "text":
+        for one in found:
             word = "would interrupt" if dry_run else "interrupting"
             print(f"{word} {libcni.printable(title_of(one))}", file=sys.stderr)
-        if dry_run:
-            continue
-        before, after, done = listed_addresses(one), list[str](), "failed"
-        try:
-            after = [ip.address for ip in cni.reload_attachment(one).ips]
-            done = "reloaded" if before == after else "other addresses"
-        except libcni.CNIError as error:
-            errors.append(error)
-            print_error(error, session)
-        data.append({**identity_data(one), "done": done, "before": before, "after": after})
-    if not dry_run:
-        rows = [
-            [one["container_id"], one["network"], one["ifname"], " ".join(one["after"]), one["done"]] for one in data
-        ]
-        columns = ("container", "network", "interface", "addresses", "done")
-        session.show(data, Table(columns, rows, empty="nothing to do"))
+    if dry_run:
+        return
+    try:
+        outcomes: list[libcni.Result | libcni.CNIError] = [*cni.reload_attachments(found)]
+    except libcni.CNIErrorGroup as group:
+        outcomes = group.report
+    data = [_outcome(one, outcome) for one, outcome in zip(found, outcomes, strict=True)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, libcni.CNIError)]
+    for error in errors:
+        print_error(error, session)
+    rows = [[one["container_id"], one["network"], one["ifname"], " ".join(one["after"]), one["done"]] for one in data]
+    columns = ("container", "network", "interface", "addresses", "done")
+    session.show(data, Table(columns, rows, empty="nothing to do"))
     if errors:
         raise SystemExit(exit_code(errors[0]))
+
+
+def _outcome(one: libcni.Attachment, outcome: libcni.Result | libcni.CNIError) -> dict[str, Any]:
+    before = listed_addresses(one)
+    after = [] if isinstance(outcome, libcni.CNIError) else [ip.address for ip in outcome.ips]
+    done = "failed" if isinstance(outcome, libcni.CNIError) else "reloaded" if before == after else "other addresses"
+    return {**identity_data(one), "done": done, "before": before, "after": after}

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from cli.node import CommandNode
+from cli.node import CommandNode, containers
 
 
-def test_forget_says_once_what_may_be_left(node: CommandNode) -> None:
+def test_forget_shows_what_would_be_lost_and_wants_yes(node: CommandNode) -> None:
     node.add("a")
-    ran = node.run("forget", "a")
-    assert "fake-bridge, fake-tuning" in ran.out
-    assert ran.err == ""
+    shown = node.run("forget", "a")
+    assert (shown.code, shown.err, containers(node)) == (0, "", ["a"])
+    assert "ready  fake-bridge, fake-tuning, 10.9.7.2/24" in shown.out
+    assert shown.out.endswith("\nnothing was changed; to do it: libcni forget a --yes\n")
+    done = node.run("forget", "a", "--yes")
+    assert "fake-bridge, fake-tuning" in done.out
+    assert (done.err, containers(node)) == ("", [])
+
+
+def test_a_record_that_names_no_attachment_needs_doctor(node: CommandNode) -> None:
+    node.add("a")
+    record = node.record("a", "dbnet")
+    record.write_text("{")
+    assert node.run("forget", "a", "--yes").code == 1

@@ -58,8 +58,8 @@ def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
     node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "podman")
     ran = node.run("gc", "dbnet", "--none-valid")
     assert (ran.code, ran.out) == (0, "")
-    assert "note: 2 attachments stay: they are of owner podman" in ran.err
-    assert "note: 1 attachment stays" in node.run("gc", "dbnet", "--valid", "a").err
+    assert "note: 2 attachments of owner podman (--owner) left as they are" in ran.err
+    assert "note: 1 attachment of owner podman (--owner) left as it is" in node.run("gc", "dbnet", "--valid", "a").err
     assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
     assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err
 
@@ -70,7 +70,7 @@ def test_gc_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
     for name in ("b", "c"):
         node.strip_record(name, "dbnet")
     planned = node.run("gc", "dbnet", "--valid", "c", "--dry-run")
-    assert "note: 1 attachment stays: it is of Go libcni: see --include-go" in planned.err
+    assert "note: 1 attachment of Go libcni (--include-go) left as it is" in planned.err
     done = node.run("gc", "dbnet", "--valid", "c", "-o", "json").data
     assert [one["container_id"] for one in done["detached"]] == ["a"]
     assert [one["container_id"] for one in done["made_by_go"]] == ["b"]
@@ -85,3 +85,11 @@ def test_including_records_of_go_contradicts_an_owner(node: CommandNode) -> None
         ran = node.run(*words, "--include-go", "--owner", "podman")
         assert (ran.code, "--owner" in ran.err) == (2, True)
     assert node.run("gc", "--runtime", "runc", "--include-go").code == 2
+
+
+def test_gc_says_which_valid_name_has_no_record(node: CommandNode) -> None:
+    """A misspelt name keeps nothing, and its container is detached."""
+    node.add("web-1")
+    assert node.run("gc", "dbnet", "--valid", "web", "--dry-run").err.count("note: ") == 0
+    ran = node.run("gc", "dbnet", "--valid", "web1", "--dry-run")
+    assert "note: nothing is recorded of web1; did you mean web-1?\n" in ran.err

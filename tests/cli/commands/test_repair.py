@@ -5,27 +5,37 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from cli.node import CommandNode, attach_sharing
+from cli.node import GOOD, CommandNode, attach_sharing
+
+
+def states(ran_data: dict[str, list[dict[str, object]]]) -> list[object]:
+    return [one["state"] for one in ran_data["outcomes"]]
 
 
 def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: CommandNode) -> None:
     planned = broken_node.run("repair", "-o", "json").data
-    assert [one["action"] for one in planned] == ["set aside", "detach", "detach", "detach"]
+    assert states(planned) == ["planned"] * 4
     assert len(broken_node.cni.get_cached_attachments()) == 5
     done = broken_node.run("repair", "--yes", "-o", "json")
-    assert (done.code, [one["action"] for one in done.data]) == (0, ["set aside", "detached", "detached", "detached"])
-    aside = done.data[0]
-    assert aside["reason"] == planned[0]["reason"] == "it is empty"
-    assert aside["moved_to"].startswith(f"{broken_node.cache}/corrupt/")
-    assert [one["moved_to"] for one in (*planned, *done.data[1:])] == [None] * 7
-    assert [one.container_id for one in broken_node.cni.get_cached_attachments()] == ["good"]
+    assert (done.code, states(done.data)) == (0, ["mended"] * 4)
+    assert [one["mend"]["kind"] for one in done.data["outcomes"]] == ["set-aside", "detach", "detach", "detach"]
+    assert len(list((broken_node.cache / "corrupt").iterdir())) == 1
+    assert [one.container_id for one in broken_node.cni.get_cached_attachments()] == [GOOD]
     assert broken_node.run("repair").out == "nothing to repair\n"
 
 
-def test_repair_prints_why_a_record_was_set_aside_and_where_it_is(broken_node: CommandNode) -> None:
-    first, *_, last = broken_node.run("repair", "--yes").out.splitlines()
-    assert first.split() == ["ACTION", "WHAT", "WHY"]
-    assert f"{broken_node.cache}/corrupt/" in last
+def test_only_what_is_named_is_mended(broken_node: CommandNode) -> None:
+    done = broken_node.run("repair", "corrupt-record", "--yes", "-o", "json")
+    assert [one["finding"] for one in done.data["outcomes"]] == ["corrupt-record"]
+    stale = next(one.container_id for one in broken_node.cni.get_cached_attachments() if one.container_id != GOOD)
+    done = broken_node.run("repair", f"{stale}:eth0", "--yes", "-o", "json")
+    assert [one["mend"]["containers"] for one in done.data["outcomes"]] == [[f"{stale}:eth0"]]
+    assert len(broken_node.cni.get_cached_attachments()) == 3
+
+
+def test_a_name_of_nothing_is_noted(broken_node: CommandNode) -> None:
+    ran = broken_node.run("repair", "deda", GOOD, "dead")
+    assert ran.err == "note: no finding and no container is named deda\n"
 
 
 def test_repair_leaves_an_add_that_may_still_run(node: CommandNode) -> None:
@@ -33,8 +43,9 @@ def test_repair_leaves_an_add_that_may_still_run(node: CommandNode) -> None:
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     node.change_record("young", "dbnet", state="pending", created=time.time() - 30, uptime=now - 30)
     assert node.run("repair").out == "nothing to repair\n"
-    assert "libcni del -c young" in node.run("doctor").out
-    assert "its ADD has not ended" in node.run("repair", "--pending-after", "10").out
+    shown = node.run("repair", "--pending-after", "10").out
+    assert "detach young:eth0" in shown
+    assert shown.splitlines()[-1].endswith("libcni repair --yes --pending-after 10")
 
 
 def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
@@ -42,7 +53,7 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
     ran = broken_node.run("repair", "--yes")
     assert ran.code == 1
     assert "failed" in ran.out
-    assert 'plugin "fake-bridge" not found' in ran.err
+    assert 'plugin "fake-bridge" not found' in ran.out
     assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
 
 
@@ -51,23 +62,26 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Command
     for ifname in ("eth0", "net1"):
         node.change_record("a", "sharing", ifname, bootId="another")
     ran = node.run("repair", "--yes", "-o", "json")
-    assert (ran.code, [one["action"] for one in ran.data]) == (0, ["detached", "detached"])
+    assert (ran.code, states(ran.data)) == (0, ["mended", "mended"])
 
 
 def test_a_record_that_repair_cannot_set_aside_is_a_failure(node: CommandNode) -> None:
     node.results.mkdir(parents=True)
     (node.results / "dbnet-lost-eth0").touch()
-    (node.cache / "corrupt").touch()
-    ran = node.run("repair", "--yes")
-    assert (ran.code, ran.out.split()[3]) == (1, "failed")
+    (node.cache / "corrupt").mkdir(mode=0o500)
+    (node.cache / "corrupt" / "x").touch()
+    (node.cache / "results" / "dbnet-lost-eth0").unlink()
+    (node.cache / "results" / "dbnet-lost-eth0").mkdir()
+    assert node.run("repair", "--yes").code == 0, "a directory, too, is moved"
 
 
 def test_the_command_that_repairs_has_the_options_of_the_plan(node: CommandNode) -> None:
     assert node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "pod").code == 0
     node.change_record("a", "dbnet", bootId="another")
     options = f"--cache-dir {node.cache} --owner pod"
-    last = node.run("repair", *options.split(), LIBCNI_CACHE_DIR="").out.splitlines()[-1]
-    assert last.endswith(f"libcni repair --yes {options}")
+    given = ["a", "--check", "--skip-missing", "--pending-after", "7", "--timeout", "9"]
+    last = node.run("repair", *options.split(), *given, LIBCNI_CACHE_DIR="").out.splitlines()[-1]
+    assert last.endswith(f"libcni repair --yes {' '.join(given)} {options}")
 
 
 def test_repair_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
@@ -75,11 +89,30 @@ def test_repair_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
     node.strip_record("a", "dbnet")
     Path(node.netns("a")).unlink()
     for words in ([], ["--yes"]):
-        (left,) = node.run("repair", *words, "-o", "json").data
-        assert (left["action"], left["subject"]) == ("left", "stale attachments of Go libcni: 1")
-        assert left["reason"] == "see: libcni repair --include-go"
-    planned = node.run(*left["reason"].split()[2:])
-    assert planned.out.splitlines()[-1].endswith("libcni repair --yes --include-go")
+        ran = node.run("repair", *words, "-o", "json").data
+        [left] = ran["outcomes"]
+        assert (left["state"], left["needs"]) == ("left", [["include_go", ""]])
+        assert ran["commands"] == ["libcni repair --yes --include-go"]
     done = node.run("repair", "--yes", "--include-go", "-o", "json").data
-    assert [one["action"] for one in done] == ["detached"]
+    assert states(done) == ["mended"]
     assert node.cni.get_cached_attachments() == []
+
+
+def test_what_interrupts_a_container_is_done_only_if_it_is_named(node: CommandNode) -> None:
+    node.plugin("checked", result={"cniVersion": "1.0.0"})
+    node.configure("net", "checked")
+    for container in ("a", "b"):
+        assert node.run("add", "net", node.netns(container), "-c", container).code == 0
+    node.plugin(
+        "checked",
+        """[ $CNI_COMMAND != CHECK ] || { echo '{"cniVersion": "1.0.0", "code": 999, "msg": "gone"}'; exit 1; }""",
+        result={"cniVersion": "1.0.0"},
+    )
+    ran = node.run("repair", "--check", "--yes", "-o", "json").data
+    assert states(ran) == ["left", "left"]
+    assert ran["commands"] == ["libcni repair --yes --check --interrupt a:eth0 b:eth0"]
+    ran = node.run("repair", "--check", "--yes", "--interrupt", "a", "-o", "json").data
+    assert [(one["state"], one["mend"]["interrupts"]) for one in ran["outcomes"]] == [
+        ("mended", ["a:eth0"]),
+        ("left", ["b:eth0"]),
+    ]

@@ -16,9 +16,9 @@ def test_an_owner_sweeps_only_its_own(node: CommandNode) -> None:
     taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
     assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
     node.change_record("plain", "dbnet", bootId="another")
-    assert [(one["action"], one["reason"]) for one in node.run("repair", "-o", "json").data] == [
-        ("left", "see: libcni repair --owner podman")
-    ]
+    ran = node.run("repair", "-o", "json").data
+    assert [one["needs"] for one in ran["outcomes"]] == [[["owner", "podman"]]]
+    assert ran["commands"] == ["libcni repair --yes --owner podman"]
     assert node.run("repair", "--yes").code == 0
     assert containers(node) == ["plain"]
     assert "plain" in node.run("doctor").out, "the doctor shows the attachments of all owners"

@@ -1,0 +1,5 @@
+"""Run the command line with ``python -m libcni``."""
+
+from libcni.cli import run
+
+run()

@@ -1,0 +1,15 @@
+"""libcni netavark-plugin: CNI networks for podman 5 and later."""
+
+from __future__ import annotations
+
+from libcni.cli.options import Argument
+
+ARGUMENTS: tuple[Argument, ...] = ()
+
+
+def netavark_plugin(_session: object) -> None:
+    """Attach and detach the containers of podman 5 and later, as a driver of netavark.
+
+    libcni netavark-plugin --help has its options; --install writes the driver.
+    """
+    # Never called: the entry point runs the driver before it imports this. The lists of commands read the text.

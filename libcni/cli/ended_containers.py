@@ -1,0 +1,73 @@
+"""Containers that have ended without the hook's ``poststop``: for ``doctor`` and ``gc --runtime``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import libcni.netavark
+from libcni import Attachment, CNIError, Hint
+from libcni.cli.session import Session
+from libcni.diagnosis import Checked, DoctorReport, NodeFinding, NotChecked
+from libcni.manager import Item
+from libcni.oci import OWNER, Ended, collect, find_ended
+from libcni.reports import GCReport
+
+_DETACH = Hint("this detaches them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
+_MEANING = "its addresses, ports and firewall rules stay in use"
+
+
+def with_ended(report: DoctorReport, session: Session) -> DoctorReport:
+    """Return a report with a finding for each attachment and pinned namespace that an ended container has left."""
+    try:
+        ended = find_ended(session.client())
+    except CNIError as error:
+        # If the comparison fails, report that: it must not look like a node without findings.
+        failed = NotChecked("containers", "containers of libcni oci-hook", str(error))
+        return replace(report, not_checked=(*report.not_checked, failed))
+    # A node without containers of the hook has nothing to show here.
+    looked = (Checked("containers", f"attachments of libcni oci-hook: {ended.seen}"),) if ended.seen else ()
+    findings = (*report.findings, *_findings(ended, f"{_DETACH.text}: {session.hint_command(_DETACH)}"))
+    return replace(report, findings=findings, checked=(*report.checked, *looked))
+
+
+def _findings(ended: Ended, remedy: str) -> Iterator[NodeFinding]:
+    for one in ended.attachments:
+        subject = f"container {one.container_id}, {one.network}, {one.ifname}"
+        seen = "the container has ended, and its runtime did not run the poststop hook"
+        names = (f"{one.container_id}:{one.ifname}",)
+        yield NodeFinding("containers", "warning", "ended", subject, seen, _MEANING, remedy, containers=names)
+    recorded = {one.netns for one in ended.attachments}
+    for pin in ended.pins:
+        if pin.path not in recorded:
+            seen = f"the pinned network namespace of container {pin.container_id}, which has ended"
+            yield NodeFinding("containers", "warning", "pinned", pin.path, seen, remedy=remedy)
+
+
+def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GCReport:
+    """Detach the attachments of ended containers, and return them; ``dry_run``: only return them.
+
+    ``runtimes``: the runtimes to ask, as for ``libcni.oci.find_ended``, or ``podman``.
+    """
+    from libcni.manager import NetworkManager
+
+    stale: list[Attachment] = []
+    detached: set[tuple[str, str, str]] = set()
+    if libcni.netavark.OWNER in runtimes:
+        cni = replace(session, owner=libcni.netavark.OWNER).client()
+        stale += libcni.netavark.find_ended(cni)
+        if not dry_run:
+            detached |= _identities(libcni.netavark.collect(NetworkManager(cni)).of("detached"))
+    if others := [runtime for runtime in runtimes if runtime != libcni.netavark.OWNER]:
+        cni = replace(session, owner=OWNER).client()
+        stale += find_ended(cni, others).attachments
+        if not dry_run:
+            detached |= _identities(collect(NetworkManager(cni), others)[0].of("detached"))
+    if dry_run:
+        return GCReport(stale=tuple(stale))
+    found = tuple(attachment for attachment in stale if _identities([attachment]) <= detached)
+    return GCReport(stale=found, detached=found)
+
+
+def _identities(found: Iterable[Attachment | Item]) -> set[tuple[str, str, str]]:
+    return {(one.network, one.container_id, one.ifname) for one in found}

@@ -1,0 +1,102 @@
+"""Mends in words, and the commands that carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from libcni import Hint
+from libcni.cli.render import one_line
+from libcni.cli.session import Session
+from libcni.diagnosis import Mend, MendOutcome, NodeRepair
+
+_WORDS = {
+    "reserve": "reserve {details} for {containers} in {target}",
+    "restore-path": "mount the namespace of {containers} at {target}",
+    "forward": "write 1 to {target}",
+    "set-up": "set {target} up{inside}",
+    "join": "put {target} on bridge {details}",
+    "add-address": "add {details} to {target}{inside}",
+    "add-route": "add the route to {details} over {target}{inside}",
+    "add-rules": "make the rules of {containers} again, in place: {details}",
+    "remove-rules": "remove the rules of {containers} for {details}",
+    "reload": "attach {containers} again: DEL and ADD",
+    "set-aside": "move {target} aside",
+    "remove": "remove {number} temporary files below {target}",
+    "release": "release {number} addresses in {target}: {details}",
+    "detach": "detach {containers}",
+}
+_SHOWN = 3
+T = TypeVar("T")
+
+
+def repair_commands(
+    session: Session, plan: NodeRepair, options: Iterable[str] = (), interrupt: Iterable[str] = ()
+) -> list[str]:
+    """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
+    options = [*options, *(["--timeout", f"{session.timeout:g}"] if session.timeout != 60.0 else [])]  # noqa: PLR2004 - the default
+    needs = [dict(one.needs) for one in plan.outcomes if one.state in {"planned", "left"}]
+    needs_go = any("include_go" in one for one in needs) and not session.owner
+    owners = [one["owner"] for one in needs if "owner" in one]
+    found: dict[str, None] = {}
+    for names in ([], sorted({*interrupt, *(one["interrupt"] for one in needs if "interrupt" in one)})):
+        matching = [one for one in needs if bool(names) == ("interrupt" in one) or names]
+        own = [one for one in matching if "owner" not in one]
+        if not matching or (names and not any("interrupt" in one for one in needs) and not interrupt):
+            continue
+        owner = session.owner
+        words = ["--yes", *options, *(["--include-go"] * (needs_go and "--include-go" not in options))]
+        if not own and owners:
+            owner = max(owners, key=owners.count)
+        if names:
+            words += ["--interrupt", *(["all"] if len(names) > _SHOWN * 4 else names)]
+        found[replace(session, owner=owner).hint_command(Hint("", "repair", options=tuple(words)))] = None
+    return list(found)
+
+
+def words_of(mend: Mend) -> str:
+    """Return a mend in words."""
+    interrupts = f" (interrupts {_some(mend.interrupts)})" if mend.interrupts else ""
+    text = _WORDS[mend.kind].format(
+        target=mend.target, details=_some(mend.details), containers=_some(mend.containers), number=len(mend.details),
+        inside=f" in {mend.netns}" if mend.netns else "",
+    )  # fmt: skip
+    return text + interrupts
+
+
+def summary(mends: Iterable[Mend]) -> list[str]:
+    """Return mends in words: the first ones of each kind, and how many more there are."""
+    by_kind = _examples((mend.kind, mend) for mend in mends)
+    return [f"{mend.kind}: {more} more" if more else one_line(words_of(mend)) for mend, more in by_kind]
+
+
+def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
+    """Return (state, mend, finding, why) of outcomes: of those of one cause the first ones, and how many more."""
+    causes = ((one.state, one.mend.kind, one.finding, one.reason, *dict(one.needs)) for one in outcomes)
+    return [
+        [one.state, f"{one.mend.kind}: {more} more", one.finding, ""]
+        if more
+        else [one.state, one_line(words_of(one.mend)), one.finding, why(one)]
+        for one, more in _examples(zip(causes, outcomes, strict=True))
+    ]
+
+
+def _examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
+    """Yield the first values of each key with 0, and then the next one with the number of those that are left."""
+    groups: dict[object, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    for alike in groups.values():
+        yield from ((value, 0) for value in alike[:_SHOWN])
+        yield from ((value, len(alike) - _SHOWN) for value in alike[_SHOWN : _SHOWN + 1])
+
+
+def _some(texts: tuple[str, ...]) -> str:
+    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
+
+
+def why(outcome: MendOutcome) -> str:
+    """Return why a mend failed, or is left."""
+    words = {"interrupt": "it interrupts {}", "include_go": "a record of Go libcni", "owner": "its owner is {!r}"}
+    return outcome.reason or ", ".join(words[option].format(value) for option, value in outcome.needs)

@@ -1,0 +1,47 @@
+"""Where nodes keep network configurations and plugins: each distribution and runtime has directories of its own."""
+
+from __future__ import annotations
+
+import os
+
+# Light: the search for a plugin imports it, which plugins use, too.
+
+DIRECTORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "k3s": (
+        ("/var/lib/rancher/k3s/agent/etc/cni/net.d",),
+        ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"),
+    ),
+    "MicroK8s": (("/var/snap/microk8s/current/args/cni-network",), ("/var/snap/microk8s/current/opt/cni/bin",)),
+    "OpenShift": (("/etc/kubernetes/cni/net.d",), ("/var/lib/cni/bin",)),
+    "RKE2": (("/etc/cni/net.d",), ("/opt/cni/bin",)),
+    "kind": (("/etc/cni/net.d",), ("/opt/cni/bin",)),
+    "CRI-O": (("/etc/cni/net.d",), ("/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni")),
+    "podman 4": (
+        ("/etc/cni/net.d", "~/.config/cni/net.d"),
+        ("/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni", "/opt/cni/bin"),
+    ),
+    "nerdctl": (
+        ("/etc/cni/net.d", "~/.config/cni/net.d"),
+        ("~/.local/libexec/cni", "~/opt/cni/bin", "/usr/local/libexec/cni", "/usr/libexec/cni", "/opt/cni/bin"),
+    ),
+}
+"""The directories of configurations and of plugins, by whose they are."""
+
+
+def other_conf_dirs(searched: str) -> str:
+    """Return the known directories of this node with configurations, but for the given one, in words; "" if none."""
+    return _existing(0, [searched], "")
+
+
+def other_plugin_dirs(searched: list[str] | tuple[str, ...], plugin: str = "") -> str:
+    """Return the known directories of this node with plugins, in words; with ``plugin`` only those that have it."""
+    return _existing(1, searched, plugin)
+
+
+def _existing(column: int, searched: list[str] | tuple[str, ...], file: str) -> str:
+    owners: dict[str, list[str]] = {}
+    for owner, row in DIRECTORIES.items():
+        for directory in map(os.path.expanduser, row[column]):
+            if directory not in searched and os.path.exists(os.path.join(directory, file)):
+                owners.setdefault(directory, []).append(owner)
+    return ", ".join(f"{directory} ({', '.join(names)})" for directory, names in owners.items())

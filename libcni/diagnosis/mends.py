@@ -1,0 +1,71 @@
+"""Mends: what ``libcni repair`` can do about a finding, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, get_args
+
+__all__ = ["Mend"]
+
+MendKind = Literal[
+    "set-aside", "reserve", "restore-path", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
+    "remove-rules", "reload", "remove", "release", "detach",
+]  # fmt: skip
+"""The kinds in the order in which a repair carries them out: what others depend on first, what is lost last."""
+
+ORDER: Final[tuple[MendKind, ...]] = get_args(MendKind)
+FOR_THE_DEAD: Final = {"remove-rules", "set-aside", "detach"}
+"""The kinds of which several are carried out between two looks if they interrupt nobody."""
+GROUPED: Final = {"release", "remove-rules", "remove"}
+"""The kinds of which one mend serves several containers, each of its ``details`` for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """A change that would help.
+
+    Attributes:
+        kind: ``set-aside`` a file; ``reserve`` an address for the container that has it; ``restore-path`` of a
+            namespace; ``forward`` packets; ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and
+            ``add-route``; ``add-rules`` of an attachment in place; ``remove-rules`` for addresses of a dead container;
+            ``reload`` an attachment; ``remove`` temporary files; ``release`` reservations; ``detach`` an attachment.
+        target: what is changed: a file, a directory, a link, or for rules a container's ID.
+        details: the addresses, routes or the bridge, and for ``add-rules`` what is missing.
+        containers: the attachments that it is for, as ``ID:IFNAME``.
+        interrupts: the attachments that lose something that works, for a moment or for good.
+        network: the network of reservations and rules.
+        netns: the path of the namespace of a link; "" for the node's own.
+
+    Examples:
+        >>> Mend("set-up", "cni0").interrupts
+        ()
+    """
+
+    kind: MendKind
+    target: str
+    details: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    interrupts: tuple[str, ...] = ()
+    network: str = ""
+    netns: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its kind and what it changes, which tell that two mends are the same change at two times."""
+        return self.kind, self.target, self.network, self.netns, *(() if self.kind in GROUPED else self.details)
+
+
+def merged(mends: tuple[Mend, ...]) -> tuple[Mend, ...]:
+    """Return mends without repetitions. Reservations in one directory are released by one mend, so by one lock."""
+    alike_by_key: dict[tuple[str, ...], list[Mend]] = {}
+    for mend in mends:
+        alike_by_key.setdefault((*mend.key, *mend.interrupts), []).append(mend)
+    return tuple(_joined(alike) for alike in alike_by_key.values())
+
+
+def _joined(alike: list[Mend]) -> Mend:
+    if len(alike) == 1:
+        return alike[0]
+    details = dict.fromkeys(detail for mend in alike for detail in mend.details)
+    containers = dict.fromkeys(name for mend in alike for name in mend.containers)
+    return replace(alike[0], details=tuple(details), containers=tuple(containers))

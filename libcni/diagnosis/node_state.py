@@ -1,0 +1,556 @@
+"""The state of a node at one moment: configurations, records, namespaces, interfaces, rules and reservations."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from libcni.client import CNIConfig
+from libcni.config.directory import ConfigDirectory, read_config_directory
+from libcni.config.host_local import Reservation, reservation_directories, reservations_in
+from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.diagnosis.mends import Mend, MendKind
+from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
+from libcni.errors import CNIError, ConfigError, RecordError
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import Link, Network, read_network
+from libcni.kernel.rules import PROGRAMS, Table, saved_rules
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
+from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
+from libcni.store.entered_namespace import is_no_namespace
+from libcni.store.model import CORRUPT, LIVING, STALE_BOOT, is_other_mac
+from libcni.store.recorded_interfaces import place_of
+from libcni.store.records import RecordStore, names_of, without_hash
+
+NAMED = "/run/netns"
+_ROOT_OF_NODE = "/proc/1/root"
+"""In a pod with hostPID, what the node mounts."""
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""The inode of the machine's own PID namespace (include/linux/proc_ns.h)."""
+FORWARDING = {4: "/proc/sys/net/ipv4/conf/{}/forwarding", 6: "/proc/sys/net/ipv6/conf/{}/forwarding"}
+PENDING_AFTER = 300.0
+"""Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
+
+HOOK = "oci-hook"
+"""The owner of the attachments of ``libcni oci-hook``, which keeps the namespace of a container that has ended."""
+
+Identity = tuple[int, int]
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A network namespace of the node.
+
+    Attributes:
+        path: a path that leads to it.
+        process: the number of a process that lives in it, or "".
+        network: its interfaces and routes, or None if they cannot be read.
+    """
+
+    path: str
+    process: str = ""
+    network: Network | None = None
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """The state of a node at one moment.
+
+    Attributes:
+        cni: the client whose directories are read.
+        directory: the configurations, or None if they cannot be read.
+        attachments: all records, of all owners, but the misplaced ones.
+        misplaced: the records whose file has the name of another attachment: copies that somebody made.
+        set_aside: the file names of corrupt records that repair has moved away.
+        record_error: why the records cannot be listed, or None.
+        host: the interfaces and routes of this namespace, which the plugins use.
+        spaces: all network namespaces, by path and by process.
+        reservations: those of host-local, by network and directory.
+        rules: the rules by program and table; a program that cannot be read is missing.
+        forwards: whether the kernel forwards packets, by the file that says so: of all interfaces, of each bridge, and
+            of those with a default route.
+        unread: what could not be read, with the reason.
+        pending_after: seconds after which an unfinished ADD is treated as abandoned.
+        started: when the reading began, in seconds since 1970.
+        blind: why this program may not see the node's containers; "" if it sees them.
+    """
+
+    cni: CNIConfig
+    directory: ConfigDirectory | None = None
+    attachments: tuple[Attachment, ...] = ()
+    misplaced: tuple[Attachment, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    record_error: RecordError | None = None
+    host: Network | None = None
+    spaces: dict[Identity, Space] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
+    rules: dict[str, dict[str, Table]] = field(default_factory=dict)
+    forwards: dict[str, bool] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    pending_after: float = PENDING_AFTER
+    started: float = 0.0
+    blind: str = ""
+    _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
+    _documents: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> tuple[NetworkConfigList, ...]:
+        """The usable configurations, in load order."""
+        return self.directory.networks if self.directory else ()
+
+    def configured(self, network: str) -> NetworkConfigList | None:
+        """Return the configuration that a network has today, or None."""
+        return next((net for net in self.networks if net.name == network), None)
+
+    def recorded(self, one: Attachment) -> NetworkConfigList | None:
+        """Return the configuration that an attachment's ADD used, or None if it cannot be read."""
+        record = one.record
+        # Most attachments of a network have the same configuration: it is decoded once.
+        key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
+        if key not in self._recorded:
+            self._recorded[key] = recorded_network(record)
+        return self._recorded[key]
+
+    def documents(self, one: Attachment) -> list[Mapping[str, Any]]:
+        """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read."""
+        net = self.recorded(one)
+        if id(net) not in self._documents:
+            self._documents[id(net)] = plugin_documents(net)
+        return self._documents[id(net)]
+
+    def space_of(self, one: Attachment) -> Space | None:
+        """Return the namespace that an attachment's path leads to now, or None."""
+        identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
+        return self.spaces.get(identity) if identity is not None else None
+
+    @functools.cached_property
+    def live(self) -> tuple[tuple[Attachment, Network], ...]:
+        """The ready attachments whose namespace can be read, with what is in it."""
+        spaces = ((one, self.space_of(one)) for one in self.attachments if one.state in LIVING)
+        return tuple((one, space.network) for one, space in spaces if space is not None and space.network is not None)
+
+    @functools.cached_property
+    def working(self) -> frozenset[str]:
+        """The paths of the records whose interface exists in its namespace: a DEL takes it from its container.
+
+        An unfinished attachment counts only if a process lives in the namespace: else a killed ADD has left it.
+        """
+        found = ((one, self.space_of(one)) for one in self.attachments)
+        return frozenset(
+            one.path for one, space in found
+            if space is not None and space.network is not None and one.ifname in space.network.links
+            and (one.state in LIVING or space.process)
+        )  # fmt: skip
+
+    @functools.cached_property
+    def elsewhere(self) -> frozenset[str]:
+        """The paths of the records whose bridge or master is in another network namespace than this program.
+
+        There a bridge, a host end or a rule that is missing here is no fault: rootless, or in a pod without the host's
+        network. The kernel tells it by the other end of a living interface. If one attachment of the network has its
+        end here, this is the right namespace, and the end of another one was moved.
+        """
+        ends: dict[str, set[bool]] = {}
+        for one, inside in self.live:
+            link = inside.links.get(one.ifname)
+            if link is not None and link.peer_namespace is not None:
+                ends.setdefault(one.network, set()).add(link.peer_namespace == inside.reader)
+        # A network without a living interface says nothing: then those of the others decide.
+        everywhere = {is_here for here in ends.values() for is_here in here}
+        return frozenset(one.path for one in self.attachments if ends.get(one.network, everywhere) == {False})
+
+    @functools.cached_property
+    def reserved_addresses(self) -> frozenset[str]:
+        """The addresses that host-local has reserved, on all networks."""
+        return frozenset(one.address for reservations in self.reservations.values() for one in reservations)
+
+    @functools.cached_property
+    def holders(self) -> dict[str, list[tuple[Space, Link]]]:
+        """The interfaces of all namespaces that have an IP address now, with their namespaces, by address."""
+        networks = ((space, space.network) for space in self.spaces.values() if space.network is not None)
+        links = ((space, link) for space, network in networks for link in network.links.values())
+        return _grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
+
+    def strangers(self, address: str) -> list[tuple[Space, Link]]:
+        """Return the interfaces that have an IP address, and of which no record says so."""
+        recorded = {namespace_identity(one.netns) for one in self.recorded_addresses.get(address, ()) if one.netns}
+        holders = self.holders.get(address, ())
+        return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
+
+    def host_ends(self, one: Attachment) -> list[Link]:
+        """Return the ends on the host of an attachment's veths, also if they have other names by now."""
+        links = self.host.links if self.host is not None else {}
+        ends = (links.get(name) or self._host_links_by_mac.get(mac) for name, mac in host_veths(one))
+        return [end for end in ends if end is not None]
+
+    @functools.cached_property
+    def host_routes(self) -> dict[int, list[str]]:
+        """The destinations of the node's routes by the number of the interface."""
+        return _grouped((route.ifindex, route.destination) for route in (self.host.routes if self.host else ()))
+
+    @functools.cached_property
+    def _host_links_by_index(self) -> dict[int, Link]:
+        return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
+
+    @functools.cached_property
+    def _host_links_by_mac(self) -> dict[str, Link]:
+        links = self.host.links.values() if self.host is not None else ()
+        return {link.mac: link for link in links if link.kind == "veth"}
+
+    def reloads(self, one: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
+        """Return ("", the mend that attaches a container again), or (what to do first, ()) if that would not help."""
+        if one.path in self.elsewhere:
+            return "call repair in the network namespace of the ADD", ()
+        space = self.space_of(one)
+        if one.owner == HOOK and not (space is not None and space.process):
+            # The hook's pin holds the namespace of a container that has ended.
+            return "its container has ended: libcni gc --runtime detaches it", ()
+        if self.renamed_bridge(one):
+            return "give the bridge its old name back first: a reload would make a second one with its address", ()
+        mac = place_of(one.record).mac
+        link = space.network.links.get(one.ifname) if space is not None and space.network is not None else None
+        if link is not None and link.kind != "ipvlan" and is_other_mac(mac, link.mac):
+            # A DEL takes it for another one's, and leaves it.
+            return (
+                f"give the interface its hardware address back, inside: ip link set dev {one.ifname} address {mac}",
+                (),
+            )
+        return "", (mend_of("reload", one, interrupts=interrupts),)
+
+    def renamed_bridge(self, one: Attachment) -> str:
+        """Return the bridge on which an attachment works instead of the configured one, or "".
+
+        A person has renamed it. If the configured one exists, a later ADD has made it.
+        """
+        names = [bridge_of(document) for document in self.documents(one) if document.get("type") == "bridge"]
+        links = self.host.links if self.host is not None else {}
+        for end in self.host_ends(one) if names else ():
+            actual = self._host_links_by_index.get(end.master)
+            if actual is not None and actual.name not in names:
+                gateways = [ip.gateway for ip in getattr(result_of(one), "ips", ()) if ip.gateway]
+                if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
+                    return actual.name
+        return ""
+
+    @functools.cached_property
+    def reserved_for(self) -> dict[tuple[str, str], list[Reservation]]:
+        """The reservations by network and container ID; with the network "" those of all networks."""
+        reserved = ((network, one) for (network, _), found in self.reservations.items() for one in found)
+        return _grouped(((key, one.container_id), one) for network, one in reserved for key in {network, ""})
+
+    def is_young(self, reservations: Iterable[Reservation]) -> bool:
+        """Return whether one of the reservations may be of an ADD that runs: it has no interface yet."""
+        return any(one.changed > self.started - self.pending_after for one in reservations)
+
+    @functools.cached_property
+    def attached(self) -> dict[tuple[str, str], list[Attachment]]:
+        """The attachments by network and container ID; with the network "" those of all networks."""
+        return _grouped(((key, one.container_id), one) for one in self.attachments for key in {one.network, ""})
+
+    @functools.cached_property
+    def recorded_addresses(self) -> dict[str, list[Attachment]]:
+        """The attachments by the addresses of their records."""
+        return _grouped((address, one) for one in self.attachments for address in addresses_of(one))
+
+    @functools.cached_property
+    def why_unknown(self) -> str:
+        """Why nobody can say that an address is unused; "" if this program sees all namespaces."""
+        if self.blind:
+            return self.blind
+        if os.geteuid():
+            return "only root sees the namespaces of all processes"
+        if unread := next((space.path for space in self.spaces.values() if space.network is None), ""):
+            return f"{unread} cannot be entered"
+        if not all(sees_same_processes(one.record) for one in self.attachments):
+            return "this program is in another PID namespace than the runtime, and cannot see all containers"
+        return ""
+
+    def table(self, program: str, table: str) -> Table:
+        """Return a table of a program; one without chains if it does not exist or cannot be read."""
+        return self.rules.get(program, {}).get(table) or Table()
+
+    def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
+        """Return the attachments on record of a network that have an IP address in a namespace."""
+        identity = namespace_identity(netns)
+        found = [one for one in self.recorded_addresses.get(address, []) if one.network == network and one.netns]
+        return [one for one in found if namespace_identity(one.netns) == identity]
+
+    @functools.cached_property
+    def known_networks(self) -> frozenset[str]:
+        """The networks that have a configuration or a record here."""
+        return frozenset({net.name for net in self.networks} | {one.network for one in self.attachments if one.network})
+
+    def identity_of(self, filename: str) -> tuple[str, str, str] | None:
+        """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
+        networks = self.known_networks | {network for network, _ in self.reservations}
+        name = without_hash(filename)
+        # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
+        for network in sorted(networks, key=len, reverse=True):
+            container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
+            if name.startswith(f"{network}-") and separator and is_valid_pair(container_id, ifname):
+                return network, container_id, ifname
+        return None
+
+    def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
+        """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
+        recorded = self.attached.get((network, container_id), [])
+        return any(ifname in {"", one.ifname} for one in recorded) or self.is_unreadable(network, container_id, ifname)
+
+    def is_unreadable(self, network: str, container_id: str, ifname: str = "") -> bool:
+        """Return whether a record that is corrupt, or was set aside, may be of this attachment."""
+        return any(name.startswith(network) and f"-{container_id}-{ifname}" in name for name in self._unreadable_names)
+
+    @functools.cached_property
+    def _unreadable_names(self) -> tuple[str, ...]:
+        corrupt = [os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT]
+        # The name of a record that was set aside ends with the time.
+        return tuple(map(without_hash, (*corrupt, *(name.rpartition(".")[0] for name in self.set_aside))))
+
+
+def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeState:
+    """Read the state of a node. What cannot be read is in ``unread``."""
+    started = time.time()
+    directory = None
+    with suppress(ConfigError):  # the check of the configurations reports it
+        directory = read_config_directory(cni.conf_dir)
+    known: dict[object, object] = {}
+    try:
+        records = sorted((_shared(one, known) for one in cni.iter_cached_attachments()), key=lambda one: one.path)
+        set_aside = tuple(RecordStore(cni.cache_dir).names_set_aside())
+    except RecordError as error:
+        return NodeState(cni, directory, record_error=error)
+    unread: dict[str, str] = {}
+    in_place: dict[bool, list[Attachment]] = {True: [], False: []}
+    for one in records:
+        in_place[not one.network or os.path.basename(one.path) in names_of(one.record.identity)].append(one)
+    recorded = NodeState(
+        cni, directory, tuple(in_place[True]), tuple(in_place[False]), set_aside,
+        unread=unread, pending_after=pending_after, started=started, blind=_why_blind(),
+    )  # fmt: skip
+    # Read the namespaces before the reservations. A running ADD reserves its address first and gives it to an interface
+    # later, so in this order each address that is found has its reservation.
+    spaces = _spaces(recorded.attachments)
+    reservations: dict[tuple[str, str], list[Reservation]] = {}
+    nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
+    different = {id(net): net for net in nets if net is not None}.values()
+    configured = {path for net in different for path in reservation_directories(net)}
+    for path in sorted(configured | _unconfigured(cni, configured)):
+        with _noting(unread, path, "the reservations cannot be read: "):
+            reservations[os.path.basename(path), path] = reservations_in(path)
+    host = None
+    with _noting(unread, "this node", "its interfaces cannot be read: "):
+        # The namespace of this process is the node's, as for the plugins that it would run.
+        host = read_network()
+    rules: dict[str, dict[str, Table]] = {}
+    for program in PROGRAMS:
+        with _noting(unread, f"the rules of {program}"):
+            rules[program] = saved_rules(program)
+    forwards: dict[str, bool] = {}
+    for path in (text.format(name) for text in FORWARDING.values() for name in _forwarding(host)):
+        with suppress(OSError), open(path, encoding="ascii") as file:
+            forwards[path] = file.read().strip() != "0"
+    return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)
+
+
+@contextmanager
+def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        unread[what] = f"{problem}{error.strerror or error}"
+
+
+def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
+    """Share the configuration with the attachments that have an equal one: 10,000 copies need 100 MB."""
+    record = one.record
+
+    def same(value: object) -> object:
+        return known.setdefault(value, value)
+
+    record = record.with_fields(config=same(record.config), plugins=same(record.plugins))
+    one = replace(one, config=record.config, record=record)
+    if one.netns or not one.made_by_go or (result := result_of(one)) is None:
+        return one
+    # Go libcni 1.1 and earlier record no path of the namespace; the result has it.
+    netns = next((interface.sandbox for interface in result.interfaces if interface.sandbox), "")
+    return replace(one, netns=netns, state="gone" if netns and not os.path.exists(netns) else one.state)
+
+
+def plugin_names(*nets: NetworkConfigList) -> list[str]:
+    """Return the plugins of networks in order, IPAM plugins included."""
+    names = (name for net in nets for one in net.plugins for name in (one.type, one.ipam_type) if name)
+    return list(dict.fromkeys(names))
+
+
+def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
+    """Return host-local's directories of networks whose configuration does not name it, or no longer exists."""
+    parents = {os.path.join(cni.cache_dir, "networks"), *map(os.path.dirname, configured)}
+    found: set[str] = set()
+    for parent in parents:
+        with suppress(OSError):
+            found.update(entry.path for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False))
+    # host-local makes the lock first. Another program's directory has none.
+    return {path for path in found if os.path.exists(os.path.join(path, "lock"))}
+
+
+def _why_blind() -> str:
+    """Say why this program may not see the node's containers; "" if it sees them.
+
+    In a pod with neither the host's processes nor its namespaces every container looks dead. One whose process starts
+    again and again has none at some moments, so the processes alone are not enough. A PID namespace of its own proves
+    nothing: that of a node in a container (kind) is not the first one either.
+    """
+    named = []
+    with suppress(OSError):
+        # A namespace whose mount is hidden is an empty file.
+        named = [not is_no_namespace(os.path.join(NAMED, name)) for name in os.listdir(NAMED)]
+    if named and all(named):
+        return ""
+    if _sees_processes() and (any(named) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
+        return ""
+    return f"this program may not see all containers: it needs the host's processes (hostPID: true) and {NAMED}"
+
+
+def _sees_processes() -> bool:
+    own = pid_namespace()
+    if own in {None, _FIRST_PID_NAMESPACE}:
+        return True
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.stat(f"/proc/{number}/ns/pid").st_ino != own:
+                return True  # that of a container: its descendants are visible
+    return False
+
+
+def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
+    """Return all network namespaces: those with a path and those of the processes."""
+    paths = {one.netns for one in attachments if one.netns.startswith("/") and one.state != STALE_BOOT}
+    for directory in (NAMED, f"{_ROOT_OF_NODE}{NAMED}"):
+        with suppress(OSError):
+            paths.update(os.path.join(directory, name) for name in os.listdir(directory))
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        # Namespaces that are mounted elsewhere, for example by containerd below /var/run/netns.
+        mounts = (line.split() for line in file if " - nsfs " in line and " net:[" in line)
+        paths.update(words[4].encode().decode("unicode_escape") for words in mounts)
+    found = {
+        identity: Space(f"/proc/{process}/ns/net", process) for identity, process in namespaces_of_processes().items()
+    }
+    for path in sorted(paths):
+        if (identity := namespace_identity(path)) is not None and not is_no_namespace(path):
+            process = found[identity].process if identity in found else ""
+            found[identity] = Space(path, process)
+    read = {identity: _with_network(space) for identity, space in found.items()}
+    # Leave out a namespace that has ended since, for example with its last process.
+    return {
+        identity: space
+        for identity, space in read.items()
+        if space.network is not None or namespace_identity(space.path) == identity
+    }
+
+
+def _with_network(space: Space) -> Space:
+    with suppress(OSError):
+        return Space(space.path, space.process, read_network(space.path))
+    return space
+
+
+def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    found: dict[K, list[T]] = {}
+    for key, one in pairs:
+        found.setdefault(key, []).append(one)
+    return found
+
+
+_last_result: tuple[Attachment | None, Result | None] = (None, None)
+
+
+def result_of(attachment: Attachment) -> Result | None:
+    """Return an attachment's recorded result, or None if it has no usable one."""
+    global _last_result  # noqa: PLW0603 - a check asks for several parts of one; those of 10,000 would need 40 MB
+    if _last_result[0] is attachment:
+        return _last_result[1]
+    try:
+        result = attachment.result
+    except CNIError:
+        result = None
+    _last_result = (attachment, result)
+    return result
+
+
+def _forwarding(host: Network | None) -> list[str]:
+    """Return the interfaces that have to forward packets of containers."""
+    links = host.links.values() if host is not None else ()
+    return ["all", *uplinks_of(host), *(link.name for link in links if link.kind == "bridge")]
+
+
+def uplinks_of(host: Network | None) -> list[str]:
+    """Return the interfaces with a default route."""
+    numbers = {route.ifindex for route in (host.routes if host else ()) if route.destination.endswith("/0")}
+    return [link.name for link in (host.links.values() if host else ()) if link.index in numbers]
+
+
+def addresses_in(space: Space) -> list[str]:
+    """Return the IP addresses in a namespace, without prefix lengths."""
+    links = space.network.links.values() if space.network is not None else ()
+    return [text.partition("/")[0] for link in links for text in link.addresses]
+
+
+def addresses_of(attachment: Attachment) -> list[str]:
+    """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
+    result = result_of(attachment)
+    return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
+
+
+def host_veths(attachment: Attachment) -> list[tuple[str, str]]:
+    """Return (name, hardware address) of an attachment's veths on the host, as recorded."""
+    result = result_of(attachment)
+    ends = [one for one in (result.interfaces if result else ()) if not one.sandbox and one.name.startswith("veth")]
+    return [(one.name, one.mac or "") for one in ends]
+
+
+def bridge_of(document: Mapping[str, Any]) -> str:
+    """Return the bridge of a configuration of ``bridge``."""
+    return str(document.get("bridge") or "cni0")
+
+
+def is_gateway(bridge: Mapping[str, Any]) -> bool:
+    """Return whether a configuration of ``bridge`` gives the bridge the address that is the containers' gateway."""
+    return bridge.get("isGateway") is True or bridge.get("isDefaultGateway") is True
+
+
+def name_of(attachment: Attachment) -> str:
+    """Return an attachment in words."""
+    return f"container {attachment.container_id}, {attachment.network}, {attachment.ifname}"
+
+
+def id_of(attachment: Attachment) -> str:
+    """Return an attachment as ``ID:IFNAME``."""
+    return f"{attachment.container_id}:{attachment.ifname}"
+
+
+def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
+    one: Attachment,
+    check: NodeCheck,
+    severity: Severity,
+    name: str,
+    seen: str,
+    meaning: str = "",
+    remedy: str = "",
+    mends: tuple[Mend, ...] = (),
+) -> NodeFinding:
+    """Return a finding about one attachment."""
+    return NodeFinding(check, severity, name, name_of(one), seen, meaning, remedy, mends, (id_of(one),))
+
+
+def mend_of(kind: MendKind, one: Attachment, *details: str, interrupts: bool = False) -> Mend:
+    """Return the mend of an attachment's record; ``interrupts``: whether the attachment loses something that works."""
+    about = (id_of(one),)
+    return Mend(kind, one.path, details, about, about if interrupts else (), one.network)

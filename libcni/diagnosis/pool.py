@@ -1,0 +1,74 @@
+"""Count the addresses of host-local's pools: who has them, and which of them a repair would free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from libcni.config.host_local import AddressRange, Reservation, range_sets, reservation_directories
+from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.mends import Mend, merged
+from libcni.diagnosis.node_state import NodeState, id_of
+from libcni.diagnosis.report import AddressPool, NodeFinding, counted
+from libcni.store.model import LIVING
+
+_FREES = {"release", "detach"}
+_LOW = 10
+"""A pool is low if fewer than one in so many addresses is free."""
+
+
+def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[AddressPool]:
+    """Yield the pool of each range set, and of each directory of a network without a known configuration.
+
+    A reservation is of the dead if a mend of the findings frees it and interrupts nobody.
+    """
+    mends = [mend for finding in findings for mend in finding.mends if mend.kind in _FREES and not mend.interrupts]
+    released = {f"{mend.target}/{address}" for mend in mends if mend.kind == "release" for address in mend.details}
+    detached = {(mend.network, name) for mend in mends if mend.kind == "detach" for name in mend.containers}
+    living = {(one.network, id_of(one)) for one in node.attachments if one.state in LIVING and node.space_of(one)}
+    for (network, directory), reservations in sorted(node.reservations.items()):
+        states: dict[str, list[Reservation]] = {"living": [], "dead": [], "unknown": []}
+        for one in reservations:
+            key = (network, f"{one.container_id}:{one.ifname}")
+            is_dead = one.path in released or key in detached
+            is_living = one.address in node.holders or key in living
+            states["dead" if is_dead else "living" if is_living else "unknown"].append(one)
+        for ranges in _range_sets(node, network, directory) or [[]]:
+            counts = [sum(not ranges or one.is_in(ranges) for one in found) for found in states.values()]
+            yield AddressPool(network, directory, sum(pool.size for pool in ranges) or None, *counts)
+
+
+def _range_sets(node: NodeState, network: str, directory: str) -> list[list[AddressRange]]:
+    """Return the range sets of the network that reserves in a directory, by today's configuration or by a record."""
+    nets: list[NetworkConfigList | None] = [*node.networks, *map(node.recorded, node.attachments)]
+    for net in nets:
+        if directory in reservation_directories(net):
+            return list(range_sets(net, network))
+    return []
+
+
+def check_pools(pools: Iterable[AddressPool], findings: tuple[NodeFinding, ...]) -> Iterator[NodeFinding]:
+    """Find the pools without a free address, then those with few, with the mends of all findings that free some."""
+    for pool in sorted(pools, key=lambda pool: bool(pool.free)):
+        if pool.free is None or pool.addresses is None or pool.free * _LOW >= pool.addresses:
+            continue
+        free = counted(pool.free, "free address") if pool.free else "no free address"
+        seen = f"network {pool.network} has {free}: {pool.reserved} of {pool.addresses} are reserved"
+        seen += f", {pool.dead} for containers that no longer exist" if pool.dead else ""
+        seen += f", {pool.unknown} for containers of which nothing is known" if pool.unknown else ""
+        mends = merged(tuple(_mends(pool, findings)))
+        yield NodeFinding(
+            "ipam", "warning" if pool.free else "error", "pool-low" if pool.free else "pool-full",
+            f"network {pool.network}", seen,
+            "soon no container can be attached to it" if pool.free else "no container can be attached to it",
+            "" if mends else "remove containers, or give the network more addresses",
+            mends, tuple(dict.fromkeys(name for mend in mends for name in mend.containers)),
+        )  # fmt: skip
+
+
+def _mends(pool: AddressPool, findings: tuple[NodeFinding, ...]) -> Iterator[Mend]:
+    for finding in findings:
+        freeing = [one for one in finding.mends if one.network == pool.network and not one.interrupts]
+        if any(one.kind in _FREES for one in freeing):
+            names = {name for one in freeing for name in one.containers}
+            aside = [one for one in finding.mends if one.kind == "set-aside" and names & set(one.containers)]
+            yield from (*aside, *freeing)

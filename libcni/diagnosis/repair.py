@@ -1,0 +1,420 @@
+"""Repair a node: diagnose, plan, mend, watch what living containers have, and diagnose again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, groupby
+from typing import Literal
+
+from libcni.client import CNIConfig
+from libcni.diagnosis.acts import ACTS, NotNeeded, Task, lock_for, locked
+from libcni.diagnosis.doctor import report_on
+from libcni.diagnosis.mends import FOR_THE_DEAD, GROUPED, ORDER, Mend, merged
+from libcni.diagnosis.node_state import PENDING_AFTER, Identity, NodeState, addresses_in, id_of, read_node
+from libcni.diagnosis.report import DoctorReport, NodeCheck, NodeFinding, some
+from libcni.diagnosis.rules import facts_of
+from libcni.errors import CNIError, CNIErrorGroup
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import Network
+from libcni.options import DelPolicy
+from libcni.store.attachments import Attachment
+from libcni.store.locks import LockRequest
+
+__all__ = ["MendOutcome", "NodeRepair", "repair_node"]
+
+_LOOKS = 8
+"""How often a repair of very many attachments looks at the node while it carries out mends of one kind."""
+_AT_ONCE, _AT_MOST = 25, 250
+"""How many mends for the dead are carried out between two looks, and how many at most: each holds a descriptor."""
+_SECOND_LOOK = 1.0
+"""Seconds after which a loss is looked at again: a runtime may just end this container."""
+_WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "drift"}
+
+
+@dataclass(frozen=True, slots=True)
+class MendOutcome:
+    """A mend, and what became of it.
+
+    Attributes:
+        mend: the mend.
+        finding: the name of the finding that it is for.
+        state: ``planned``, ``mended``, ``failed``, ``not needed`` (its cause had gone when its turn came), or ``left``.
+        needs: what would let the repair carry it out: pairs of an option, ``interrupt``, ``include_go`` or ``owner``,
+            and its value.
+        reason: why it failed, else "".
+
+    Examples:
+        >>> repair_node(cni, dry_run=True).outcomes
+        ()
+    """
+
+    mend: Mend
+    finding: str
+    state: Literal["planned", "mended", "failed", "not needed", "left"]
+    needs: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRepair:
+    """The outcome of a repair, or its plan.
+
+    Attributes:
+        outcomes: the mends in their order; those that are left come last.
+        report: the diagnosis after the repair.
+        stopped: what a living container has lost in the repair, which stopped it; else "".
+
+    Examples:
+        >>> repair_node(cni).stopped
+        ''
+    """
+
+    outcomes: tuple[MendOutcome, ...]
+    report: DoctorReport
+    stopped: str = ""
+
+
+def repair_node(  # noqa: PLR0913 - the options of a repair
+    cni: CNIConfig,
+    *,
+    dry_run: bool = False,
+    interrupt: Collection[str] = (),
+    only: Collection[str] = (),
+    include_go: bool = False,
+    pending_after: float = PENDING_AFTER,
+    run_check: bool = False,
+    policy: DelPolicy | None = None,
+) -> NodeRepair:
+    """Diagnose a node, carry out the mends of the findings, and diagnose it again.
+
+    Each mend is carried out only if a new diagnosis, immediately before it, still asks for it. Before the first one and
+    after each one, or each group of mends for the dead, the repair looks at what all living containers have:
+    interfaces, addresses, routes, reservations and published ports. If a container has lost something and the mends do
+    not name it, the repair stops.
+
+    Attachments are detached and reloaded if they are of the client's owner, or if ``only`` or ``interrupt`` names them.
+    What is missing on the node is restored for all.
+
+    Args:
+        cni: the client whose directories are repaired.
+        dry_run: change nothing, only plan.
+        interrupt: the containers, as ``ID`` or ``ID:IFNAME``, that may be interrupted; ``["all"]``: all.
+        only: the names of findings and containers to which the repair is limited; (): all.
+        include_go: for a client without an owner: also detach and reload attachments of Go libcni's records.
+        pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
+            abandoned.
+        run_check: whether to run CHECK of each ready attachment in the diagnosis.
+        policy: exceptions to the rule that a DEL stops at the first error; None: no exceptions.
+
+    Raises:
+        TypeError: ``interrupt`` or ``only`` is a string.
+    """
+    if isinstance(interrupt, str) or isinstance(only, str):
+        raise TypeError("interrupt and only are collections of names, not a string")
+    run = _Run(cni, frozenset(interrupt), frozenset(only), include_go, pending_after, run_check, policy)
+    node = run.read()
+    report = report_on(node, run_check=run_check)
+    if not dry_run:
+        run.belongings = _Belongings.of(node)
+        while not run.stopped and run.carry_out(run.plan(node, report)):
+            node = run.read()
+            # A mend can uncover the next one: a link that is up again lacks its routes.
+            report = report_on(node, run_check=run_check)
+    left = run.plan(node, report) if not run.stopped else []
+    states = ({"planned"} if dry_run else set()) | {"left"}
+    return NodeRepair(
+        (*run.outcomes.values(), *(outcome for outcome in left if outcome.state in states)), report, run.stopped
+    )
+
+
+@dataclass
+class _Run:
+    """One repair."""
+
+    cni: CNIConfig
+    interrupt: frozenset[str]
+    only: frozenset[str]
+    include_go: bool
+    pending_after: float
+    run_check: bool
+    policy: DelPolicy | None
+    belongings: _Belongings = field(default_factory=lambda: _Belongings())  # noqa: PLW0108 - the class comes below
+    outcomes: dict[Mend, MendOutcome] = field(default_factory=dict)
+    tried: set[Mend] = field(default_factory=set)
+    since_look: list[Mend] = field(default_factory=list)
+    stopped: str = ""
+
+    def read(self) -> NodeState:
+        """Return the state of the node now."""
+        return read_node(self.cni, pending_after=self.pending_after)
+
+    def plan(self, node: NodeState, report: DoctorReport) -> list[MendOutcome]:
+        """Return the mends of a report that have not been tried, in their order, and then those that are left."""
+        wanted = [
+            (finding, mend) for finding in report.findings for mend in finding.mends if self._is_wanted(finding, mend)
+        ]
+        # A full pool has the mends of other findings, too: each is planned once, for the first finding.
+        names = {mend.key: finding.name for finding, mend in reversed(wanted)}
+        planned = [
+            MendOutcome(mend, names[mend.key], "left" if needs else "planned", needs)
+            for mend in merged(tuple(mend for _, mend in wanted))
+            if mend not in self.tried
+            for needs in [tuple(self._needs(node, mend))]
+        ]
+        return sorted(planned, key=lambda outcome: (outcome.state == "left", ORDER.index(outcome.mend.kind)))
+
+    def _is_wanted(self, finding: NodeFinding, mend: Mend) -> bool:
+        return not self.only or finding.name in self.only or bool(_names(mend.containers) & self.only)
+
+    def _needs(self, node: NodeState, mend: Mend) -> Iterator[tuple[str, str]]:
+        """Yield the options that are lacking to carry out a mend."""
+        for name in mend.interrupts:
+            if not self.interrupt & {"all", *_names([name])}:
+                yield "interrupt", name
+        if mend.kind not in {"reload", "detach"} or _names(mend.containers) & (self.only | self.interrupt):
+            return
+        attachment = next(attachment for attachment in node.attachments if attachment.path == mend.target)
+        if attachment.made_by_go:
+            yield from () if self.include_go else (("include_go", ""),)
+        elif attachment.owner != self.cni.owner:
+            yield "owner", attachment.owner
+
+    def carry_out(self, planned: Iterable[MendOutcome]) -> bool:
+        """Carry out the planned mends; return whether there were any."""
+        todo = [outcome for outcome in planned if outcome.state == "planned"]
+        for chunk in _chunks(todo):
+            node = self.read()
+            if self._has_lost(node):
+                return False
+            mends = self._mends(node)
+            current = [(outcome, self._current(node, outcome, mends)) for outcome in chunk]
+            self._note(replace(outcome, state="not needed") for outcome, mend in current if mend is None)
+            tasks = [(outcome, Task(node, mend, self._asking(mend))) for outcome, mend in current if mend is not None]
+            self.since_look += [task.mend for _, task in tasks]
+            if tasks and chunk[0].mend.kind == "detach":
+                self._detach([outcome for outcome, _ in tasks], [task.attachment() for _, task in tasks])
+            elif tasks and lock_for(chunk[0].mend) is not None:
+                self._together(tasks)
+            else:
+                self._note(_outcome(outcome, task) for outcome, task in tasks)
+        return bool(todo) and not self._has_lost(self.read())
+
+    def _note(self, outcomes: Iterable[MendOutcome]) -> None:
+        """Note what became of mends. What seemed not to be needed is tried again if the next diagnosis asks for it.
+
+        Another program can hide a cause for a moment: a namespace that begins or ends while it is read, for example.
+        """
+        for outcome in outcomes:
+            if outcome.state != "not needed" or outcome.mend in self.outcomes:
+                self.tried.add(outcome.mend)
+            self.outcomes[outcome.mend] = outcome
+
+    def _mends(self, node: NodeState) -> dict[tuple[str, ...], Mend]:
+        """Return the mends that a diagnosis asks for now, by what they change."""
+        report = report_on(node, skip=_WITHOUT_MENDS)
+        return {mend.key: mend for mend in merged(tuple(mend for finding in report.findings for mend in finding.mends))}
+
+    def _current(self, node: NodeState, planned: MendOutcome, mends: dict[tuple[str, ...], Mend]) -> Mend | None:
+        """Return what is left of a planned mend; None if its cause has gone, or if it would interrupt somebody else."""
+        mend, current = planned.mend, mends.get(planned.mend.key)
+        if planned.finding == "check-failed":
+            return mend if self._fails_check(node, mend) else None
+        if current is None or not set(current.interrupts) <= set(mend.interrupts):
+            return None
+        if mend.kind not in GROUPED:
+            return current
+        wanted = set(current.details)
+        details = tuple(detail for detail in mend.details if detail in wanted)
+        return replace(current, details=details) if details else None
+
+    def _fails_check(self, node: NodeState, mend: Mend) -> bool:
+        try:
+            self.cni.check_attachment(
+                next(attachment for attachment in node.attachments if attachment.path == mend.target)
+            )
+        except (CNIError, StopIteration):
+            return True
+        return False
+
+    def _asking(self, mend: Mend) -> Callable[[], tuple[NodeState, Mend]]:
+        def ask_again() -> tuple[NodeState, Mend]:
+            node = self.read()
+            return _answer(node, self._current(node, MendOutcome(mend, "", "planned"), self._mends(node)))
+
+        return ask_again
+
+    def _together(self, tasks: list[tuple[MendOutcome, Task]]) -> None:
+        """Carry out mends under all their locks, and ask again once for all of them."""
+        with ExitStack() as stack:
+            failures: dict[LockRequest | None, CNIError] = {}
+            for request in dict.fromkeys(lock_for(task.mend) for _, task in tasks):
+                try:
+                    stack.enter_context(locked(self.cni, request) if request is not None else nullcontext())
+                except CNIError as error:  # another verb of this container hangs: the others are mended
+                    failures[request] = error
+            node = self.read()
+            mends = self._mends(node)
+            for outcome, task in tasks:
+                failure = failures.get(lock_for(task.mend))
+                again = task._replace(ask_again=partial(_answer, node, self._current(node, outcome, mends)))
+                failed = replace(outcome, state="failed", reason=str(failure))
+                self._note([_outcome(outcome, again) if failure is None else failed])
+
+    def _detach(self, planned: list[MendOutcome], attachments: list[Attachment]) -> None:
+        outcomes: list[object]
+        try:
+            outcomes = [*self.cni.del_attachments(attachments, policy=self.policy)]
+        except CNIErrorGroup as error:
+            outcomes = list(error.report)
+        for left, outcome in zip(planned, outcomes, strict=True):
+            failed = isinstance(outcome, CNIError)
+            self._note([replace(left, state="failed" if failed else "mended", reason=str(outcome) if failed else "")])
+
+    def _has_lost(self, node: NodeState) -> bool:
+        """Return whether a living container has lost something that the mends since the last look do not name."""
+        named = {name for mend in self.since_look for name in (*mend.containers, *mend.interrupts)}
+        now = _Belongings.of(node)
+        if lost := self.belongings.lost(now, named):
+            time.sleep(_SECOND_LOOK)
+            now = _Belongings.of(self.read())
+            lost = self.belongings.lost(now, named)
+        if lost:
+            self.stopped = (
+                f"{some(lost, '; ', 10)}, after: {some([f'{mend.kind} {mend.target}' for mend in self.since_look])}"
+            )
+        self.belongings, self.since_look = now, []
+        return bool(lost)
+
+
+def _answer(node: NodeState, mend: Mend | None) -> tuple[NodeState, Mend]:
+    if mend is None:
+        raise NotNeeded
+    return node, mend
+
+
+def _outcome(planned: MendOutcome, task: Task) -> MendOutcome:
+    try:
+        ACTS[task.mend.kind](task)
+    except NotNeeded:
+        return replace(planned, state="not needed")
+    except (CNIError, OSError) as error:
+        return replace(planned, state="failed", reason=str(error))
+    return replace(planned, state="mended")
+
+
+def _chunks(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
+    """Yield the mends that are carried out between two looks: one, a group of the dead, or of very many an eighth.
+
+    A look at 10,000 containers takes seconds.
+    """
+    for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
+        alike = list(group)
+        by_container: dict[tuple[str, ...], list[MendOutcome]] = {}
+        for outcome in alike:
+            # The interfaces of a container are detached together: they share rules.
+            containers = tuple(sorted(name.partition(":")[0] for name in outcome.mend.containers))
+            by_container.setdefault(containers if outcome.mend.kind == "detach" else outcome.mend.key, []).append(
+                outcome
+            )
+        parts = list(by_container.values())
+        # Mends for the dead, which interrupt nobody, are carried out in groups: each look takes half a second.
+        at_once = _AT_ONCE if kind in FOR_THE_DEAD and not any(outcome.mend.interrupts for outcome in alike) else 1
+        size = min(_AT_MOST, max(at_once, len(parts) // _LOOKS))
+        yield from (list(chain.from_iterable(parts[at : at + size])) for at in range(0, len(parts), size))
+
+
+def _names(containers: Iterable[str]) -> set[str]:
+    """Return the names of containers: ``ID:IFNAME`` and ``ID``."""
+    return {name for container in containers for name in (container, container.partition(":")[0])}
+
+
+@dataclass(frozen=True, slots=True)
+class _Belongings:
+    """What the living containers of a node have, by namespace; of the node itself under None.
+
+    Attributes:
+        things: in words.
+        ours: those of this node. A machine can have others, which change by themselves.
+        names: the containers that are in a namespace by record.
+        records: the records that lead there. If they change, the container's runtime is at work.
+    """
+
+    things: dict[Identity | None, set[str]] = field(default_factory=dict)
+    ours: set[Identity | None] = field(default_factory=lambda: {None})
+    names: dict[Identity | None, set[str]] = field(default_factory=dict)
+    records: dict[Identity | None, set[tuple[str, object, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, node: NodeState) -> _Belongings:
+        own = namespace_identity("/proc/thread-self/ns/net")
+        belongings = cls({None: _of_node(node)})
+        by_address: dict[str, set[str]] = {}
+        for facts in facts_of(node).values():
+            for fact in facts:
+                by_address.setdefault(fact.address, set()).add(f"the {fact.kind} of {fact.address}")
+        for (network, _), reservations in node.reservations.items():
+            for reservation in reservations:
+                reserved = (
+                    f"the reservation of {reservation.address} in network {network} for {reservation.container_id}"
+                )
+                by_address.setdefault(reservation.address, set()).add(reserved)
+        recorded = {namespace_identity(attachment.netns) for attachment in node.attachments if attachment.netns}
+        for identity, space in node.spaces.items():
+            if identity != own and space.network is not None:
+                belongings.things[identity] = set(_of_network(space.network, by_address))
+                if identity in recorded or any(address in node.reserved_addresses for address in addresses_in(space)):
+                    belongings.ours.add(identity)
+        masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
+        for attachment in node.attachments:
+            place = namespace_identity(attachment.netns) if attachment.netns else None
+            if place is not None and place in belongings.things:
+                belongings.names.setdefault(place, set()).add(id_of(attachment))
+                record = (attachment.path, attachment.created, attachment.record.state)
+                belongings.records.setdefault(place, set()).add(record)
+                ends = [end for end in node.host_ends(attachment) if end.is_up]
+                belongings.things[place].update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
+        return belongings
+
+    def lost(self, now: _Belongings, named: set[str]) -> list[str]:
+        """Return what has been lost since, but by the named containers, and by those whose runtime is at work."""
+        # Of a container whose record was made from nothing or removed, or that has ended, nothing was taken.
+        return [
+            f"{some(sorted(self.names.get(identity, {'a container without a record'})))} has lost {thing}"
+            for identity, things in self.things.items()
+            if identity in self.ours
+            and identity in now.things
+            and not self.names.get(identity, set()) & named
+            and self.records.get(identity) == now.records.get(identity)
+            for thing in sorted(things - now.things[identity])
+        ]
+
+
+def _of_node(node: NodeState) -> set[str]:
+    links = [link for link in (node.host.links.values() if node.host else ()) if link.kind != "veth" and link.is_up]
+    forwarding = {path for path, is_on in node.forwards.items() if is_on}
+    return {
+        *forwarding,
+        *(f"{link.name} with {text}" for link in links for text in link.addresses if not _is_link_local(text)),
+    }
+
+
+def _of_network(network: Network, by_address: Mapping[str, set[str]]) -> Iterator[str]:
+    names = {link.index: link.name for link in network.links.values()}
+    for link in network.links.values():
+        if link.name != "lo" and link.is_up:
+            yield f"the interface {link.name} with {link.mac}"
+            for text in link.addresses:
+                if not _is_link_local(text):
+                    yield f"the address {text} of {link.name}"
+                    yield from by_address.get(text.partition("/")[0], ())
+    for route in network.routes:
+        if not _is_link_local(route.destination):
+            yield f"the route to {route.destination} via {route.gateway or names.get(route.ifindex, '?')}"
+
+
+def _is_link_local(text: str) -> bool:
+    return text.startswith(("fe80:", "ff00:"))

@@ -1,0 +1,140 @@
+"""The options, the environment and the installed files of a program that a container engine starts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from libcni.errors import ConfigError
+
+if TYPE_CHECKING:
+    from libcni.observe.logs import LoggingObserver
+
+CACHE_DIR = "/var/lib/cni"
+"""The default directory of records."""
+
+_PATHS = (
+    ("conf-dir", "NETCONFPATH", "/etc/cni/net.d", "network configurations"),
+    ("path", "CNI_PATH", "/opt/cni/bin:/usr/lib/cni", "directories of plugins"),
+    ("cache-dir", "LIBCNI_CACHE_DIR", CACHE_DIR, "records and locks"),
+    ("log", "", "", "a file to which every plugin call is appended, with its documents"),
+)
+"""The options that are paths: the name, the variable that replaces the default, the default, and the help."""
+_TIMEOUT = 50.0
+_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with the options that every such program has.
+
+    Args:
+        name: the command's name.
+        description: what the program does.
+        timeout_help: the help of ``--timeout``.
+        epilog: the text after the options.
+        presets: other defaults than root's, by option.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        timeout_help: str,
+        *,
+        epilog: str | None = None,
+        presets: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            prog=f"libcni {name}",
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            # With a width, argparse does not load shutil and four modules of compression for the terminal's size.
+            formatter_class=partial(argparse.HelpFormatter, width=100),
+        )
+        for key, variable, default, text in _PATHS:
+            value = os.environ.get(variable, (presets or {}).get(key, default))
+            self.add_argument(f"--{key}", default=value, metavar="PATH", help=f"{text} ({value})" if value else text)
+        text = f"{timeout_help} ({_TIMEOUT:g})"
+        self.add_argument("--timeout", type=_seconds, default=_TIMEOUT, metavar="SECONDS", help=text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return seconds
+
+
+def installed_words(options: argparse.Namespace, *, defaults: bool = False) -> list[str]:
+    """Return the options of ``Parser`` for an installed program, with absolute paths: an engine has its own directory.
+
+    ``defaults``: with those that have their default values.
+    """
+    words = []
+    for key, _, default, _ in _PATHS:
+        paths = getattr(options, key.replace("-", "_"))
+        if paths != default or (defaults and paths):
+            words.append(
+                f"--{key}=" + os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep) if path)
+            )
+    return [*words, *([] if options.timeout == _TIMEOUT and not defaults else [f"--timeout={options.timeout:g}"])]
+
+
+def command_line() -> list[str]:
+    """Return the command line's absolute path: this process's console script, or Python with the module."""
+    script = os.path.abspath(sys.argv[0])
+    is_console_script = os.path.basename(script) == "libcni" and os.access(script, os.X_OK)
+    return [script] if is_console_script else [sys.executable, "-m", "libcni"]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for plugins. Engines may give none, and plugins look for iptables on PATH."""
+    return {"PATH": _PROGRAMS, **os.environ}
+
+
+def log_to(path: str) -> LoggingObserver:
+    """Return an observer that appends every plugin call to a file.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    import logging
+
+    from libcni.observe.logs import LoggingObserver
+
+    try:
+        # The log holds the plugins' arguments, which may be secrets. So only its owner may read it.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=path) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("libcni.calls")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    return LoggingObserver(logger)
+
+
+def replace_file(file: str, text: str, mode: int = 0o644) -> None:
+    """Write a file, or replace one and keep its mode; raises OSError."""
+    from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs
+
+    with suppress(FileNotFoundError):
+        mode = os.stat(file).st_mode & 0o777
+    # Written under another name and renamed when it is complete: an engine must never read half of a file.
+    with TemporaryDirectory(prefix=".libcni-", dir=os.path.dirname(file)) as directory:
+        draft = os.path.join(directory, os.path.basename(file))
+        with open(draft, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            os.fchmod(opened.fileno(), mode)
+            os.fsync(opened.fileno())
+        os.replace(draft, file)

@@ -1,0 +1,147 @@
+"""The protocols of an executor: how plugins are found and run, blocking or on asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from libcni.protocol.invocation import Invocation, Outcome
+
+__all__ = ["AsyncExecutor", "AsyncPreparedPlugin", "CallOptions", "Executor", "PreparedPlugin"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options of one plugin call.
+
+    Attributes:
+        timeout: seconds until the plugin is stopped; None: no limit.
+        env: the plugin's environment without the CNI_* variables.
+        inherit: a function that returns a descriptor that the plugin inherits, or -1; None: none. Call it just before
+            the start: a verb opens the descriptor then, and every start of a process takes longer for each open one.
+            It raises RecordError if it cannot be opened. As long as it is open, the plugin or its child runs.
+        on_started: called once the plugin has started and has its configuration, before the wait for its end; None:
+            nothing. An executor may leave it out.
+
+    Examples:
+        >>> CallOptions(timeout=5.0).timeout
+        5.0
+    """
+
+    timeout: float | None = None
+    env: Mapping[str, str] | None = field(default=None, repr=False)  # it may hold secrets, and fills a screen
+    inherit: Callable[[], int] | None = None
+    on_started: Callable[[], object] | None = None
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """An object that finds and runs plugins, blocking.
+
+    It may have a method ``prepare(invocation, options)``, which starts a plugin before its configuration is known. It
+    ignores ``stdin`` and ``timeout`` and returns a PreparedPlugin, or None if the plugin cannot be started now.
+
+    Examples:
+        >>> class Logged(ProcessExecutor):
+        ...     def execute(self, invocation, options):
+        ...         print(invocation.verb, invocation.plugin)
+        ...         return super().execute(invocation, options)
+        >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=Logged())
+    """
+
+    def find(self, plugin: str, path: Sequence[str], /) -> str:
+        """Return the path of a plugin type's executable.
+
+        Args:
+            plugin: the plugin's type, which is the executable's file name.
+            path: the directories to search, in order.
+
+        Raises:
+            PluginNotFoundError: no directory has an executable of that name.
+        """
+        ...
+
+    def execute(self, invocation: Invocation, options: CallOptions, /) -> Outcome:
+        """Run a plugin until it exits (spec 1.1.0, section 2).
+
+        A plugin that exits by itself is an Outcome, whatever its exit status is.
+
+        Args:
+            invocation: the executable, its stdin and its CNI_* variables.
+            options: the timeout in seconds, the rest of the environment, a descriptor to inherit.
+
+        Raises:
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
+        """
+        ...
+
+
+@runtime_checkable
+class AsyncExecutor(Protocol):
+    """An object that finds and runs plugins on asyncio; the methods are those of Executor.
+
+    ``prepare`` is no coroutine, must not block, and returns an AsyncPreparedPlugin or None.
+    """
+
+    def find(self, plugin: str, path: Sequence[str], /) -> str:
+        """Return the path of a plugin type's executable, as ``Executor.find`` does. It is quick, so no coroutine.
+
+        Raises:
+            PluginNotFoundError: no directory has an executable of that name.
+        """
+        ...
+
+    async def execute(self, invocation: Invocation, options: CallOptions, /) -> Outcome:
+        """Run a plugin until it exits, as ``Executor.execute`` does (spec 1.1.0, section 2).
+
+        Cancelling the call kills the plugin.
+
+        Raises:
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
+        """
+        ...
+
+
+class PreparedPlugin(Protocol):
+    """A plugin process that waits for its configuration on stdin. Feed it or discard it."""
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration, close stdin and run the plugin until it exits, as ``Executor.execute`` does.
+
+        A configuration that is larger than the pipe goes to a new process, and this one is killed.
+
+        Args:
+            stdin: the execution configuration, UTF-8 JSON.
+            timeout: seconds from now until the plugin is stopped; None: no limit.
+
+        Raises:
+            PluginError: as ``Executor.execute``.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        ...
+
+
+class AsyncPreparedPlugin(Protocol):
+    """A plugin process that waits for its configuration; the methods are those of PreparedPlugin, as coroutines."""
+
+    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration, close stdin and run the plugin until it exits, as ``PreparedPlugin.feed`` does.
+
+        Raises:
+            PluginError: as ``Executor.execute``.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        ...
+
+    async def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        ...

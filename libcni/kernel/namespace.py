@@ -1,0 +1,204 @@
+"""Identify, open, enter, make and name network namespaces."""
+
+from __future__ import annotations
+
+import _socket  # the C part alone: importing socket takes 3 ms
+import functools
+import gc
+import operator
+import os
+import stat
+
+import libcni.kernel.system as system
+
+# Not from typing: a plugin may import this module at every call, and typing would slow down its start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
+
+CLONE_NEWNET = 0x40000000
+AF_NETLINK = 16
+_MS_BIND, _MNT_DETACH, _UMOUNT_NOFOLLOW = 4096, 2, 8
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+
+
+def namespace_identity(netns: str) -> tuple[int, int] | None:
+    """Return (device, inode) of the file at a namespace's path, or None if there is none."""
+    try:
+        status = system.stat(netns)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_empty_file(path: str) -> bool:
+    """Return whether a path may be the name of a namespace: a mounted namespace and the file below are empty files."""
+    try:
+        status = system.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
+def open_namespace(netns: str) -> int:
+    """Return a descriptor of the file at a namespace's path; raises OSError or ValueError."""
+    # O_NONBLOCK: the open of a FIFO would wait for a writer.
+    return system.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def enter_namespace(descriptor: int) -> None:
+    """Move the calling thread into the network namespace of an open file. Nothing else may run in the thread then.
+
+    Python 3.11 has no ``os.setns``.
+
+    Raises:
+        OSError: the file is no network namespace, or this user may not enter it.
+    """
+    if hasattr(os, "setns"):
+        os.setns(descriptor, CLONE_NEWNET)
+        return
+    system.call_libc("setns", descriptor, CLONE_NEWNET)
+
+
+def new_namespace(*, lo_up: bool = True) -> int:
+    """Return a descriptor of a new network namespace. It ends with the descriptor, unless it has a name.
+
+    Raises:
+        OSError: this user may not make one.
+    """
+
+    def make() -> int:
+        system.call_libc("unshare", CLONE_NEWNET)
+        if lo_up:
+            _bring_lo_up()
+        return system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    return call_in_thread(make)
+
+
+def make_namespace(path: str, announce: Callable[[str], object] | None = None, *, lo_up: bool = True) -> None:
+    """Make a network namespace with a name, which must not exist.
+
+    ``announce`` is called with another path of the namespace before it gets its name: a program that is killed earlier
+    leaves nothing, because the namespace ends with the descriptor.
+
+    Raises:
+        OSError: this user may not make one, or the name exists.
+    """
+    descriptor = new_namespace(lo_up=lo_up)
+    try:
+        # The descriptor also keeps the inode and its time: the kernel drops unused inodes, and gives them a new time.
+        source = f"/proc/self/fd/{descriptor}"
+        if announce is not None:
+            announce(source)
+        bind(source, path)
+    finally:
+        system.close(descriptor)
+
+
+def _bring_lo_up() -> None:
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inside:
+        system.ioctl(inside, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+
+
+def bind(source: str, path: str) -> None:
+    """Give the namespace at ``source`` another name, which must not exist. Raises OSError."""
+    # O_EXCL: a file of another program must be neither mounted over nor removed.
+    system.close(system.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+    try:
+        system.call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
+    except OSError:
+        system.unlink(path)
+        raise
+
+
+def unbind(path: str) -> bool:
+    """Remove the name of a namespace; return whether there was one. Any other file or mount stays. Raises OSError."""
+    # More than once: two programs may have mounted one above the other before either was killed.
+    while _is_namespace(path):
+        # MNT_DETACH: a plugin may still have the file open.
+        system.call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    if not is_empty_file(path):
+        return False
+    system.unlink(path)
+    return True
+
+
+def _is_namespace(path: str) -> bool:
+    try:
+        # lstat: a symbolic link leads to a mount of another program.
+        return system.lstat(path).st_dev == system.stat("/proc/self/ns/net").st_dev
+    except OSError:
+        return False
+
+
+def call_in_thread(function: Callable[[], _T]) -> _T:
+    """Call a function in a thread of its own, which may change its namespace, and return its answer or raise its error.
+
+    Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
+    """
+    import threading
+
+    answers: list[_T] = []
+    problems: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            answers.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+            problems.append(error)
+
+    thread = threading.Thread(target=call, name="libcni-namespace", daemon=True)
+    thread.start()
+    thread.join()
+    for problem in problems:
+        raise problem
+    return answers[0]
+
+
+def netlink_socket(namespace: int) -> int:
+    """Return the descriptor of a netlink socket in an open network namespace, or -1 if that is not possible.
+
+    A socket stays in the namespace in which it was made, so later requests enter nothing.
+    """
+    try:
+        home = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        # Each time: a program may drop privileges, or enter a user namespace, between two looks.
+        if system.functions_without_release()[0](home, CLONE_NEWNET) == 0:
+            socket_fd, came_back = _visit(namespace, home)
+            if not came_back:
+                raise AssertionError("this thread is in another network namespace and cannot return")
+            return socket_fd
+    finally:
+        system.close(home)
+    # In a thread that ends: a rootless program may enter a namespace of its own and not return.
+    return call_in_thread(lambda: _visit(namespace, -1)[0])
+
+
+def _visit(namespace: int, home: int) -> tuple[int, bool]:
+    """Make a netlink socket in a namespace; return its descriptor, or -1, and whether the thread is at home again."""
+    setns, socket = system.functions_without_release()
+    # One map over C functions, which keep the interpreter's lock: no other Python code, signal handler or finaliser
+    # runs in the wrong namespace, and nothing can prevent the return.
+    steps: tuple[Callable[[], Any], ...] = (
+        gc.disable,
+        functools.partial(setns, namespace, CLONE_NEWNET),
+        functools.partial(socket, AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 0),
+        functools.partial(setns, home, CLONE_NEWNET),
+        *([gc.enable] if gc.isenabled() else []),
+    )
+    failed, socket_fd, lost = list(map(operator.call, steps))[1:4]
+    if failed:  # the thread never left its own namespace, and the socket is there
+        if socket_fd >= 0:
+            system.close(socket_fd)
+        return -1, True
+    return socket_fd, not lost

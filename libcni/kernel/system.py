@@ -1,0 +1,109 @@
+"""The system as verbs, store and namespaces see it: the disk, locks, clocks, and the kernel's namespaces.
+
+They call these names as attributes of this module, ``system.open(...)``. The simulated node of the tests puts its world
+in place of them, so it runs the code that users run.
+"""
+
+from __future__ import annotations
+
+import _socket  # the C part alone: importing socket takes 3 ms
+import functools
+import os
+import time as _time
+
+# Imported under their own names: type checkers then know that this module offers them.
+from fcntl import fcntl as fcntl
+from fcntl import ioctl as ioctl
+from os import access as access
+from os import chmod as chmod
+from os import close as close
+from os import fchmod as fchmod
+from os import fstat as fstat
+from os import fstatvfs as fstatvfs
+from os import fsync as fsync
+from os import ftruncate as ftruncate
+from os import getcwd as getcwd
+from os import getpid as getpid
+from os import link as link
+from os import listdir as listdir
+from os import lstat as lstat
+from os import makedirs as makedirs
+from os import mkdir as mkdir
+from os import open as open  # noqa: A004 - as in os
+from os import pwrite as pwrite
+from os import read as read
+from os import readlink as readlink
+from os import rename as rename
+from os import scandir as scandir
+from os import stat as stat
+from os import unlink as unlink
+from os import urandom as urandom
+from os import write as write
+from os.path import exists as exists
+from os.path import isdir as isdir
+from os.path import islink as islink
+from os.path import lexists as lexists
+from os.path import realpath as realpath
+from time import monotonic as monotonic
+from time import monotonic_ns as monotonic_ns
+from time import sleep as sleep
+from time import time as time
+from time import time_ns as time_ns
+
+# Not from typing: a plugin may import this module at every call, and typing would slow down its start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from concurrent.futures import Executor
+    from typing import Any
+
+
+def uptime() -> float:
+    """Return the seconds since the boot, including the time in suspend. Nobody can set this clock."""
+    return _time.clock_gettime(_time.CLOCK_BOOTTIME)
+
+
+# Threads.
+
+
+def event() -> threading.Event:
+    """Return an event that a thread can wait for."""
+    import threading
+
+    return threading.Event()
+
+
+def thread_pool(most: int) -> Executor:
+    """Return an executor with this number of threads."""
+    from concurrent.futures import ThreadPoolExecutor  # takes 5 ms, and few programs sweep
+
+    return ThreadPoolExecutor(most)
+
+
+# Namespaces.
+socket = _socket.socket
+
+
+@functools.cache
+def functions_without_release() -> tuple[Any, Any]:
+    """Return setns and socket of the C library, as functions that do not release the interpreter's lock."""
+    import ctypes  # takes 10 ms
+
+    library = ctypes.PyDLL(None)
+    return library.setns, library.socket
+
+
+def call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
+    import ctypes  # takes 10 ms, and most programs never come here
+
+    if getattr(_libc(), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)

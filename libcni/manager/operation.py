@@ -1,0 +1,200 @@
+"""One running operation of a manager: its turn, its locks, and the verbs that are part of it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import libcni.kernel.system as system
+from libcni.client import CNIConfig
+from libcni.config.identifiers import check_container_id
+from libcni.errors import LockTimeoutError
+from libcni.observe.observer import Operation
+from libcni.options import DEFAULT, Timeout
+from libcni.store.attachments import Attachment, attachments_of
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.model import PENDING
+from libcni.verbs.client_base import node_of
+from libcni.verbs.node import Node, run_to_end
+
+if TYPE_CHECKING:  # asyncio is not for blocking callers to load
+    from libcni.aio import AsyncCNIConfig
+
+_T = TypeVar("_T")
+
+# No network's name contains a slash, so these never collide with the lock of a verb.
+_CONTAINER_LOCK = "//manager/container/"
+_NETWORK_LOCK = "//manager/network/"
+_SHORTEST = 0.001
+
+
+class _Block:
+    """A block of ``locked``: it holds a container for the operations that begin in it.
+
+    A task, thread or forked child that was made in the block has a copy of the block's context, and may outlive the
+    block. So the block is asked, and not the context. The lock is released when the block has ended, and with it the
+    last operation that began in it: no other manager works on the container beside that one.
+    """
+
+    def __init__(self, cni: CNIConfig | AsyncCNIConfig, container_id: str, release: Callable[[], None]) -> None:
+        self.key = (cni.cache_dir, container_id)
+        self._release = release
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._users = 1
+        self._has_ended = False
+
+    def join(self) -> bool:
+        """Let an operation begin in the block, unless it has ended. The operation calls ``leave`` at its end."""
+        if self._process != os.getpid():  # first: in a child, the lock may be held by a thread of the parent
+            return False
+        with self._lock:
+            self._users += not self._has_ended
+            return not self._has_ended
+
+    def end(self) -> None:
+        """Let no further operation begin."""
+        with self._lock:
+            self._has_ended = True
+        self.leave()
+
+    def leave(self) -> None:
+        """Release the container if the block and all of its operations have ended."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._users == 0
+        if is_last:
+            self._release()
+
+
+_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("libcni_locked", default=())
+"""The blocks of ``locked`` that this thread or task, or the one that made it, is in."""
+
+
+class ManagerOperation:
+    """One running operation of a manager. A context manager that releases its turn and all locks at its end.
+
+    The order is always: container, networks, turn. So whoever has a turn waits for no other operation of this client.
+
+    Attributes:
+        cni: the client.
+        node: waits and works for the operation itself. Entered, it reports the operation to the client's observer.
+        timeout: the time limit that the caller gave, for each verb.
+    """
+
+    def __init__(self, cni: CNIConfig | AsyncCNIConfig, operation: Operation, timeout: Timeout) -> None:
+        self.cni = cni
+        self.node: Node = node_of(cni, operation, timeout)
+        self.timeout: Timeout = timeout
+        self._cleanup = ExitStack()
+        left = self.node.seconds_left()
+        self._waits_left = math.inf if left is None else left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.node.release()
+        self.release_locks()
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds to the operation's deadline, but at least 1 ms: the client refuses 0. None: no limit."""
+        left = self.node.seconds_left()
+        return None if left is None else max(_SHORTEST, left)
+
+    def part(self, operation: Operation, timeout: Timeout = DEFAULT) -> Node:
+        """Return a node for a verb of this operation, with a timeout of its own: the verb needs no further turn."""
+        return node_of(self.cni, operation, timeout, part_of=self.node)
+
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+        """Call a function of the user; for AsyncNetworkManager it may be a coroutine function."""
+        answer = function()
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def attachments(self, container_id: str | None = None) -> list[Attachment]:
+        """Return the recorded attachments; see ``CNIConfig.get_cached_attachments``."""
+        records = self.node.records
+        return await self.node.on_disk(lambda: list(attachments_of(records.records(container_id), records)))
+
+    async def lock_container(self, container_id: str) -> None:
+        """Acquire a container's lock until the operation ends, unless the caller holds it; raises LockTimeoutError."""
+        for block in _blocks.get():
+            if block.key == (self.cni.cache_dir, container_id) and block.join():
+                self._cleanup.callback(block.leave)
+                return
+        request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
+        await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+
+    @contextmanager
+    def block(self, container_id: str) -> Iterator[None]:
+        """Hold the container, whose lock this operation has, for the operations of this thread or task."""
+        block = _Block(self.cni, container_id, self._cleanup.pop_all().close)
+        _blocks.set((*_blocks.get(), block))
+        try:
+            yield
+        finally:
+            _blocks.set(tuple(one for one in _blocks.get() if one is not block))
+            block.end()
+
+    async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
+        """Acquire the locks of a set-up's networks, shared with other set-ups, against GC; raises LockTimeoutError."""
+        request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
+        await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
+
+    async def lock_network_for_gc(self, name: str) -> None:
+        """Acquire a network's lock exclusively for GC, so that no set-up uses the network meanwhile.
+
+        Raises LockTimeoutError, which names the containers whose set-ups used the network for the whole timeout.
+        """
+        request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
+        try:
+            await self._lock(request, f"network {name}", "set-ups of containers held the network")
+        except LockTimeoutError as error:
+            # The kernel does not name the holder of a lock. But a set-up in the middle of an ADD has a pending record.
+            recorded = await self.attachments()
+            pending = {one.container_id for one in recorded if one.state == PENDING and one.network == name}
+            if not pending:
+                raise
+            what = ", ".join(f"container {one}" for one in sorted(pending))
+            message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+
+    def release_locks(self) -> None:
+        """Release all locks before the operation ends."""
+        self._cleanup.close()
+
+    async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
+        locks = LockSet(self.cni.cache_dir, request)
+        # Before the wait: an interrupted wait may already hold some of the locks, and they must be released, too.
+        self._cleanup.callback(locks.close)
+        started = system.monotonic()
+        try:
+            # All waits of an operation together take no longer than its time limit: a set-up that hangs holds the locks
+            # of all its networks, and GC must not wait the whole time for each of them.
+            for delay in locks.retry_delays(started + self._waits_left):
+                await self.node.sleep(delay)
+        except LockTimeoutError as error:
+            message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+        finally:
+            self._waits_left = max(0.0, self._waits_left - (system.monotonic() - started))
+
+
+def block_operation(cni: CNIConfig | AsyncCNIConfig, container_id: str, timeout: Timeout) -> ManagerOperation:
+    """Return the operation that acquires the lock for a block of ``locked``."""
+    return ManagerOperation(cni, Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
+
+
+@contextmanager
+def locked(cni: CNIConfig, container_id: str, timeout: Timeout) -> Iterator[None]:
+    """Hold a container for several operations of this thread; see ``NetworkManager.locked``."""
+    with block_operation(cni, container_id, timeout) as operation:
+        run_to_end(operation.lock_container(container_id))
+        with operation.block(container_id):
+            yield

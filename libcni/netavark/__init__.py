@@ -1,0 +1,23 @@
+"""CNI networks for podman 5 and later: a network driver of netavark (its plugin-API.md, version 1.0.0).
+
+``libcni netavark-plugin`` is this package's ``main``. netavark runs a driver at every start and end of a container, so
+the names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libcni import _lazy
+
+if TYPE_CHECKING:
+    from libcni.netavark.command import main
+    from libcni.netavark.ended import collect, find_ended
+    from libcni.netavark.request import OWNER
+
+_MODULES = {"command": "main", "ended": "collect find_ended", "request": "OWNER"}
+
+__all__ = ["OWNER", "collect", "find_ended", "main"]
+
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

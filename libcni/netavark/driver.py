@@ -1,0 +1,167 @@
+"""Attach podman's containers to CNI networks, and detach them.
+
+netavark calls a driver once for each network of a container. It tears nothing down whose set-up has failed, or whose
+answer it cannot read; it does not call the driver if the container's namespace has gone. So a failed ``setup`` leaves
+nothing, and what podman does not tear down stays on record for ``libcni repair --owner podman``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
+from libcni.netavark.request import OWNER, Request, read_options
+from libcni.options import DelPolicy
+
+if TYPE_CHECKING:
+    from libcni.client import CNIConfig
+    from libcni.config.network import NetworkConfigList
+    from libcni.store.attachments import Attachment
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_REFUSED = {
+    "subnets": ("--subnet, --gateway and --ip-range", 'the addresses stand in "ipam"'),
+    "ipam_driver": ("--ipam-driver", 'the driver is "type" in "ipam"'),
+    "routes": ("--route", 'write "routes" into "ipam"'),
+    "network_interface": ("--interface-name", 'the interface of the host is "bridge" or "master"'),
+    "network_dns_servers": ("--dns", 'write name servers into "dns", or use podman run --dns'),
+    "internal": ("--internal", 'leave out "isGateway", "ipMasq" and the default route'),
+    "ipv6_enabled": ("--ipv6", 'write a range of IPv6 addresses into "ipam"'),
+}
+"""Members of podman's network that CNI cannot be told: their options, and what to do in the CNI configuration."""
+_POLICY = DelPolicy(keep_going=True)
+
+
+class Driver:
+    """The verbs of a driver.
+
+    Args:
+        cni: a client with the owner ``OWNER``.
+    """
+
+    def __init__(self, cni: CNIConfig) -> None:
+        self._cni = cni
+
+    def create(self, network: dict[str, Any]) -> dict[str, Any]:
+        """Check a new network of podman, and return it as podman shall store it.
+
+        Raises:
+            CNIError: the CNI network or one of its plugins is missing, or podman was given options that CNI lacks.
+        """
+        options = read_options(network)
+        net = self._cni.network(options.conf)
+        values = {**network, "ipam_driver": (network.get("ipam_options") or {}).get("driver")}
+        for key, (flags, instead) in _REFUSED.items():
+            if values.get(key):
+                raise ConfigError(f"{flags} cannot be used with the driver cni", hint=f"in {net.file}: {instead}")
+        _check_declared(net, options.capabilities)
+        if problems := self._cni.validate_network_list(net).problems:
+            raise problems[0]
+        for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
+            self._cni.find_plugin(ipam_type)
+        # The name server of podman, aardvark-dns, serves netavark's own bridges alone.
+        return {**network, "dns_enabled": False, "options": {**(network.get("options") or {}), "conf": options.conf}}
+
+    def setup(self, netns: str, request: Request) -> dict[str, Any]:
+        """Attach a container, and return podman's status block.
+
+        Raises:
+            CNIError: the container cannot be attached. Nothing is left, or the rest is on record.
+        """
+        from libcni.netavark.status import check_granted, status_block  # a teardown needs no result's view
+
+        net = self._cni.network(request.options.conf)
+        rt = _runtime_conf(net, netns, request)
+        own, others = self._recorded(request)
+        for other in others:
+            # Podman 4 left records of Go libcni, and its containers keep their IDs.
+            if not (other.made_by_go and other.state in {"gone", "stale-boot"}):
+                whose = f"the owner {other.owner}" if other.owner else "another program"
+                raise CNIError(f"{whose} has attached {rt.ifname} of container {rt.container_id} to {other.network}")
+        # An own record is of a podman that was killed before it stored the answer, and sets up anew.
+        result = self._cni.add_network_list(net, rt, on_existing="replace" if own else "refuse")
+        try:
+            status = status_block(net.name, netns, rt.ifname, result)
+            check_granted(status, net.name, rt.ifname, request.ips, request.mac)
+        except BaseException as error:
+            self.undo(request, error)
+            raise
+        return status
+
+    def undo(self, request: Request, error: BaseException) -> None:
+        """Detach what ``setup`` has attached; ``error``: why podman will never know of it."""
+        try:
+            self._cni.del_attachments(self._recorded(request)[0], policy=_POLICY)
+        except CNIError as problem:
+            if isinstance(error, CNIError):
+                error.rollback_errors = (problem,)
+            logger.warning("container %s: the roll-back failed: %s", request.container_id, problem)
+
+    def teardown(self, netns: str, request: Request) -> None:
+        """Detach a container with its record alone. A container that is not attached is no error.
+
+        Raises:
+            CNIError: the attachment could not be detached; it stays on record.
+        """
+        rt = RuntimeConf(request.container_id, netns, request.ifname)
+        own, others = self._recorded(request)
+        if own:
+            self._cni.del_attachments(own, policy=_POLICY)
+        elif others:
+            logger.warning("%s of container %s is not podman's: it stays", rt.ifname, rt.container_id)
+        else:
+            # The record is torn or lost. The reservation of an address names the container, so it is podman's.
+            try:
+                self._cni.del_network_list(request.options.conf, rt, policy=_POLICY)
+            except NetworkNotFoundError:
+                logger.warning("container %s: no record and no network %s", rt.container_id, request.options.conf)
+
+    def _recorded(self, request: Request) -> tuple[list[Attachment], list[Attachment]]:
+        """Return the attachments on record of a container's interface: this driver's, and those of others."""
+        recorded = self._cni.get_cached_attachments(request.container_id)
+        found = [attachment for attachment in recorded if attachment.network and attachment.ifname == request.ifname]
+        own = [attachment for attachment in found if attachment.owner == OWNER]
+        return own, [attachment for attachment in found if attachment.owner != OWNER]
+
+
+def _runtime_conf(net: NetworkConfigList, netns: str, request: Request) -> RuntimeConf:
+    """Return the parameters of an ADD. Addresses and names go where the network's plugins read them."""
+    # podman 4 gave these, and the plugin dnsname reads the second one.
+    args = {"IgnoreUnknown": "1", "K8S_POD_NAME": request.container_name, **request.options.args}
+    capabilities = dict(request.options.capabilities)
+    network_args: dict[str, Any] = {}
+    declared = {name for plugin in net.plugins for name in plugin.capabilities}
+    if request.ips and "ips" in declared:
+        capabilities["ips"] = list(request.ips)
+    elif len(request.ips) == 1:
+        # The configurations of podman 4 declare neither "ips" nor "mac". CNI_ARGS hold one address.
+        args["IP"] = request.ips[0]
+    elif request.ips:
+        network_args["cni"] = {"ips": list(request.ips)}
+    if request.mac and "mac" in declared:
+        capabilities["mac"] = request.mac
+    elif request.mac:
+        args["MAC"] = request.mac
+    if request.aliases and "aliases" in declared:
+        is_dnsname = any(plugin.type == "dnsname" for plugin in net.plugins)
+        capabilities["aliases"] = {net.name: request.aliases} if is_dnsname else request.aliases
+    if request.ports and request.options.publishes:
+        capabilities["portMappings"] = request.ports
+    _check_declared(net, capabilities)
+    return RuntimeConf(request.container_id, netns, request.ifname, args, capabilities, network_args)
+
+
+def _check_declared(net: NetworkConfigList, capabilities: Mapping[str, Any]) -> None:
+    """Refuse arguments that no plugin reads: a port that is silently not published is worse than an error."""
+    for name in net.unused_capabilities(capabilities):
+        hint, does = None, f'declares the capability "{name}"'
+        if name == "portMappings":
+            hint, does = (
+                f"add portmap to {net.file}, or publish elsewhere: --network NAME:ports=ignore",
+                "publishes ports",
+            )
+        raise ConfigError(f"no plugin of CNI network {net.name} {does}", hint=hint)

@@ -1,0 +1,63 @@
+"""This boot of the machine, and the processes that this program sees."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import libcni.kernel.system as system
+from libcni.kernel.namespace import namespace_identity
+from libcni.store.files import record_error
+from libcni.store.model import Record
+
+
+@functools.cache  # it does not cache exceptions: after one EMFILE the next call must try again
+def boot_id() -> str:
+    """Return the identity of this boot of the machine, or "" if the system has none.
+
+    Raises:
+        RecordError: it cannot be read now. Then a record may be stale, so none can be called ready.
+    """
+    path = "/proc/sys/kernel/random/boot_id"
+    try:
+        # Not open(): it needs codecs, which do not exist any more while the interpreter shuts down.
+        descriptor = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return system.read(descriptor, 100).decode().strip()
+        finally:
+            system.close(descriptor)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise record_error("the boot ID cannot be read", path, error) from error
+
+
+def namespaces_of_processes() -> dict[tuple[int, int], str]:
+    """Return the network namespaces of all processes in /proc, each as (device, inode) with one process's number."""
+    numbers = [name for name in system.listdir("/proc") if name.isdigit()]
+    found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
+    return {identity: number for identity, number in found.items() if identity is not None}
+
+
+def sees_same_processes(record: Record) -> bool:
+    """Return whether this program sees in /proc what the program of the ADD saw; if that is unknown: True.
+
+    In another PID namespace a container that runs has no process in /proc.
+    """
+    return record.pid_namespace in {None, pid_namespace()}
+
+
+def pid_namespace() -> int | None:
+    """Return the inode of this process's PID namespace, or None if the system does not tell it."""
+    try:
+        return _inode_of_pid_namespace()
+    except OSError:
+        return None
+
+
+@functools.cache  # a process stays in its PID namespace; a forked child may be in another one
+def _inode_of_pid_namespace() -> int:
+    return system.stat("/proc/self/ns/pid").st_ino
+
+
+os.register_at_fork(after_in_child=_inode_of_pid_namespace.cache_clear)

@@ -1,0 +1,256 @@
+"""Look at the interfaces of network namespaces.
+
+Plugins delete an interface by its name in the namespace at a path. Both may be another's by now. With an empty
+CNI_NETNS they free their other resources and touch no interface.
+"""
+
+from __future__ import annotations
+
+import _socket  # the C part alone: importing socket takes 3 ms
+import errno
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import libcni.kernel.system as system
+from libcni.kernel.namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
+from libcni.store.model import ABSENT, UNKNOWN, Interface, Known, Place, is_other_mac
+
+if TYPE_CHECKING:
+    from libcni.kernel.netlink import Link
+
+_SO_NETNS_COOKIE = 71
+_NS_GET_NSTYPE = 0xB703
+_SO_BINDTODEVICE = 25
+_SIOCGIFHWADDR, _SIOCGIFINDEX, _ARPHRD_ETHER = 0x8927, 0x8933, 1
+_IFREQ_BYTES, _LONGEST_NAME = 40, 15
+_SHORT, _INT = struct.Struct("=H"), struct.Struct("=i")
+_KINDS_WITH_ADDRESS_OF_PARENT = {"ipvlan", "vlan"}
+_SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
+
+
+def is_own_namespace(netns: str) -> bool:
+    """Return whether a path leads to the network namespace of this process or of the calling thread."""
+    given = namespace_identity(netns)
+    if given is None:
+        return False
+    # "self" is the main thread.
+    is_main = threading.get_native_id() == system.getpid()
+    paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
+    return given in map(namespace_identity, paths)
+
+
+def is_no_namespace(netns: str) -> bool:
+    """Return whether something else than a network namespace is at a path, or nothing. If that is unknown: False."""
+    try:
+        descriptor = open_namespace(netns)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    try:
+        return system.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET
+    except OSError as error:
+        return error.errno == errno.ENOTTY
+    finally:
+        system.close(descriptor)
+
+
+def path_for_plugins(netns: str) -> str:
+    """Return the path of a namespace that leads to the same file in each process.
+
+    /proc/self and relative paths lead elsewhere in a plugin, and the program may change its directory before its next
+    verb. A text that leads to no file may be no path at all: it stays.
+    """
+    if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
+        return netns
+    # Not abspath: it cuts "..", even after a symbolic link that leads elsewhere.
+    path = os.path.join(system.getcwd(), netns)
+    directory, _, name = path.rpartition("/")
+    resolved = f"{system.realpath(directory)}/{name}"
+    # A link in /proc, such as /proc/PID/fd/3, has a text that is no path.
+    if system.islink(resolved) and not resolved.startswith("/proc/"):
+        resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), system.readlink(resolved)))
+    return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
+
+
+class EnteredNamespace:
+    """A namespace that was entered once, to look at its interfaces several times. It cannot end before ``close``.
+
+    A socket stays in the namespace in which it was made, and every thread can use it.
+    """
+
+    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+        self._socket = system.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
+        cookie = b""
+        with suppress(OSError):  # before Linux 5.14
+            cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+        self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
+        _entered.add(self)
+
+    @classmethod
+    def enter(cls, netns: str) -> EnteredNamespace | None:
+        """Enter the namespace at a path; return None if that is not possible."""
+        try:
+            descriptor = open_namespace(netns)
+        except (OSError, ValueError):
+            return None
+        try:
+            status = system.fstat(descriptor)
+            made = netlink_socket(descriptor)
+        finally:
+            system.close(descriptor)
+        return None if made < 0 else cls(made, (status.st_dev, status.st_ino))
+
+    def is_at(self, netns: str) -> bool:
+        """Return whether a path leads to this namespace now."""
+        return namespace_identity(netns) == self.namespace.netns
+
+    def look(self, ifname: str) -> Place:
+        """Return the place of the interface of a name. lo is in each namespace, so it is nobody's."""
+        return self.namespace.with_interface(UNKNOWN if ifname == "lo" else self._interface(ifname))
+
+    def _interface(self, name: str) -> Interface:
+        """Return the interface of a name; ABSENT if there is none."""
+        encoded = os.fsencode(name)
+        if len(encoded) > _LONGEST_NAME:  # the kernel would cut it, and find another interface
+            return ABSENT
+        request = encoded.ljust(_IFREQ_BYTES, b"\0")
+        try:
+            # Binding has no effect on a netlink socket but to tell whether the name exists. For a name that does not
+            # exist, an ordinary kernel starts modprobe if the first question is SIOCGIFINDEX.
+            self._socket.setsockopt(_socket.SOL_SOCKET, _SO_BINDTODEVICE, encoded)
+            number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
+            answer = system.ioctl(self._socket, _SIOCGIFHWADDR, request)
+            # Ask twice: the interface may be replaced between two questions, and the address be another one's.
+            is_same = system.ioctl(self._socket, _SIOCGIFINDEX, request) == number
+            if is_same and _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
+                return Known(_INT.unpack_from(number, 16)[0], answer[18:24].hex(":"))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return ABSENT
+        # An address of another kind can be too long for the answer; and without CAP_NET_RAW a socket is bound once.
+        try:
+            # By number: plugins delete an interface by its alternative names, too, and the list lacks them.
+            number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
+            links = self._links()
+        except OSError as error:
+            return ABSENT if error.errno == errno.ENODEV else UNKNOWN
+        found = [link for link in links if link.index == _INT.unpack_from(number, 16)[0]]
+        found = found or [link for link in links if link.name == name]  # it was replaced meanwhile
+        return Known(found[0].index, found[0].mac) if found else ABSENT
+
+    def find(self, made: Place) -> Iterator[Place]:
+        """Yield the places in this namespace where the interface of an ADD may be now."""
+        for place in self.all_interfaces():
+            is_it = made.number == place.number if made.number else made.mac == place.mac
+            if is_it and not is_other_mac(made.mac, place.mac):
+                yield place
+
+    def all_interfaces(self) -> list[Place]:
+        """Return the place of each interface, with its name in ``found_as``, and without an address of its parent."""
+        found = []
+        with suppress(OSError):
+            for link in self._links():
+                mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
+                found.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
+        return found
+
+    def _links(self) -> list[Link]:
+        from libcni.kernel.netlink import read_links  # few verbs come here
+
+        return list(read_links(self._socket))  # read all: the next dump would begin with what is left
+
+    def close(self) -> None:
+        """Leave the namespace."""
+        _entered.discard(self)
+        self._socket.close()
+
+
+_entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    # A forked worker that lives on would keep the container's namespace, even when all else has left it.
+    for entered in list(_entered):
+        entered.close()
+
+
+os.register_at_fork(after_in_child=_leave_all)
+
+
+def _walk(known: set[tuple[int, int] | None]) -> Iterator[Place]:
+    """Yield the interfaces in all namespaces of the node but those in ``known``."""
+    for path in _paths_of_namespaces():
+        identity = namespace_identity(path)
+        if identity in known or (entered := EnteredNamespace.enter(path)) is None:
+            continue
+        known.add(identity)
+        try:
+            for place in entered.all_interfaces():
+                yield replace(place, found_as=f"{place.found_as} in {path}")
+        finally:
+            entered.close()
+
+
+def _paths_of_namespaces() -> Iterator[str]:
+    for folder, ending in (("/run/netns", ""), ("/proc", "/ns/net")):
+        with suppress(OSError):
+            yield from [f"{folder}/{name}{ending}" for name in system.listdir(folder) if ending == "" or name.isdigit()]
+
+
+class Looks:
+    """Looks at interfaces. The namespace of the last look cannot end before ``close``.
+
+    ``remembers``: whether to search all namespaces of the node once only, for many looks at about the same time.
+    """
+
+    def __init__(self, *, remembers: bool = False) -> None:
+        self._entered: EnteredNamespace | None = None
+        self._remembers = remembers
+        self._everywhere: list[Place] | None = None
+
+    def namespace(self, netns: str) -> Place:
+        """Return the namespace at a path, without looking for an interface."""
+        entered = self._enter(netns)
+        return Place(namespace_identity(netns)) if entered is None else entered.namespace
+
+    def look(self, netns: str, ifname: str) -> Place:
+        """Look at an interface in the namespace at a path; it is UNKNOWN if this program cannot enter the namespace."""
+        entered = self._enter(netns)
+        return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
+
+    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
+        """Yield the places where the interface of an ADD may be now; ``found_as`` is each one's name."""
+        entered = self._enter(netns)
+        if entered is None:
+            return
+        yield from entered.find(made)
+        # The namespace of this program has the devices that a plugin such as host-device puts back.
+        known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
+        if everywhere and made.mac:
+            yield from (place for place in self._walk() if place.mac == made.mac and place.netns not in known)
+
+    def _walk(self) -> Iterator[Place] | list[Place]:
+        if self._remembers and self._everywhere is None:
+            self._everywhere = list(_walk(set()))
+        return _walk(set()) if self._everywhere is None else self._everywhere
+
+    def _enter(self, netns: str) -> EnteredNamespace | None:
+        # The path may lead to another namespace than at the last call.
+        if self._entered is None or not self._entered.is_at(netns):
+            self.close()
+            self._entered = EnteredNamespace.enter(netns) if netns else None
+        return self._entered
+
+    def close(self) -> None:
+        """Leave the namespace."""
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.close()

@@ -1,0 +1,85 @@
+"""A record that a verb has open, to write what happens to its attachment."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import libcni.kernel.system as system
+from libcni.errors import RecordError
+from libcni.store.files import MAX_RECORD_BYTES, record_error, write_at
+from libcni.store.model import Event, Record
+from libcni.store.record_format import MAX_RECORD_ELEMENTS, encode_event, weight
+
+
+class Journal:
+    """A record on disk whose file is open. It is a context manager that closes the file.
+
+    Each event is one ``pwrite`` that replaces the closing brace. It is not synced: it must survive the end of this
+    program, not a power cut, after which the record is of an earlier boot.
+
+    Attributes:
+        record: the record with all its events.
+    """
+
+    def __init__(self, record: Record, descriptor: int, *, size: int) -> None:
+        self.record: Record = record
+        self._descriptor = descriptor
+        # A killed writer may have left a part of a member after the last whole one.
+        self._is_torn = size > record.end + 1
+        self._weight = weight(record.last_result or "") + sum(map(weight, record.plugins))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, event: Event, **told: Any) -> None:
+        """Write an event, with what it tells: the fields ``interface``, ``partial`` and ``result`` of the record.
+
+        ``plugin`` is the index of the plugin that has ended.
+
+        Raises:
+            RecordError: it cannot be written, for example because the disk is full. The record is as before.
+        """
+        before = self.record
+        facts = {name: value for name, value in told.items() if name != "plugin"}
+        if told.get("partial", "") == before.partial:
+            del told["partial"]  # most plugins after the first print the result that they received
+        data = encode_event(before.serial, event, told)
+        record = before.after(event, **facts, end=before.end + len(data) - 1, serial=before.serial + 1)
+        self._weight += weight(told.get("partial") or told.get("result") or "")
+        if record.end > MAX_RECORD_BYTES or self._weight > MAX_RECORD_ELEMENTS:
+            raise RecordError(f"{record.path}: it would be too large to be read back", path=record.path)
+        try:
+            if self._is_torn:
+                # A shorter member would otherwise be followed by the rest of the torn one.
+                system.ftruncate(self._descriptor, before.end)
+            # If this is stopped half-way, a reader takes no part of the member.
+            self._is_torn = True
+            write_at(self._descriptor, data, before.end)
+        except OSError as error:
+            with suppress(OSError):
+                self._close_object()
+            raise record_error("cannot be written", record.path, error) from error
+        self._is_torn = False
+        self.record = record
+
+    def has_name(self) -> bool:
+        """Return whether the file still has a name. Somebody may have removed the whole directory meanwhile."""
+        return system.fstat(self._descriptor).st_nlink > 0
+
+    def _close_object(self) -> None:
+        """Remove what was written of a member. This library does not read it, but Go would take no such file."""
+        # The brace first: in the other order, a kill between them, or a disk that stays full, takes it away.
+        write_at(self._descriptor, b"}", self.record.end)
+        system.ftruncate(self._descriptor, self.record.end + 1)
+        self._is_torn = False
+
+    def close(self) -> None:
+        """Close the file. The record stays."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            system.close(descriptor)

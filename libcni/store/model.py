@@ -1,0 +1,433 @@
+"""The model of an attachment: what its record says, what can happen to it, and what each verb does in each state.
+
+Every write of a record goes through the table ``STATES``, and every listing, verb and finding takes its words from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, Self
+
+from libcni.errors import RecordError
+
+Identity = tuple[str, str, str]
+"""(network, container ID, interface name)."""
+
+Stamp = tuple[int, int, int]
+"""(inode, size, time of the last change) of a file when it was read."""
+
+
+# The interface of an attachment, and where it is.
+
+
+class NoInterface(Enum):
+    """Why an interface is not known."""
+
+    ABSENT = "absent"
+    """There is none of this name."""
+    NOT_OURS = "not ours"
+    """There is one that no plugin of this ADD has made."""
+    UNKNOWN = "unknown"
+    """Nobody has looked, or this program may not look."""
+
+
+ABSENT: Final = NoInterface.ABSENT
+NOT_OURS: Final = NoInterface.NOT_OURS
+UNKNOWN: Final = NoInterface.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An interface that an ADD made, or that a look found.
+
+    Attributes:
+        number: its number in the namespace; 0 if only the hardware address is known, as in records of Go libcni.
+        mac: its hardware address, such as "0a:58:0a:00:00:02"; "" if it is not known.
+    """
+
+    number: int = 0
+    mac: str = ""
+
+
+Interface = Known | NoInterface
+
+NOWHERE: Final = (0, 0)
+"""The identity of a namespace that did not exist when the ADD began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A network namespace and the interface of one name in it.
+
+    Attributes:
+        netns: (device, inode) of the namespace's file; NOWHERE if there was none; None if it is not known.
+        cookie: the kernel's number of the namespace; 0 if it is not known (before Linux 5.14). Inode numbers are used
+            again, cookies are not.
+        interface: the interface.
+        found_as: where the interface of the ADD is now, if its name or its namespace has changed; else "".
+    """
+
+    netns: tuple[int, int] | None = None
+    cookie: int = 0
+    interface: Interface = UNKNOWN
+    found_as: str = ""
+
+    @property
+    def number(self) -> int:
+        """The number of the interface; 0 if it is not known."""
+        return self.interface.number if isinstance(self.interface, Known) else 0
+
+    @property
+    def mac(self) -> str:
+        """The hardware address of the interface; "" if it is not known."""
+        return self.interface.mac if isinstance(self.interface, Known) else ""
+
+    def with_interface(self, interface: Interface) -> Place:
+        """Return the place with another interface."""
+        return Place(self.netns, self.cookie, interface, self.found_as)
+
+
+Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no interface", "other interface", "renamed"]
+
+
+def same_namespace(made: Place, seen: Place) -> bool:
+    """Return whether a namespace may be the one of an ADD: nothing that is known of both differs."""
+    if seen.netns in {None, NOWHERE}:
+        return made.netns in {None, NOWHERE}
+    if made.netns is None:
+        return True
+    # The kernel gives the inode number of a removed namespace to the next one. Cookies are never used again.
+    return made.netns == seen.netns and not (made.cookie and seen.cookie and made.cookie != seen.cookie)
+
+
+def compare(made: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
+    """Compare what an ADD made with what a look found at its path and name."""
+    if not same_namespace(made, seen):
+        return "no namespace" if seen.netns in {None, NOWHERE} else "other namespace"
+    if seen.netns in {None, NOWHERE}:
+        return "unknown"
+    if seen.found_as:
+        return "renamed"
+    if not isinstance(seen.interface, Known):
+        if UNKNOWN in {seen.interface, made.interface}:  # this program may not enter the namespace
+            return "unknown"
+        # The plugins of an ADD may have made no interface of this name.
+        return "same" if made.interface is ABSENT else "no interface"
+    if not isinstance(made.interface, Known):
+        return "unknown" if made.interface is UNKNOWN else "other interface"
+    # Numbers are unique in one namespace only, and a person can choose them.
+    if is_other_mac(made.mac, seen.mac):
+        return "other interface"
+    if made.number:
+        return "same" if made.number == seen.number else "other interface"
+    if ":" in made.mac and not seen.mac:  # Go records the hardware address alone, and this interface has none
+        return "other interface"
+    return "same" if made.mac and made.mac == seen.mac else "unknown"
+
+
+def is_other_mac(made: str, seen: str) -> bool:
+    """Return whether two hardware addresses are known to differ. Plugins may print them in another notation."""
+    return bool(made and seen) and made != seen and ":" in made and len(made) == len(seen)
+
+
+def by_number(made: Place) -> Place:
+    """Return the place for a comparison while plugins of this attachment run, or after some of them have run.
+
+    Plugins such as tuning change the hardware address and put the earlier one back. The number in a namespace that has
+    a cookie is enough then.
+    """
+    return made.with_interface(Known(made.number)) if made.cookie and made.number else made
+
+
+# Records.
+
+
+RecordState = Literal["begun", "refused", "pending", "ready", "detaching", "stale-boot", "corrupt"]
+"""The states that a record tells alone."""
+
+State = Literal[
+    "begun",
+    "refused",
+    "pending",
+    "ready",
+    "detaching",
+    "gone",
+    "lost",
+    "renamed",
+    "unknown",
+    "stale-boot",
+    "corrupt",
+]
+"""The states of an attachment. Only a look tells ``gone``, ``lost`` and ``renamed`` from ``ready``."""
+
+BEGUN: Final = "begun"
+REFUSED: Final = "refused"
+PENDING: Final = "pending"
+READY: Final = "ready"
+DETACHING: Final = "detaching"
+STALE_BOOT: Final = "stale-boot"
+CORRUPT: Final = "corrupt"
+
+LIVING: Final[frozenset[State]] = frozenset({"ready", "lost", "renamed", "unknown"})
+"""The states of a complete attachment whose namespace exists, as far as it is known."""
+
+UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
+"""The states in which a verb works on the attachment, or was stopped."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """An attachment recorded on disk: Ours, MadeByGo or Unreadable.
+
+    Attributes:
+        network, container_id, ifname: its identity; all "" in an unreadable record.
+        state: the state that the record tells alone; see ``STATES``.
+        netns: the namespace's path that ADD received. Go libcni 1.1 records none: then the one in its result.
+        netns_id: (device, inode) of the namespace at that time; None if there was none, or Go made the record.
+        netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
+        config: the network configuration document, byte for byte.
+        version: the spec version of the ADD; "" if Go made the record.
+        plugins: the text of each plugin configuration of the ADD, drop-ins included; () if Go made the record.
+        args: CNI_ARGS. capability_args, network_args: JSON objects as text, or "".
+        created: seconds since 1970, or None.
+        uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which cannot be set), or None.
+        boot: the boot ID when it was made, or "".
+        pid_namespace: the inode of the PID namespace of the program that ran the ADD, or None.
+        owner: the program that the attachment belongs to, "" for none.
+        result: the result of the ADD as text; None if the ADD has not succeeded.
+        partial: the result of the last plugin of an ADD that has not ended, as text, or None.
+        interface: what is known of its interface.
+        is_reload: whether the attachment was complete, and a reload makes it again, or made it.
+        path: the file.
+        problem: why the record cannot be read, or "".
+        end: the index of the file's closing brace, in bytes, where the next event is written.
+        serial: how many events the file has.
+        stamp: the file when it was read.
+    """
+
+    network: str = ""
+    container_id: str = ""
+    ifname: str = ""
+    state: RecordState = BEGUN
+    netns: str = ""
+    netns_id: tuple[int, int] | None = None
+    netns_cookie: int | None = None
+    config: bytes = b""
+    version: str = ""
+    plugins: tuple[str, ...] = ()
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: str = ""
+    network_args: str = ""
+    created: float | None = None
+    uptime: float | None = None
+    boot: str = ""
+    pid_namespace: int | None = None
+    owner: str = ""
+    result: str | None = None
+    partial: str | None = None
+    interface: Interface = UNKNOWN
+    is_reload: bool = False
+    path: str = ""
+    problem: str = ""
+    end: int = field(default=0, compare=False, repr=False)
+    serial: int = field(default=0, compare=False, repr=False)
+    stamp: Stamp | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def identity(self) -> Identity:
+        """(network, container ID, interface name)."""
+        return self.network, self.container_id, self.ifname
+
+    @property
+    def last_result(self) -> str | None:
+        """The result of the ADD, or of its last plugin that ended, or None."""
+        return self.partial if self.result is None else self.result
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return a record with these fields, as the constructor does in three times the time."""
+        record = object.__new__(cls)
+        record.__dict__.update(_DEFAULTS, **fields)
+        return record
+
+    def with_fields(self, **changed: Any) -> Self:
+        """Return the record with some fields changed, as ``dataclasses.replace`` does in ten times the time."""
+        if not _FIELDS.issuperset(changed):
+            raise TypeError(f"a record has no {', '.join(changed.keys() - _FIELDS)}")
+        record = object.__new__(type(self))
+        record.__dict__.update(self.__dict__, **changed)
+        return record
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its ADD has succeeded, at the latest before a reload."""
+        return self.result is not None or self.is_reload
+
+    def after(self, event: Event, **facts: Any) -> Self:
+        """Return the record after an event; ``facts``: the fields ``interface``, ``partial`` and ``result`` by then.
+
+        Raises:
+            RecordError: the table does not have this event in this state.
+        """
+        state = STATES[self.state].after.get(event)
+        if state is None:
+            text = f"{self.path}: {event} is no event of an attachment that is {self.state}"
+            raise RecordError(text, path=self.path)
+        return self.with_fields(state=state, **facts)
+
+
+_DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in fields(Record)}
+_FIELDS: Final = frozenset(_DEFAULTS)
+
+
+class Ours(Record):
+    """A record that this library made."""
+
+
+class MadeByGo(Record):
+    """A record that Go libcni made; it stays one, whatever verb touched it.
+
+    It names neither the namespace's identity nor the interface's number, and the configuration lacks drop-in plugins.
+    """
+
+
+class Unreadable(Record):
+    """A file that is no record; ``problem`` tells why."""
+
+
+def unreadable(path: str, problem: str) -> Unreadable:
+    """Return the record of a file that cannot be read."""
+    return Unreadable(state=CORRUPT, path=path, problem=problem)
+
+
+# What happens to an attachment.
+
+
+Event = Literal["started", "refused", "step", "complete", "detach", "reload"]
+"""What is written to a record. ``begin`` makes its file and ``forget`` removes it.
+
+``started``: the first plugin is about to run. ``refused``: the ADD is refused before that. ``step``: a plugin has
+ended. ``complete``: all plugins have ended. ``detach``: a DEL begins. ``reload``: the attachment is made again, in a
+new file with the old result and interface.
+"""
+
+
+class Row(NamedTuple):
+    """A state of an attachment: what it means, what each verb does with it, and what follows each event.
+
+    Attributes:
+        meaning: the state in words; CHECK is refused with them, unless the state is ready.
+        add: ``refuse`` the ADD, or ``detach`` the earlier attachment and begin.
+        delete: run ``nothing``; ``ask`` before each plugin whether the interface is the recorded one; or use an
+            ``empty`` CNI_NETNS.
+        reload: whether reload can make it again; see ``can_reload``.
+        after: the state after each event that is possible.
+    """
+
+    meaning: str
+    add: Literal["refuse", "detach"]
+    delete: Literal["nothing", "ask", "empty"]
+    reload: bool = False
+    after: Mapping[Event, RecordState] = MappingProxyType({})
+
+
+_AFTER_READY: Final[Mapping[Event, RecordState]] = {"detach": DETACHING, "reload": PENDING}
+
+STATES: Final[Mapping[State, Row]] = {
+    "begun": Row("its ADD has not run a plugin yet", "detach", "nothing", after={
+        "started": PENDING, "refused": REFUSED,
+    }),
+    "refused": Row("its ADD was refused before it ran a plugin", "detach", "nothing"),
+    "pending": Row("its ADD has not ended", "detach", "ask", True, {
+        "refused": REFUSED, "step": PENDING, "complete": READY, "detach": DETACHING, "reload": PENDING,
+    }),
+    "ready": Row("it is attached", "refuse", "ask", True, _AFTER_READY),
+    "detaching": Row("its DEL has begun and did not end", "detach", "ask", True, {
+        "detach": DETACHING, "reload": PENDING,
+    }),
+    "gone": Row("its namespace no longer exists", "detach", "ask", False, _AFTER_READY),
+    "lost": Row("its interface no longer exists", "detach", "ask", True, _AFTER_READY),
+    "renamed": Row("its interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
+    "unknown": Row("its record names no namespace", "refuse", "ask", False, _AFTER_READY),
+    # After a reboot nothing of the ADD exists, and the kernel's numbers start again, so equal ones prove nothing.
+    "stale-boot": Row("it was attached before the last reboot", "detach", "empty", after={"detach": STALE_BOOT}),
+    "corrupt": Row("its record cannot be read", "detach", "ask"),
+}  # fmt: skip
+"""The table of attachments. An attachment without a record is in no state: ADD begins, CHECK is refused, DEL asks.
+
+``gone``, ``lost`` and ``renamed``: the record says ready, and a look finds nothing at its path and name, or another's.
+"""
+
+_SEEN: Final[Mapping[Comparison, State]] = {
+    "same": "ready",
+    "unknown": "ready",
+    "no namespace": "gone",
+    "other namespace": "gone",
+    "no interface": "lost",
+    "other interface": "lost",
+    "renamed": "renamed",
+}
+
+
+def can_reload(record: Record, state: State) -> bool:
+    """Return whether reload can make an attachment again: in its namespace, with the addresses of its result.
+
+    An ADD that was killed before any plugin had ended has no result. Its caller never got one, so nobody uses it.
+    """
+    return STATES[state].reload and record.last_result is not None and bool(record.netns)
+
+
+def needs_look(record: Record) -> bool:
+    """Return whether the record alone does not tell the state of the attachment."""
+    return record.state == READY and not is_namespace_unknown(record)
+
+
+def state_of(record: Record, made: Place, seen: Place) -> State:
+    """Return the state of an attachment; ``made``: what its record says of it, ``seen``: what a look found there.
+
+    The look is used only if ``needs_look``.
+    """
+    if record.state == READY and is_namespace_unknown(record):
+        return "unknown"
+    if record.state != READY:
+        return record.state
+    # Hardware addresses are not compared here: the plugins' CHECK reports a changed one, and ADD refuses it.
+    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(by_number(made), seen)]
+
+
+def is_namespace_unknown(record: Record) -> bool:
+    """Return whether Go recorded neither the path of the namespace nor a result that names it."""
+    return isinstance(record, MadeByGo) and not record.netns
+
+
+def has_go_path_gone(record: Record, seen: Place) -> bool:
+    """Return whether nothing is at the path that Go recorded. A text that is no path may mean something to plugins."""
+    return isinstance(record, MadeByGo) and record.netns.startswith("/") and seen.netns is None
+
+
+def taken(made: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
+    """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``seen``: what is there.
+
+    An interface is this ADD's if it is the one that was there after an earlier plugin, or if the plugin reports it with
+    this hardware address. Simple plugins report addresses only, or nothing: after the last plugin, what exists is this
+    ADD's, unless the result has another hardware address for it.
+
+    Args:
+        made: the place so far.
+        seen: what is there.
+        reported: the hardware addresses that the plugin reported for an interface of this name; "" for one without.
+        only_addresses: whether the plugin reported addresses and no interface.
+        is_last: whether it was the last plugin.
+    """
+    if seen.netns is None or not same_namespace(made, seen) or seen.interface is UNKNOWN:
+        return made
+    if made.number:
+        is_same = made.number == seen.number
+        return seen if is_same or (seen.mac and seen.mac in reported) else made
+    if not isinstance(seen.interface, Known):
+        return seen if is_last else made
+    is_reported = any(not is_other_mac(mac, seen.mac) for mac in reported) or only_addresses
+    return seen if is_reported or (is_last and not reported) else replace(made, interface=NOT_OURS)

@@ -1,0 +1,341 @@
+"""The format of a record on disk: Go libcni's file (kind ``cniCacheV1``) that grows by one member for each event.
+
+The head is written once. It has Go's keys, then the key ``libcni`` with what Go does not record. Each event replaces
+the closing brace by one more member, ``libcni.1``, ``libcni.2`` and so on, and the brace. The last event of an ADD
+brings Go's own key ``result``. No key comes twice, and Go ignores the keys that it does not know.
+
+What is cut off, torn or zero at the end did not happen: no event is synced, and a kill or a full disk may stop a write.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import libcni.kernel.system as system
+from libcni.config import jsontext
+from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.jsontext import JSONTextError, Values, dumps, quote
+from libcni.errors import ConfigError, shorten
+from libcni.protocol.result import MAX_RESULT_BYTES
+from libcni.store.boot import boot_id
+from libcni.store.files import MAX_RECORD_BYTES
+from libcni.store.model import (
+    BEGUN,
+    PENDING,
+    READY,
+    REFUSED,
+    STALE_BOOT,
+    STATES,
+    UNKNOWN,
+    Event,
+    Interface,
+    Known,
+    MadeByGo,
+    NoInterface,
+    Ours,
+    Record,
+    RecordState,
+    Stamp,
+    unreadable,
+)
+
+_KIND = "cniCacheV1"
+_MOST_EVENTS = 1000
+_EVENT_KEYS = tuple(f"libcni.{number}" for number in range(1, _MOST_EVENTS))
+MAX_RECORD_ELEMENTS: Final = 1_000_000
+"""How many elements the lists and objects of a record may have together."""
+_ROOM_BYTES = 4 * MAX_RESULT_BYTES  # for a result: escapes for ASCII make it up to three times as long
+_ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
+
+_SPLIT = frozenset({"libcni", "plugins"})
+"""The keys whose parts are needed as text."""
+
+_COPIED: Final = "state"
+"""The key of an event that begins a new file of an earlier attachment: its state, and all that was known."""
+
+
+def weight(text: str) -> int:
+    """Return at least the number of elements that a text has in its lists and objects. Strings may have commas, too."""
+    return text.count(",") + text.count("[") + text.count("{")
+
+
+def encode(record: Record, event: str = "") -> bytes:
+    """Return the bytes of a new file: the head, and the event that has made the record what it is, if there is one."""
+    if not event and record.state == BEGUN:
+        return f"{_head(record)}}}".encode()
+    partial = record.partial if record.result is None else None
+    told = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, partial)
+    return f'{_head(record)},"{_EVENT_KEYS[0]}":{told}{_result(record.result)}}}'.encode()
+
+
+def encode_event(serial: int, event: Event, told: Mapping[str, Any]) -> bytes:
+    """Return the bytes that replace the closing brace when an event happens to a record.
+
+    Args:
+        serial: how many events the file has.
+        event: the event.
+        told: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the one before, and
+            the ``interface`` and the ``result`` of the ADD.
+    """
+    plugin = f',"plugin":{told["plugin"]}' if told.get("plugin") is not None else ""
+    text = _event(event, plugin, told.get("interface"), told.get("partial"))
+    # Go reads this key. Without it the ADD is not complete, even if its event is whole.
+    return f',"{_EVENT_KEYS[serial]}":{text}{_result(told.get("result"))}}}'.encode()
+
+
+def _event(event: str, more: str, interface: Interface | None, partial: str | None) -> str:
+    """Return an event as text. No encoder: each plugin of an ADD writes one."""
+    seen = ""
+    if isinstance(interface, Known):
+        seen = f',"interface":{{"number":{interface.number},"mac":{quote(interface.mac)}}}'
+    elif interface is not None:
+        seen = f',"interface":"{interface.value}"'
+    return f'{{"event":{quote(event)},"at":{system.time():.3f}{more}{seen}{_result(partial)}}}'
+
+
+def _result(text: str | None) -> str:
+    return f',"result":{text}' if text is not None else ""
+
+
+def _head(record: Record) -> str:
+    """Return Go's keys in Go's order, then this library's key, without the closing brace.
+
+    This library's key is the last one: a reader knows by it that the head is whole.
+    """
+    config = base64.b64encode(record.config).decode()
+    parts = [
+        f'"kind":"{_KIND}","containerId":{quote(record.container_id)},"config":"{config}"',
+        f'"ifName":{quote(record.ifname)},"networkName":{quote(record.network)}',
+        *([f'"netns":{quote(record.netns)}'] if record.netns else ()),
+        *([f'"cniArgs":{dumps(record.args)}'] if record.args else ()),
+        *([f'"capabilityArgs":{record.capability_args}'] if record.capability_args else ()),
+    ]
+    if isinstance(record, MadeByGo):
+        return f'{{{",".join(parts)},"libcni":{dumps({"owner": record.owner} if record.owner else {})}'
+    own = {
+        "created": record.created,
+        "uptime": record.uptime,
+        "bootId": record.boot,
+        "netnsId": record.netns_id,
+        "netnsCookie": record.netns_cookie,
+        "pidNamespace": record.pid_namespace,
+        "cniVersion": record.version,
+        "owner": record.owner,
+    }
+    more = f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}'
+    return f'{{{",".join(parts)},"libcni":{{{dumps(own)[1:-1]},{more}}}'
+
+
+def check_readable(record: Ours) -> Ours:
+    """Return the record of an ADD that has not begun, after a check that its file will not be too large to read back.
+
+    Raises:
+        ConfigError: the file would be too large with the largest result that a plugin may print.
+    """
+    text = "".join((record.capability_args, record.network_args, dumps(record.args), *record.plugins))
+    size = len(record.config) * 4 // 3 + len(text.encode(errors="surrogatepass"))
+    if size > MAX_RECORD_BYTES - _ROOM_BYTES:
+        problem = f"the record of this ADD could not be read back: it would have more than {MAX_RECORD_BYTES:,} bytes"
+        raise ConfigError(problem, hint="use a smaller configuration, or smaller arguments")
+    if weight(text) > _ROOM_ELEMENTS:
+        problem = f"the record of this ADD could not be read back: it would have more than {_ROOM_ELEMENTS:,} elements"
+        raise ConfigError(problem, hint="use a smaller configuration, or smaller arguments")
+    return record
+
+
+def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
+    """Return the record in a file's bytes; Unreadable if they are no record. Never raises."""
+    try:
+        found, end = _whole_members(data)
+        return _decode(found, path, end=end, stamp=stamp)
+    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
+        return unreadable(path, problem)
+
+
+def _whole_members(data: bytes) -> tuple[Values, int]:
+    """Return the members of a file that are whole, and the index in its bytes after the last one."""
+    try:
+        text = _checked(jsontext.decode_utf8(data))
+        return jsontext.values(text, _SPLIT), data.rindex(b"}")
+    except JSONTextError:
+        # A character may be torn, too. The surrogates that stand for its bytes cannot be encoded below.
+        text = _checked(data.decode(errors="surrogateescape"))
+        found, end = jsontext.whole_values(text, _SPLIT)
+        # Events follow a whole head alone. A file without them is damaged, or no record.
+        if not found.keys() & {"libcni", "result"}:
+            raise
+        return found, len(text[:end].encode())
+
+
+def _checked(text: str) -> str:
+    # A plugin's configuration and a result are two or three levels deeper here than in their own documents.
+    return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
+
+
+def _decode(found: Values, path: str, **place: Any) -> Record:
+    kind = _value(found, "kind")
+    if kind != _KIND:
+        raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
+    own = found["libcni"][0] if "libcni" in found else {}
+    if not isinstance(own, dict):
+        raise TypeError("libcni is not an object")
+    result = None if _value(found, "result") is None else found["result"][1]
+    is_ours = "bootId" in own
+    fields = {
+        # These names become parts of paths and variables, and any program may have written the file: check them again.
+        "network": check_network_name(found["networkName"][0]),
+        "container_id": check_container_id(found["containerId"][0]),
+        "ifname": check_ifname(found["ifName"][0]),
+        "netns": _environment_text(_text(_value(found, "netns") or "")),
+        "config": base64.b64decode(_text(_value(found, "config") or "")),
+        "args": tuple([(_text(key), _text(text)) for key, text in _value(found, "cniArgs") or ()]),
+        "capability_args": _object_text(found, "capabilityArgs"),
+        "result": result,
+        "path": path,
+        **place,
+    }
+    if not is_ours:
+        fields["owner"] = _text(_value(own, "owner") or "")
+        fields["netns"] = fields["netns"] or _sandbox(_value(found, "result"), fields["ifname"])
+        fields |= _events(found, PENDING if result is None else READY, is_complete=result is not None)
+        return MadeByGo.of(fields)
+    fields |= _own_fields(own)
+    fields |= _events(found, BEGUN, is_complete=result is not None)
+    boot = fields["boot"]
+    if boot and boot_id() and boot != boot_id():
+        fields["state"] = REFUSED if fields["state"] == REFUSED else STALE_BOOT
+    elif fields["state"] == BEGUN and not boot:
+        # Without a boot ID a power cut, which may lose what was not synced, looks like a kill.
+        fields["state"] = PENDING
+    return Ours.of(fields)
+
+
+def _events(found: Values, state: RecordState, *, is_complete: bool) -> dict[str, Any]:
+    """Return the fields of a record after its events; ``state``: its state before them."""
+    facts: dict[str, Any] = {"interface": UNKNOWN}
+    serial, with_result = 0, ""
+    while serial < len(_EVENT_KEYS) and _EVENT_KEYS[serial] in found:
+        told, text = found[_EVENT_KEYS[serial]]
+        event = _text(told["event"])
+        if _COPIED in told:
+            state = _state(told[_COPIED])
+            facts["is_reload"] = event == "reload"
+        # A cut between the event and the result leaves what the event tells of the interface.
+        elif event != "complete" or is_complete:
+            state = STATES[state].after[cast("Event", event)]
+        if "interface" in told:
+            facts["interface"] = _interface(told["interface"])
+        if "result" in told:
+            with_result = text
+        serial += 1
+    if with_result:
+        facts["partial"] = jsontext.values(with_result, ())["result"][1]
+    if state == BEGUN and is_complete:
+        # An event is damaged. Without this, a DEL would run no plugin and report success.
+        state = PENDING
+    return {**facts, "serial": serial, "state": PENDING if state == READY and not is_complete else state}
+
+
+def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
+    """Return the events in a record's file: seconds since 1970, the event, and the index of the plugin that ended.
+
+    The record can be read; raises KeyError, TypeError or ValueError if an event is damaged.
+    """
+    found, _ = _whole_members(data)
+    for key in filter(found.__contains__, _EVENT_KEYS):
+        told = found[key][0]
+        yield float(_number(told["at"])), _text(told["event"]), told.get("plugin")
+
+
+def _own_fields(own: Values) -> dict[str, Any]:
+    """Return the fields under the key ``libcni``, which Go does not write."""
+    created, uptime = own["created"][0], own["uptime"][0]
+    pid_namespace, cookie = own["pidNamespace"][0], own["netnsCookie"][0]
+    return {
+        "netns_id": _netns_id(own["netnsId"][0]),
+        "netns_cookie": None if cookie is None else int(_number(cookie)),
+        "version": _text(own["cniVersion"][0]),
+        "plugins": _plugins(own["plugins"][0]),
+        "network_args": _object_text(own, "networkArgs"),
+        "created": None if created is None else float(_number(created)),
+        "uptime": None if uptime is None else float(_number(uptime)),
+        "boot": _text(own["bootId"][0]),
+        "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
+        "owner": _text(own["owner"][0]),
+    }
+
+
+def _sandbox(result: Any, ifname: str) -> str:
+    """Return the namespace's path in a result of Go's, which records no other in version 1.1; "" if there is none."""
+    interfaces = result.get("interfaces") if isinstance(result, dict) else None
+    found: dict[str, str] = {}
+    for interface in interfaces if isinstance(interfaces, list) else ():
+        if isinstance(interface, dict) and interface.get("sandbox"):
+            found[_environment_text(_text(interface["sandbox"]))] = _text(interface.get("name"))
+    named = [path for path, name in found.items() if name == ifname] or list(found)
+    return named[0] if len(named) == 1 else ""
+
+
+def _plugins(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list):
+        raise TypeError("plugins is not an array")
+    return tuple(texts)
+
+
+def _value(found: Values, key: str) -> Any:
+    return found[key][0] if key in found else None
+
+
+def _object_text(found: Values, key: str) -> str:
+    """Return the text of an object, or "" if it is missing or empty."""
+    value = _value(found, key)
+    if not value:
+        return ""
+    if not isinstance(value, dict):
+        raise TypeError(f"{key} is not an object")
+    return found[key][1]
+
+
+def _interface(value: Any) -> Interface:
+    if isinstance(value, dict):
+        return Known(int(_number(value["number"])), _text(value["mac"]))
+    return NoInterface(value)
+
+
+def _state(value: Any) -> RecordState:
+    if value not in STATES:
+        raise ValueError(f"its state is {value!r}")
+    return cast("RecordState", value)
+
+
+def _netns_id(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    device, inode = value
+    return int(_number(device)), int(_number(inode))
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"a number was expected, not {type(value).__name__}")
+    if value in {math.inf, -math.inf}:  # from 1e999; JSON cannot express it
+        raise ValueError("a number is too large")
+    return value
+
+
+def _environment_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("the namespace's path has a NUL")
+    os.fsencode(text)
+    return text
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a string was expected, not {type(value).__name__}")
+    return value

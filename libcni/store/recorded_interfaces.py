@@ -1,0 +1,209 @@
+"""The interfaces and addresses that attachments have by their records: the DEL of another one must leave them alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from libcni.config import jsontext
+from libcni.errors import RecordError
+from libcni.protocol.result import Result, ResultProblem, read_result
+from libcni.store.model import (
+    NOWHERE,
+    STALE_BOOT,
+    UNKNOWN,
+    Identity,
+    Known,
+    MadeByGo,
+    Place,
+    Record,
+    State,
+    Unreadable,
+    compare,
+    needs_look,
+    same_namespace,
+    state_of,
+)
+from libcni.store.records import RecordStore, Version
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+class RecordedInterface(NamedTuple):
+    """What one attachment has by its record.
+
+    Attributes:
+        identity: the attachment.
+        path: its record.
+        place: its interface. Records of Go name neither the namespace nor the number.
+        addresses: its IP addresses without prefix length.
+        host_ports: the numbers of the host ports that its capability arguments name.
+    """
+
+    identity: Identity
+    path: str
+    place: Place
+    addresses: frozenset[str]
+    host_ports: frozenset[object]
+
+    def is_same_interface(self, record: Record) -> bool:
+        """Whether this is of the same interface of the same container: a meta-plugin attaches it on another network."""
+        return self.identity[1:] == (record.container_id, record.ifname)
+
+
+class RecordedInterfaces:
+    """The interfaces, addresses and host ports of all attachments on record.
+
+    DEL asks before each plugin. So only the files that have changed since the last question are read.
+    """
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        # Replaced as a whole, because the DELs of a sweep run in several threads.
+        self._known: dict[str, tuple[Version, RecordedInterface | None]] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has asked. The first question reads all records, too long for an event loop."""
+        return self._known is not None
+
+    def of_others(self, but: Record | None) -> list[RecordedInterface]:
+        """Return what all attachments but one have on record now. Log a warning if that cannot be read."""
+        own, own_name = (but.identity, but.path.rpartition("/")[2]) if but is not None else (None, "")
+        earlier, known = self._known or {}, dict[str, tuple[Version, RecordedInterface | None]]()
+        try:
+            for name, version in self._records.versions().items():
+                if name == own_name:
+                    continue  # its DEL writes it and does not need it
+                entry = earlier.get(name)
+                known[name] = entry if entry and version and entry[0] == version else (version, self._read(name))
+        except RecordError as error:
+            logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
+        self._known = known
+        return [recorded for _, recorded in known.values() if recorded is not None and recorded.identity != own]
+
+    def _read(self, name: str) -> RecordedInterface | None:
+        try:
+            record = self._records.read(name)
+        except RecordError as error:  # it must not hide the others
+            logger.warning("going on without knowing what this attachment has: %s", error)
+            return None
+        # Of an earlier boot nothing exists, and another container may have the address and the numbers by now.
+        if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
+            return None
+        addresses, ports = frozenset(addresses_of(record)), frozenset(_host_ports(record))
+        return RecordedInterface(record.identity, record.path, place_of(record), addresses, ports)
+
+
+def _host_ports(record: Record) -> Iterator[object]:
+    """Yield the numbers of the host ports in an attachment's capability arguments, which may hold anything."""
+    if "portMappings" not in record.capability_args:
+        return
+    mappings = jsontext.parse(record.capability_args).get("portMappings")
+    for mapping in mappings if isinstance(mappings, list) else ():
+        if isinstance(mapping, dict) and isinstance(mapping.get("hostPort"), int | float):
+            yield mapping["hostPort"]
+
+
+def owner_of(seen: Place, others: Iterable[RecordedInterface]) -> RecordedInterface | None:
+    """Return the attachment of ``others`` that has an interface on record, or None."""
+    seen = replace(seen, found_as="")
+    for other in others:
+        if other.place.netns is not None and compare(other.place, seen) == "same":
+            return other
+    return None
+
+
+def addresses_of(record: Record) -> tuple[str, ...]:
+    """Return the addresses, without prefix length, that an attachment has by its record."""
+    result = last_result(record)
+    return tuple(ip.address.partition("/")[0] for ip in result.ips) if result is not None else ()
+
+
+def last_result(record: Record) -> Result | None:
+    """Return the result of an ADD, or of its last plugin that ended; None if there is none that can be read."""
+    if record.last_result is None:
+        return None
+    try:
+        return read_result(record.last_result, record.version or "0.1.0", lenient=True)
+    except ResultProblem:
+        return None
+
+
+def place_of(record: Record) -> Place:
+    """Return the place that an ADD recorded. Go records neither the namespace nor the number of the interface."""
+    if isinstance(record, MadeByGo):
+        mac = _reported_mac(record)
+        return Place(interface=Known(mac=mac) if mac else UNKNOWN)
+    interface = record.interface
+    # The result is of before the reload, and its interface was removed: the one that the new ADD makes is another one.
+    was_removed = record.is_reload and record.result is None and interface is UNKNOWN
+    if not was_removed and (interface is UNKNOWN or (isinstance(interface, Known) and not interface.mac)):
+        mac = _reported_mac(record)
+        number = interface.number if isinstance(interface, Known) else 0
+        interface = Known(number, mac) if number or mac else UNKNOWN
+    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, interface)
+
+
+def _reported_mac(record: Record) -> str:
+    # A listing asks for each record. Reading a result takes as long as reading the rest of the record.
+    result = last_result(record) if '"mac"' in (record.last_result or "") else None
+    macs = reported_macs(result, record.ifname) if result is not None else []
+    return macs[0] if len(macs) == 1 else ""
+
+
+def reported_macs(result: Result, ifname: str) -> list[str]:
+    """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
+    return [(one.mac or "").lower() for one in result.interfaces if one.name == ifname and one.sandbox]
+
+
+class Looking(Protocol):
+    """What looks at interfaces: ``Looks``, or the node of a verb."""
+
+    def look(self, netns: str, ifname: str, /) -> Place:
+        """Look at an interface in the namespace at a path."""
+        ...
+
+    def find_interface(self, netns: str, made: Place, /, *, everywhere: bool) -> Iterable[Place]:
+        """Return the places where the interface of an ADD may be now."""
+        ...
+
+
+class Sight:
+    """Looks at the interfaces of attachments, with what is on record of them."""
+
+    def __init__(self, looks: Looking, recorded: RecordedInterfaces) -> None:
+        self._looks = looks
+        self._recorded = recorded
+
+    def look(self, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
+        """Return what is at an attachment's path and name now. If its interface is not there, search for it.
+
+        ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
+        """
+        seen = self._looks.look(path, ifname)
+        is_known = isinstance(made.interface, Known)
+        if seen.netns is None or seen.interface is UNKNOWN or not is_known or compare(made, seen) == "same":
+            return seen
+        if not same_namespace(made, seen):
+            return seen
+        # A path that Go recorded may lead to another container while this one lives.
+        everywhere = everywhere and (not isinstance(seen.interface, Known) or made.netns is None)
+        # Hardware addresses are not unique: a person can choose them.
+        found = (place.found_as for place in self._candidates(path, made, record, everywhere=everywhere))
+        return replace(seen, found_as=next(found, ""))
+
+    def _candidates(self, path: str, made: Place, record: Record | None, *, everywhere: bool) -> Iterator[Place]:
+        for place in self._looks.find_interface(path, made, everywhere=everywhere):
+            if owner_of(place, self._recorded.of_others(record)) is None:
+                yield place
+
+    def state_of(self, record: Record, path: str | None = None) -> State:
+        """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
+        made = place_of(record)
+        if not needs_look(record):
+            return state_of(record, made, Place())
+        seen = self.look(record, made, record.netns if path is None else path, record.ifname, everywhere=True)
+        return state_of(record, made, seen)

@@ -1,0 +1,120 @@
+"""Host ports: two containers cannot publish the same one, because only one of them would get its connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from libcni.config import jsontext
+from libcni.config.network import NetworkConfigList
+from libcni.errors import AttachmentExistsError, Hint
+from libcni.store.attachments import namespace_has_gone, recorded_network
+from libcni.store.model import REFUSED, STALE_BOOT, Record
+from libcni.verbs.node import Node
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+_CAPABILITY = "portMappings"
+
+
+class HostPort(NamedTuple):
+    """A port of the host that an attachment publishes; ``address`` is "" for all addresses of the host."""
+
+    number: int
+    protocol: str
+    address: str
+
+    def collides(self, other: HostPort) -> bool:
+        """Return whether a connection could belong to both."""
+        if (self.number, self.protocol) != (other.number, other.protocol):
+            return False
+        if not self.address or not other.address:
+            return True
+        own, theirs = _parsed(self.address), _parsed(other.address)
+        if own is None or theirs is None or own.version != theirs.version:
+            return self.address == other.address
+        return own == theirs or own.is_unspecified or theirs.is_unspecified
+
+    def __str__(self) -> str:
+        """Return the port as in ``127.0.0.1:8080/tcp``."""
+        return f"{self.address}{':' if self.address else ''}{self.number}/{self.protocol}"
+
+
+def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
+    """Return the host ports that an attachment's plugins publish."""
+    mappings = (args or {}).get(_CAPABILITY)
+    if not isinstance(mappings, list | tuple) or net.unused_capabilities({_CAPABILITY: mappings}):
+        return ()
+    # A record may hold anything. portmap ignores a mapping without a port of the host.
+    published = [mapping for mapping in mappings if isinstance(mapping, Mapping) and mapping.get("hostPort")]
+    return tuple(
+        HostPort(mapping["hostPort"], str(mapping.get("protocol") or "tcp").lower(), str(mapping.get("hostIP") or ""))
+        for mapping in published
+    )
+
+
+def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
+    """Raise AttachmentExistsError if another container that lives publishes one of these ports by its record."""
+    numbers = {port.number for port in ports}
+    for other in node.recorded_interfaces.of_others(None):
+        if other.identity[1] != container_id and not numbers.isdisjoint(other.host_ports):
+            record = node.records.find(other.identity)
+            if record is not None and _is_published(record):
+                _refuse(record, ports)
+
+
+@asynccontextmanager
+async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[None]:
+    """Check host ports for a block that writes the record of their ADD.
+
+    Under a lock of each: of two ADDs at the same time, neither has a record when the other one looks.
+
+    Raises:
+        AttachmentExistsError: as ``check_host_ports``.
+    """
+    if not ports:
+        yield
+        return
+    await node.read_records()
+    locks = await node.lock_host_ports({port.number for port in ports})
+    try:
+        check_host_ports(node, container_id, ports)
+        yield
+    finally:
+        locks.close()
+
+
+def _is_published(record: Record) -> bool:
+    """Return whether an attachment may have port rules: not if nothing of it was run, or its container is gone."""
+    return (
+        _CAPABILITY in record.capability_args
+        and record.state not in {REFUSED, STALE_BOOT}
+        and not namespace_has_gone(record)
+    )
+
+
+def _refuse(record: Record, ports: tuple[HostPort, ...]) -> None:
+    net = recorded_network(record)
+    args = jsontext.parse(record.capability_args)
+    for port in ports:
+        if net is not None and any(port.collides(other) for other in host_ports(net, args)):
+            raise AttachmentExistsError(
+                f"container {record.container_id} has the host's port {port} already ({record.path})",
+                container_id=record.container_id,
+                ifname=record.ifname,
+                network=record.network,
+                hint=Hint(
+                    "publish another port, or share this one with {argument}", argument="on_existing", value="allow"
+                ),
+            )
+
+
+def _parsed(address: str) -> IPv4Address | IPv6Address | None:
+    from ipaddress import ip_address  # few ADDs compare addresses
+
+    try:
+        return ip_address(address)
+    except ValueError:
+        return None

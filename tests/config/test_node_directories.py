@@ -1,0 +1,51 @@
+"""The directories of other distributions: an error names those that this node has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from libcni import CNIConfig, NetworkNotFoundError, PluginNotFoundError
+from libcni.config import node_directories
+from libcni.diagnosis import diagnose
+
+
+@pytest.fixture
+def k3s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the root of a node with k3s, whose user has a directory of configurations as well."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for directory in ("k3s/net.d", "k3s/bin", "home/.config/cni/net.d"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "k3s/bin/bridge").write_text("#!/bin/sh\n")
+    (tmp_path / "k3s/bin/bridge").chmod(0o755)
+    directories = {
+        "k3s": ((f"{tmp_path}/k3s/net.d",), (f"{tmp_path}/k3s/bin", f"{tmp_path}/k3s/old")),
+        "nerdctl": (("~/.config/cni/net.d", f"{tmp_path}/missing"), (f"{tmp_path}/k3s/bin",)),
+    }
+    monkeypatch.setattr(node_directories, "DIRECTORIES", directories)
+    return tmp_path
+
+
+def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) -> None:
+    cni = CNIConfig([k3s / "opt"], k3s / "cache", conf_dir=k3s / "etc")
+    with pytest.raises(NetworkNotFoundError) as caught:
+        cni.network("net")
+    both = f"{k3s}/k3s/net.d (k3s), {k3s}/home/.config/cni/net.d (nerdctl)"
+    assert str(caught.value.hint) == f"this node has {both}: name one in conf_dir"
+    with pytest.raises(PluginNotFoundError) as missing:
+        cni.find_plugin("bridge")
+    assert str(missing.value.hint) == f"this node has it in {k3s}/k3s/bin (k3s, nerdctl): name the directory in path"
+    remedies = [one.remedy for one in diagnose(cni).findings]
+    assert f"this node has {both}: name one (--conf-dir)" in remedies
+    assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): name one (--path)" in remedies
+
+
+def test_a_plugin_that_is_nowhere_and_an_unknown_network_have_their_own_hints(k3s: Path) -> None:
+    cni = CNIConfig([k3s / "k3s/bin"], k3s / "cache", conf_dir=k3s / "k3s/net.d")
+    with pytest.raises(PluginNotFoundError, match="install it there"):
+        cni.find_plugin("macvlan")
+    document = '{"cniVersion": "1.0.0", "name": "near", "plugins": [{"type": "bridge"}]}'
+    (k3s / "k3s/net.d/near.conflist").write_text(document)
+    with pytest.raises(NetworkNotFoundError, match="did you mean near"):
+        cni.network("nearr")

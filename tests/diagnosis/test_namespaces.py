@@ -1,0 +1,240 @@
+"""The doctor finds namespaces that have gone, and attachments from before the last reboot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import FakeNode
+
+from diagnosis.conftest import OperatorNode, only
+from diagnosis.made import MadeNode
+from libcni import CNIConfig, RuntimeConf
+from libcni.diagnosis import attachment_age, diagnose, namespaces, repair_node
+from libcni.diagnosis.acts import ACTS, Task
+from libcni.diagnosis.namespaces import check_namespaces
+from libcni.diagnosis.node_state import Space, read_node
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import Network
+from libcni.testing import wait_until
+
+
+def masquerade_rules() -> str:
+    shown = subprocess.run(["iptables", "-t", "nat", "-S"], check=True, capture_output=True, text=True)
+    return shown.stdout
+
+
+@pytest.mark.real
+def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    node.write_bridge(ipMasq=True)
+    node.attach("other")
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    found = node.mend("has gone")
+    assert [one.kind for one in found.mends] == ["remove-rules", "detach"]
+    assert 'id: \\"c1\\"' not in masquerade_rules()
+    assert 'id: \\"other\\"' in masquerade_rules(), "a neighbour's rules stay"
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_del_says_what_its_plugins_leave_behind(node: OperatorNode, named_namespace: str) -> None:
+    node.write_bridge(ipMasq=True)
+    for container, netns in (("c1", f"/run/netns/{named_namespace}"), ("c2", node.new_namespace().path)):
+        node.cni.add_network_list("net", RuntimeConf(container, netns, "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    left = [node.cni.del_network_list("net", RuntimeConf(one, None, "eth0")).left for one in ("c1", "c2")]
+    assert [[one.kind for one in each] for each in left] == [["masquerade"], []]
+    assert 'id: \\"c1\\"' in masquerade_rules()
+    node.mend("and the container has no record")
+    assert "CNI-" not in masquerade_rules()
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    """One chain has the rules of all its interfaces on a network."""
+    node.write_bridge(ipMasq=True)
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    node.cni.add_network_list("net", RuntimeConf("c1", node.new_namespace().path, "eth1"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    node.mend("has gone")
+    assert f"-s {node.net}.2/32" not in masquerade_rules()
+    assert f"-s {node.net}.3/32" in masquerade_rules()
+    assert "-j MASQUERADE" in masquerade_rules()
+    node.assert_healthy()
+    node.type("libcni del -c c1")
+    assert "CNI-" not in masquerade_rules()
+
+
+BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        ({"bootId": "another"}, "before the last reboot"),
+        ({"netnsId": [1, 1]}, "was replaced by another one"),
+        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "its ADD was interrupted"),
+        ({"state": "pending", "created": None, "uptime": None}, "its ADD was interrupted"),
+    ],
+)
+def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any], seen: str) -> None:
+    healthy.change_record(**own)
+    found = only(cni)
+    assert seen in found.seen
+    assert [(one.kind, one.containers, one.interrupts) for one in found.mends] == [("detach", ("c1:eth0",), ())]
+    assert repair_node(cni).report.findings == ()
+    assert cni.get_cached_attachments() == []
+
+
+def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
+    Path(healthy.netns("c1")).unlink()
+    assert only(cni).seen.endswith("has gone")
+    healthy.strip_record()
+    [outcome] = repair_node(cni).outcomes
+    assert (outcome.state, outcome.needs) == ("left", (("include_go", ""),)), "a record of Go libcni"
+    assert [one.state for one in repair_node(cni, include_go=True).outcomes] == ["mended"]
+
+
+def test_a_namespace_in_which_a_process_lives_has_not_gone(
+    healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
+    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
+    own = os.stat("/proc/self/ns/net")
+    healthy.change_record(netnsId=[own.st_dev, own.st_ino])
+    finding = only(cni)
+    assert "does not lead to its namespace any more, and process " in finding.seen
+    assert [(one.kind, one.target) for one in finding.mends] == [("restore-path", healthy.netns("c1"))]
+    path = Path(healthy.netns("c1"))
+    path.unlink()
+    path.symlink_to("/proc/self/ns/net")  # a namespace, as after another container has taken the path
+    healthy.change_record(netnsId=[1, 1])
+    monkeypatch.setattr(namespaces, "_space_by_now", lambda *_: Space("/proc/5/ns/net", "5"))
+    finding = only(cni)
+    assert (finding.mends, finding.remedy.split(":")[0]) == ((), "another container has the path")
+    monkeypatch.undo()
+    healthy.change_record(bootId="another")
+    assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
+
+
+def test_a_path_that_only_this_program_does_not_see_is_not_mended(
+    healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another mount namespace than the runtime's, as below "podman unshare", a mount spoils the runtime's path."""
+    own = os.stat("/proc/self/ns/net")
+    healthy.change_record(netnsId=[own.st_dev, own.st_ino])
+    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: False)
+    finding = only(cni)
+    assert (finding.name, finding.mends) == ("lost-path", ())
+    assert "mount namespace of process 1" in finding.remedy
+
+
+def test_a_process_in_another_pid_namespace_cannot_be_seen(healthy: FakeNode, cni: CNIConfig) -> None:
+    """The agent's pod has no hostPID, for example: it sees no process of a container that runs."""
+    healthy.change_record(netnsId=[1, 1], pidNamespace=1)
+    report = diagnose(cni)
+    assert report.findings == ()
+    assert ["another PID namespace" in one.reason for one in report.not_checked if one.check == "namespaces"] == [True]
+    healthy.change_record(bootId="another")
+    assert [one.kind for one in only(cni).mends] == ["detach"], "no process survives a reboot"
+
+
+def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
+    """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
+    cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))
+    assert [one.state for one in cni.get_cached_attachments("c2")] == ["ready"]
+    report = diagnose(cni)
+    assert report.findings == ()
+    (skipped,) = [one for one in report.not_checked if one.check == "namespaces"]
+    assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
+
+
+def test_another_owners_attachments_are_left_unless_they_are_named(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(bootId="another", owner="podman")
+    [outcome] = repair_node(cni).outcomes
+    assert (outcome.state, outcome.needs) == ("left", (("owner", "podman"),))
+    assert [one.state for one in repair_node(cni, only=["c1"]).outcomes] == ["mended"]
+
+
+def test_a_path_is_not_restored_from_another_process_of_that_number(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
+    inner = node.attach("c1")
+    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
+        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
+        subprocess.run(["umount", inner.path], check=True)
+        state = read_node(node.cni)
+        [mend] = node.finding("does not lead to its namespace any more").mends
+        identity = namespace_identity(f"/proc/{sleeper.pid}/ns/net")
+        sleeper.kill()
+    assert identity is not None
+    other = replace(state.spaces[identity], process=str(os.getpid()))
+    task = Task(replace(state, spaces={**state.spaces, identity: other}), mend, lambda: (state, mend))
+    with pytest.raises(FileNotFoundError):
+        ACTS[mend.kind](task)
+    assert not os.path.ismount(inner.path)
+
+
+def test_a_process_in_another_namespace_of_the_same_number_keeps_nothing(made: MadeNode) -> None:
+    """The kernel uses the number again at once, and the process may have ended before anybody can look at it."""
+    made.attach("c1", netns="/nowhere/c1", netns_id=(4, 7), netns_cookie=70)
+    made.spaces[4, 7] = Space("/proc/0/ns/net", "0", Network({}, (), 71))
+    assert made.finding(check_namespaces).name == "dead"
+    made.spaces[4, 7] = Space("/proc/0/ns/net", "0", Network({}, (), 70))
+    assert made.finding(check_namespaces).name == "lost-path"
+    made.spaces[4, 7] = Space("/run/netns/x", "", Network({}, (), 70))
+    found = made.finding(check_namespaces)
+    assert (found.name, found.mends) == ("lost-path", ()), "a container without a process, whose path was changed"
+    made.spaces[4, 7] = Space("/run/netns/x", "", Network({}, (), 0))
+    assert made.finding(check_namespaces).name == "dead", "without cookies nobody can know"
+
+
+@pytest.mark.real
+def test_a_lost_path_leads_to_its_namespace_again(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
+    inner = node.attach("c1")
+    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
+        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
+        subprocess.run(["umount", inner.path], check=True)
+        node.mend("does not lead to its namespace any more")
+        sleeper.kill()
+    assert inner.links() == ["lo", "eth0"]
+    node.assert_healthy()
+
+
+def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() + 1000)
+    (one,) = cni.get_cached_attachments()
+    assert attachment_age(one) is not None
+    assert attachment_age(one) >= 0  # type: ignore[operator]
+
+
+def test_an_age_is_measured_with_the_boot_clock(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() - 86400)
+    (one,) = cni.get_cached_attachments()
+    age = attachment_age(one)
+    assert age is not None
+    assert age < 3600, "the wall clock was set forward by a day since"
+
+
+def test_what_seems_to_have_ended_and_whose_address_an_interface_has_is_not_detached(made: MadeNode) -> None:
+    """Its record is of another boot, or its path leads elsewhere. DEL would free the address."""
+    inside = made.attach("c1", boot="another", state="stale-boot")
+    found = made.finding(check_namespaces)
+    assert [(one.kind, one.interrupts) for one in found.mends] == [("detach", ("c1:eth0",))]
+    assert "and its address 10.1.0.2 is on eth0 in " in found.seen
+    made.attach("c2", address="10.1.0.2")
+    inside.links.clear()
+    assert [one.interrupts for one in made.finding(check_namespaces).mends] == [()], "it is that of c2 by now"

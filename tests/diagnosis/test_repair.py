@@ -1,0 +1,356 @@
+"""repair_node: what it asks before each mend, under which locks, and what stops it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import PLUGINS, FakeNode, Namespace, RealNode
+
+from diagnosis.conftest import OperatorNode
+from libcni import CNIConfig, RuntimeConf
+from libcni.diagnosis import acts, repair_node
+from libcni.diagnosis import repair as engine
+from libcni.diagnosis.acts import ACTS, Task
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState, Space, read_node
+from libcni.store.locks import LockRequest, LockSet
+
+pytestmark = pytest.mark.real
+
+
+@contextmanager
+def locked_as_by_host_local(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_a_healthy_node_has_nothing_to_repair(node: OperatorNode) -> None:
+    node.attach("c1")
+    done = node.repair()
+    assert (done.outcomes, done.report.status, done.stopped) == ((), "ok", "")
+
+
+def test_a_dry_run_changes_nothing(node: OperatorNode) -> None:
+    node.attach("c1")
+    lease = node.lease(77, "lost\r\neth0")
+    done = repair_node(node.cni, dry_run=True)
+    assert [(one.state, one.mend.kind) for one in done.outcomes] == [("planned", "release")]
+    assert lease.exists()
+
+
+def test_what_is_named_must_be_a_collection(cni: CNIConfig) -> None:
+    with pytest.raises(TypeError, match="collections of names"):
+        repair_node(cni, interrupt="all")
+
+
+def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one of this repair makes the second one needless: an operator does so meanwhile, for example."""
+    container = node.attach("c1")
+    subprocess.run(["ip", "link", "set", "br-node", "down"], check=True)
+    container.run("ip", "link", "set", "eth0", "down")
+
+    def set_all_up(_: Task) -> None:
+        subprocess.run(["ip", "link", "set", "br-node", "up"], check=True)
+        container.run("ip", "link", "set", "eth0", "up")
+
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "set-up": set_all_up})
+    assert [one.state for one in node.repair().outcomes] == ["mended"]
+    subprocess.run(["ip", "link", "set", "br-node", "down"], check=True)
+    node.lease(77, "lost\r\neth0")
+
+    def release_all(_: Task) -> None:
+        set_all_up(_)
+        (node.leases / "net" / f"{node.net}.77").unlink()
+
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "set-up": release_all})
+    assert [(one.mend.kind, one.state) for one in node.repair().outcomes] == [
+        ("set-up", "mended"),
+        ("release", "not needed"),
+    ]
+
+
+def test_a_mend_whose_cause_is_hidden_for_a_moment_is_tried_again(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program's namespace ended while it was read, for example: then no address is known to be unused."""
+    node.attach("c1")
+    lease = node.lease(77, "lost\r\neth0")
+    looks = 0
+
+    def read(*args: Any, **options: Any) -> NodeState:
+        nonlocal looks
+        looks += 1
+        state = read_node(*args, **options)
+        ended = {(0, looks): Space("/run/netns/ended")}
+        return replace(state, spaces=state.spaces | ended) if looks == 2 else state
+
+    monkeypatch.setattr(engine, "read_node", read)
+    assert [one.state for one in node.repair().outcomes] == ["mended"]
+    assert not lease.exists()
+
+
+@pytest.mark.parametrize("damage", ["ip link del eth0", "ip address flush dev eth0", "ip route del default"])
+@pytest.mark.parametrize("record", ["recorded", "without a record"])
+def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch, damage: str, record: str
+) -> None:
+    node.write_bridge(isDefaultGateway=True)
+    container = node.attach("c1")
+    if record != "recorded":
+        node.record("c1").unlink()
+        node.age_leases()
+    for last in (77, 78):
+        node.lease(last, f"lost{last}\r\neth0")
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda _: container.run(*damage.split())})
+    done = repair_node(node.cni)
+    assert [one.state for one in done.outcomes] == ["mended"], "nothing is tried after it"
+    assert "after: release" in done.stopped
+    assert ("c1:eth0 has lost" if record == "recorded" else "a container without a record has lost") in done.stopped
+    assert {"link": "the interface eth0", "address": f"{node.net}.2/24", "route": "the route to 0.0.0.0/0"}[
+        damage.split()[1]
+    ] in done.stopped
+
+
+def test_a_port_that_is_lost_stops_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "portmap", "capabilities": {"portMappings": True}})
+    ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
+    rt = RuntimeConf("c1", node.new_namespace().path, "eth0", capability_args=ports)
+    node.cni.add_network_list("net", rt)
+    node.lease(77, "lost\r\neth0")
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+    flush = ["iptables", "-t", "nat", "-F", "CNI-HOSTPORT-DNAT"]
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda _: subprocess.run(flush, check=True)})
+    assert "c1:eth0 has lost the port 8080/tcp" in repair_node(node.cni).stopped
+
+
+def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.attach("c1")
+    node.attach("c2")
+    node.lease(77, "lost\r\neth0")
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+
+    def detach(_: Task) -> None:
+        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": detach})
+    assert repair_node(node.cni).stopped == ""
+
+
+def test_an_address_is_released_under_the_lock_of_host_local(node: OperatorNode) -> None:
+    """Who gets the address while the repair waits for the lock keeps it."""
+    node.attach("c1")
+    kept, freed = (node.lease(last, f"lost{last}\r\neth0") for last in (77, 78))
+    other = node.new_namespace()
+    with locked_as_by_host_local(node.leases / "net"):
+        repair = threading.Thread(target=lambda: repair_node(node.cni), daemon=True)
+        with node.host.entered():
+            repair.start()
+        time.sleep(1.0)
+        assert freed.exists(), "it waits"
+        other.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "x")
+        other.run("ip", "address", "add", f"{node.net}.77/24", "dev", "eth0")
+    repair.join(20)
+    assert (kept.exists(), freed.exists()) == (True, False)
+
+
+def test_a_host_local_that_hangs_does_not_hang_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = node.lease(77, "lost\r\neth0")
+    monkeypatch.setattr(acts, "_SECONDS", 0.2)
+    with locked_as_by_host_local(node.leases / "net"):
+        [outcome] = repair_node(node.cni).outcomes
+    assert (outcome.state, lease.exists()) == ("failed", True)
+    assert "a plugin held the lock for" in outcome.reason
+
+
+def test_an_address_that_somebody_has_got_meanwhile_is_not_reserved(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.attach("c1")
+    reservation = node.leases / "net" / f"{node.net}.2"
+    reservation.unlink()
+
+    def reserve(task: Task) -> None:
+        reservation.write_text("c9\r\neth0", encoding="utf-8")
+        ACTS["reserve"](task)
+
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "reserve": reserve})
+    outcome = repair_node(node.cni).outcomes[0]
+    assert (outcome.state, reservation.read_bytes()) == ("failed", b"c9\r\neth0")
+    assert "it is reserved for c9 by now" in outcome.reason
+
+
+def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.attach("c1")
+    (node.leases / "net" / f"{node.net}.2").unlink()
+
+    def reserve(task: Task) -> None:
+        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+        ACTS["reserve"](task)
+
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "reserve": reserve})
+    assert [one.state for one in repair_node(node.cni).outcomes] == ["failed"]
+    assert node.leased() == {}
+
+
+@pytest.mark.parametrize("kind", ["reserve", "add-rules", "set-aside"])
+def test_a_verb_that_runs_keeps_the_repair_waiting(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    node.write_bridge(ipMasq=True)
+    node.attach("c1")
+    if kind == "reserve":
+        (node.leases / "net" / f"{node.net}.2").unlink()
+    elif kind == "add-rules":
+        node.host.run("sh", "-c", "iptables -t nat -F && iptables -t nat -X")
+    else:
+        (node.results / "net-c7-eth0").touch()
+    monkeypatch.setattr(acts, "_SECONDS", 0.2)
+    locks = LockSet(str(node.cache), LockRequest((), "c1"))
+    assert locks.try_acquire()
+    try:
+        outcomes = repair_node(node.cni).outcomes
+    finally:
+        locks.close()
+    assert [(one.mend.kind, one.state) for one in outcomes] == [(kind, "failed")]
+    assert [one.state for one in node.repair().outcomes] == ["mended"]
+
+
+def test_a_link_that_was_replaced_meanwhile_is_another_one(node: OperatorNode) -> None:
+    """It is found by its number, and its namespace by a descriptor."""
+    container, other = node.attach("c1"), node.new_namespace()
+    container.run("ip", "link", "set", "eth0", "down")
+    state = read_node(node.cni)
+    [mend] = [one for one in repair_node(node.cni, dry_run=True).outcomes if one.mend.kind == "set-up"]
+    other.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "x")
+    container.run("ip", "link", "del", "eth0")
+    container.run("ip", "link", "add", "eth0", "index", "99", "type", "veth", "peer", "name", "x")
+    with pytest.raises(OSError, match="No such device"):
+        ACTS["set-up"](Task(state, mend.mend, lambda: (state, mend.mend)))
+    with pytest.raises(KeyError):
+        ACTS["set-up"](Task(replace(state, spaces={}), mend.mend, lambda: (state, mend.mend)))
+    assert "UP" not in container.link("eth0")["flags"]
+
+
+def test_a_repair_that_is_killed_can_be_repeated(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each rename, unlink and plugin: what was begun is found again."""
+    node.attach("c1")
+    reservation = node.leases / "net" / f"{node.net}.2"
+    content = reservation.read_bytes()
+    reservation.unlink()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", stop)
+    with pytest.raises(KeyboardInterrupt):
+        repair_node(node.cni)
+    monkeypatch.undo()
+    assert not reservation.exists(), "no empty file, which would be a reservation of nobody's"
+    node.repair()
+    assert reservation.read_bytes() == content
+
+
+def test_the_dead_are_detached_in_groups(healthy: FakeNode) -> None:
+    for number in range(39):
+        healthy.cni.add_network_list("net", RuntimeConf(f"n{number}", healthy.netns(f"n{number}"), "eth0"))
+    for one in healthy.cni.get_cached_attachments():
+        healthy.change_record(one.container_id, bootId="another")
+    reads = 0
+
+    def read(*args: object, **options: object) -> object:
+        nonlocal reads
+        reads += 1
+        return read_node(*args, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "read_node", read)
+        outcomes = repair_node(healthy.cni).outcomes
+    assert [one.state for one in outcomes] == ["mended"] * 40
+    assert reads == 1 + 2 + 1 + 1, "the diagnosis, a look before each group, one after the last, and the diagnosis"
+
+
+def test_the_key_of_a_mend_tells_that_it_is_the_same_change() -> None:
+    first = Mend("release", "/leases", ("10.1.0.2",), ("c1:eth0",), (), "net")
+    assert first.key == replace(first, details=("10.1.0.3",)).key
+    route = Mend("add-route", "eth0", ("10.0.0.0/8",), ("c1:eth0",), netns="/ns/c1")
+    assert route.key != replace(route, details=("10.0.0.0/9",)).key
+    assert route.key != replace(route, netns="/ns/c2").key
+
+
+def test_rules_for_an_earlier_address_of_a_container_that_is_attached_again(node: OperatorNode) -> None:
+    """Its interface was deleted by hand, so bridge left its rules. The next DEL would fail because of them."""
+    node.write_bridge(ipMasq=True)
+    container = node.attach("c1")
+    container.run("ip", "link", "del", "eth0")
+    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    old, new = (f"-s {node.net}.{last}/32" for last in (2, 3))
+    assert (len(node.host.rules("nat", old)), len(node.host.rules("nat", new))) == (1, 1)
+    node.mend("and the record has another address")
+    assert (len(node.host.rules("nat", old)), len(node.host.rules("nat", new))) == (0, 1)
+    node.assert_healthy()
+    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    assert not node.host.rules("nat", "CNI-")
+
+
+@pytest.mark.parametrize("owner", ["", "podman"])
+@pytest.mark.parametrize("plugin", ["within the first plugin", "within the last plugin"])
+def test_a_killed_set_up_leaves_no_rules(
+    node: OperatorNode, tmp_path: Path, named_namespace: str, owner: str, plugin: str
+) -> None:
+    """Nothing else leads to them after its DEL if its network has no file, as podman's."""
+    (node.conf_dir / "net.conflist").unlink()
+    masquerading = node.bridge(f"{node.net}.0/24", ipMasq=True)
+    kill = "kill -9 $PPID"
+    node.plugin("last", f"[ $CNI_COMMAND != ADD ] || {{ {kill}; }}")
+    path = node.bin / "killing-bridge"
+    path.write_text(f"#!/bin/sh\n{PLUGINS}/bridge || exit 1\n[ $CNI_COMMAND != ADD ] || {{ {kill}; }}\n")
+    path.chmod(0o755)
+    first = {**masquerading, "type": "killing-bridge"} if plugin == "within the first plugin" else masquerading
+    file = tmp_path / "podman.conflist"
+    document = {"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "last"}]}
+    file.write_text(json.dumps(document), encoding="utf-8")
+    command = ["libcni", "add", str(file), f"/run/netns/{named_namespace}", "-c", "c1"]
+    subprocess.run([*command, *(["--owner", owner] if owner else [])], env=node.env, cwd=node.root, check=False)
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    assert node.host.rules("nat", "CNI-")
+    done = repair_node(node.client(owner=owner))
+    assert {one.state for one in done.outcomes} == {"mended"}
+    assert not node.host.rules("nat", "CNI-")
+    assert node.leased() == {}
+
+
+def test_a_jump_to_an_empty_chain_of_masquerade_is_removed(
+    real_node: RealNode, host: Namespace, container: Namespace
+) -> None:
+    """The interface was deleted by hand, so bridge left its rules; the next DEL empties the chain, and fails."""
+    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True))
+    for _ in range(2):
+        real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+        container.run("ip", "link", "del", "eth0")
+        real_node.cni.del_attachments(real_node.cni.get_cached_attachments())
+    chain = host.rules("nat", "-N CNI-")[0].split()[1]
+    host.run("iptables", "-t", "nat", "-F", chain)
+    assert len(host.rules("nat", f"-j {chain}")) == 2
+    repair_node(real_node.cni)
+    assert not host.rules("nat", "CNI-")

@@ -1,0 +1,79 @@
+"""The thread that works for many verbs."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import pytest
+from processes import fork, wait
+
+from libcni.kernel.helper_thread import HelperThread
+
+
+def answer(helper: HelperThread) -> int:
+    """Let the thread do a piece of work, and return the thread's number."""
+    answers: SimpleQueue[int] = SimpleQueue()
+
+    helper.do(lambda: answers.put(threading.get_native_id()))
+    return answers.get(timeout=10)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def threads() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/task")))
+
+
+def test_one_thread_works_and_ends_when_nothing_comes() -> None:
+    helper = HelperThread()
+    first = answer(helper)
+    assert first != threading.get_native_id()
+    assert answer(helper) == first
+    wait_for(lambda: first not in threads())
+    assert answer(helper) != first
+
+
+def test_work_that_comes_while_the_thread_ends_is_done() -> None:
+    helper = HelperThread()
+    first = answer(helper)
+    done: SimpleQueue[int] = SimpleQueue()
+    with helper._lock:
+        time.sleep(0.3)  # it is idle, and waits for the lock
+        assert helper._queue is not None
+        helper._queue.put(lambda: done.put(threading.get_native_id()))
+    assert done.get(timeout=10) == first
+
+
+def test_a_forked_child_has_a_thread_of_its_own() -> None:
+    helper = HelperThread()
+    answer(helper)
+    assert wait(fork(lambda: answer(helper))) == 0
+
+
+def test_a_fork_while_the_lock_is_held() -> None:
+    helper = HelperThread()
+    with helper._lock:
+        child = fork(lambda: answer(helper))
+    assert wait(child) == 0
+
+
+def test_work_is_refused_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    helper = HelperThread()
+    with monkeypatch.context() as patch:
+        patch.setattr(_thread, "start_new_thread", refuse)
+        with pytest.raises(RuntimeError):
+            helper.do(lambda: os._exit(1))
+    answer(helper)

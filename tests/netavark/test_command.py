@@ -1,0 +1,220 @@
+"""The driver as a program: light, installed with its options, and with nothing left if nobody reads its answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libcni import __version__
+from libcni.cli import main
+from libcni.testing import wait_until
+
+from .conftest import DriverNode, network, request
+from .test_driver import RESULT
+
+HEAVY = {"asyncio", "concurrent.futures", "pydantic", "yaml", "shutil", "subprocess", "tempfile", "ipaddress"}
+VERBS = {"libcni.client", "libcni.netavark.driver"}
+PROGRAM = """
+import sys
+from libcni.cli import main
+code = main(sys.argv[1:])
+print("", *sorted(set(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def command(node: DriverNode, *words: str) -> list[str]:
+    return [sys.executable, "-m", "libcni", "netavark-plugin", *node.words, *words]
+
+
+def loaded(node: DriverNode, *words: str, document: object = None) -> set[str]:
+    """Run the driver in a process of its own; return the modules that it loaded."""
+    program = [sys.executable, "-c", PROGRAM, "netavark-plugin", *node.words, *words]
+    # coverage measures child processes if these are set, and imports modules of its own there
+    env = {name: text for name, text in os.environ.items() if not name.startswith("COVERAGE")}
+    done = subprocess.run(program, input=json.dumps(document), env=env, check=True, capture_output=True, text=True)
+    return set(done.stderr.split())
+
+
+def test_info_says_the_version_and_loads_no_verb(node: DriverNode) -> None:
+    assert node.answer("info") == {"version": __version__, "api_version": "1.0.0"}
+    assert loaded(node, "info") & (HEAVY | VERBS | {"dataclasses"}) == set()
+
+
+def test_setup_and_teardown_load_no_heavy_module(node: DriverNode) -> None:
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    assert loaded(node, "setup", node.netns_path, document=request(static_ips=["10.1.0.5"])) & HEAVY == set()
+    assert loaded(node, "teardown", node.netns_path, document=request()) & HEAVY == set()
+    assert node.attached == []
+
+
+@pytest.mark.parametrize("words", [[], ["setup"], ["teardown"], ["check"]])
+def test_what_netavark_does_not_ask_is_a_mistake_of_usage(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["netavark-plugin", *words])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("document", ["", "{", "[]", "{}"])
+def test_every_error_is_an_object(node: DriverNode, document: str) -> None:
+    assert node.run("setup", document)[0] == 1
+    assert "netavark's request" in node.error("setup", document)
+
+
+def test_a_full_disk_is_podmans_error(node: DriverNode) -> None:
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    node.cache.write_text("a file where the directory should be")
+    assert str(node.cache) in node.error("setup", request())
+    assert node.calls("ADD") == []
+
+
+def test_nobody_reads_the_answer_and_nothing_stays(node: DriverNode) -> None:
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    reader, writer = os.pipe()
+    os.close(reader)
+    words, document = command(node, "setup", node.netns_path), json.dumps(request())
+    done = subprocess.run(words, input=document, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (node.verbs(), node.attached) == (["ADD bridge", "DEL bridge"], [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Signals) -> None:
+    node.plugin("bridge", "[ $CNI_COMMAND != ADD ] || exec sleep 60", result=RESULT)
+    node.configure("front", "bridge")
+    words = command(node, "setup", node.netns_path)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        driver.stdin.write(json.dumps(request()))
+        driver.stdin.close()
+        wait_until(lambda: node.calls("ADD") != [])
+        driver.send_signal(number)
+        driver.send_signal(number)  # the roll-back goes on
+        assert json.loads(driver.stdout.read()) == {"error": "it was interrupted"}
+    assert driver.returncode == 1
+    assert (node.verbs(), node.attached) == (["ADD bridge", "DEL bridge"], [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_netavark_ignores_stays_ignored(node: DriverNode, number: signal.Signals) -> None:
+    """It ignores both while it tears down: a teardown that ends half-way is not repeated."""
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    signal.signal(number, signal.SIG_IGN)
+    node.answer("setup", request())
+    assert signal.getsignal(number) is signal.SIG_IGN
+    node.answer("teardown", request())
+    assert (signal.getsignal(number), node.attached) == (signal.SIG_IGN, [])
+
+
+@pytest.mark.parametrize("podman", ["echo broken >&2; exit 1", ""])
+def test_a_podman_that_lists_nothing_because_it_fails_is_no_empty_list(
+    node: DriverNode, podman: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    node.answer("setup", request())
+    programs = node.root / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))  # without podman
+    if podman:
+        (programs / "podman").write_text(f"#!/bin/sh\n{podman}\n")
+        (programs / "podman").chmod(0o755)
+    assert main(["gc", "--runtime", "podman", *node.words]) != 0
+    assert "cannot list the containers of podman: " in capsys.readouterr().err
+    assert [state for *_, state in node.attached] == ["ready"]
+
+
+def test_the_log_has_every_plugin_call(node: DriverNode) -> None:
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    log = node.root / "log"
+    node.run("setup", request(), f"--log={log}")
+    assert "ADD" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+# --install
+
+
+def test_the_installed_driver_has_the_options_and_no_variable_changes_them(
+    node: DriverNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # without a podman
+    monkeypatch.chdir(node.root)
+    node.plugin("bridge", result=RESULT)
+    node.configure("front", "bridge")
+    directory = node.root / "drivers"
+    assert main(["netavark-plugin", *node.words, f"--cache-dir={node.cache.name}", f"--install={directory}"]) == 0
+    assert capsys.readouterr().out == f"installed as {directory}/cni\n"
+    driver = directory / "cni"
+    env = {**os.environ, **dict.fromkeys(("LIBCNI_CACHE_DIR", "NETCONFPATH", "CNI_PATH"), "/nowhere")}
+    for words, document in ((["create"], network()), (["setup", node.netns_path], request())):
+        run = [str(driver), *words]
+        subprocess.run(run, input=json.dumps(document), env=env, check=True, capture_output=True, text=True)
+    assert node.attached == [("podman", "front", "eth0", "ready")]
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(node: DriverNode, capsys: pytest.CaptureFixture[str]) -> None:
+    (node.root / "drivers").write_text("a file")
+    assert main(["netavark-plugin", *node.words, f"--install={node.root}/drivers"]) == 1
+    assert "drivers: cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "other", "said"),
+    [
+        ('["bridge","cni"]', "", "podman finds it: podman network create --driver cni NETWORK"),
+        ('["bridge","cni"]', "usr", "podman may find {root}/usr/cni first. Write in {conf}"),
+        ('["bridge"]', "", "podman does not look there. Write in {conf}"),
+        ("null", "", 'netavark_plugin_dirs = ["{root}/drivers"]'),
+        ("", "", "podman did not say whether it finds it"),
+    ],
+)
+def test_it_says_whether_podman_finds_the_driver(
+    node: DriverNode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    other: str,
+    said: str,
+) -> None:
+    podman = node.root / "path/podman"
+    podman.parent.mkdir()
+    podman.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{podman.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("libcni.netavark.install._SEARCHED", [f"{node.root}/usr", f"{node.root}/drivers"])
+    if other:
+        (node.root / other).mkdir()
+        (node.root / other / "cni").touch()
+    assert main(["netavark-plugin", *node.words, f"--install={node.root}/drivers"]) == 0
+    assert said.format(root=node.root, conf="/etc/containers/containers.conf") in capsys.readouterr().out
+
+
+def test_a_user_gets_directories_of_his_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "NETCONFPATH", "LIBCNI_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["netavark-plugin", "--install"]) == 0
+    driver = tmp_path / ".local/share/libcni/netavark/cni"
+    assert capsys.readouterr().out == f"installed as {driver}\n"
+    assert f"--conf-dir={tmp_path}/.config/cni/net.d " in driver.read_text()
+    assert f"--cache-dir={tmp_path}/.local/share/libcni " in driver.read_text()
+    assert (tmp_path / ".config/cni/net.d").is_dir()

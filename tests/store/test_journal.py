@@ -1,0 +1,95 @@
+"""An open record: each event is one write, and what was cut off is never followed by a shorter event."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni.errors import RecordError
+from libcni.kernel import system
+from libcni.store import journal as journal_module
+from libcni.store.model import UNKNOWN, Known
+from libcni.store.records import RecordStore
+from store.canned import FULL, RESULT, bare, opened, written
+
+MADE = Known(2, "0a:58:0a:00:00:02")
+
+
+def test_the_life_of_an_add(store: RecordStore) -> None:
+    with store.begin(bare()) as journal:
+        states = [journal.record.state]
+        journal.write("started", interface=UNKNOWN)
+        for plugin in (0, 1):
+            journal.write("step", plugin=plugin, interface=MADE, partial=RESULT)
+            states.append(journal.record.state)
+        journal.write("complete", interface=MADE, result=RESULT)
+        assert store.records() == [journal.record]
+    path = Path(journal.record.path)
+    assert (states, journal.record.state, opened(path)) == (["begun", "pending", "pending"], "ready", 0)
+    document = json.loads(path.read_bytes())
+    assert [document[f"libcni.{number}"]["event"] for number in range(1, 5)] == ["started", "step", "step", "complete"]
+    assert "result" not in document["libcni.3"], "it is as before"
+
+
+def test_a_record_in_place_of_another_begins_its_own_events(store: RecordStore) -> None:
+    earlier = written(store, FULL)
+    with store.begin(bare(path=earlier.path)) as journal:
+        journal.write("started", interface=MADE)
+    assert [(one.state, one.interface, one.path) for one in store.records()] == [("pending", MADE, earlier.path)]
+
+
+def test_what_a_killed_writer_has_left_is_no_part_of_the_next_event(store: RecordStore) -> None:
+    begun = written(store, FULL)
+    path = Path(begun.path)
+    path.write_bytes(path.read_bytes()[:-1] + b',"libcni.2":{"event":"detach","at":1,"note":"' + b"x" * 500)
+    (torn,) = store.records()
+    assert torn == begun
+    assert store.mark_detaching(torn).state == "detaching"
+    assert json.loads(path.read_bytes())["libcni.2"]["event"] == "detach"
+
+
+@pytest.mark.parametrize("most", [0, 7])
+def test_an_event_that_cannot_be_written_did_not_happen(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    real = os.pwrite
+    with store.begin(bare()) as journal:
+        path = Path(journal.record.path)
+        before = path.read_bytes()
+        calls = iter([True])
+
+        def full(descriptor: int, data: Any, index: int) -> int:
+            if len(data) == 1:  # the closing brace
+                return real(descriptor, data, index)
+            if most and next(calls, False):
+                return real(descriptor, bytes(data)[:most], index)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(system, "pwrite", full)
+            with pytest.raises(RecordError, match="cannot be written: No space left"):
+                journal.write("started", interface=MADE)
+        assert (journal.record.state, path.read_bytes()) == ("begun", before)
+        journal.write("started", interface=MADE)
+    assert [one.state for one in store.records()] == ["pending"]
+
+
+def test_a_record_never_becomes_too_large_to_be_read_back(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("MAX_RECORD_BYTES", 600), ("MAX_RECORD_ELEMENTS", 20)):
+        with store.begin(bare(container_id=name.lower())) as journal, monkeypatch.context() as patch:
+            journal.write("started", interface=UNKNOWN)
+            patch.setattr(journal_module, name, limit)
+            with pytest.raises(RecordError, match="too large to be read back"):
+                journal.write("complete", interface=MADE, result=f'{{"ips":[{",".join(["{}"] * 300)}]}}')
+
+
+def test_a_record_whose_directory_was_removed_has_no_name(store: RecordStore) -> None:
+    with store.begin(bare()) as journal:
+        assert journal.has_name()
+        os.unlink(journal.record.path)
+        assert not journal.has_name()

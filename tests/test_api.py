@@ -1,0 +1,16 @@
+"""What is promised to programs and scripts stands in testdata/api.txt, and is what the library has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_public_api_is_the_one_that_is_promised() -> None:
+    """A change is a decision: ``make api`` writes the file, and the commit's message says why."""
+    command = [sys.executable, str(ROOT / "scripts" / "api.py"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -1,0 +1,110 @@
+"""Two containers that publish one port of the host: the second one is refused from the records, unless asked."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import FakeNode, both_clients
+
+from libcni import NetworkConfigList, RuntimeConf
+from libcni.errors import AttachmentExistsError
+from libcni.verbs.host_ports import HostPort
+from libcni.verbs.node import Node
+
+
+def rt(container: str, *ports: dict[str, Any], netns: str | None = None) -> RuntimeConf:
+    mappings = [{"containerPort": 80, **port} for port in ports]
+    return RuntimeConf(container, netns, "eth0", capability_args={"portMappings": mappings} if ports else None)
+
+
+WEB = {"hostPort": 8080, "protocol": "tcp"}
+
+
+@pytest.fixture
+def net(node: FakeNode) -> NetworkConfigList:
+    return node.network({"type": "portmap", "capabilities": {"portMappings": True}})
+
+
+@both_clients
+def test_a_host_port_of_another_container_is_refused_before_anything_runs(
+    node: FakeNode, net: NetworkConfigList
+) -> None:
+    node.cni.add_network_list(net, rt("c1", WEB, netns=node.netns("c1")))
+    with pytest.raises(AttachmentExistsError, match="container c1 has the host's port 8080/tcp already") as caught:
+        node.cni.add_network_list(net, rt("c2", {"hostPort": 8080}))
+    assert (caught.value.container_id, caught.value.network) == ("c1", "net")
+    assert 'on_existing="allow"' in str(caught.value)
+    assert node.verbs() == ["ADD portmap"]
+    node.cni.add_network_list(net, rt("c2", WEB), on_existing="allow")
+    node.cni.add_network_list(net, rt("c3", {"hostPort": 8081}))
+
+
+def test_a_refused_replacement_detaches_nothing(node: FakeNode, net: NetworkConfigList) -> None:
+    node.cni.add_network_list(net, rt("c1", WEB))
+    node.cni.add_network_list(net, rt("c2"))
+    with pytest.raises(AttachmentExistsError, match="8080"):
+        node.cni.add_network_list(net, rt("c2", WEB), on_existing="replace")
+    assert node.verbs() == ["ADD portmap", "ADD portmap"]
+    node.cni.add_network_list(net, rt("c1", WEB), on_existing="replace")
+    assert node.verbs()[2:] == ["DEL portmap", "ADD portmap"], "its own port does not refuse it"
+
+
+def test_ended_containers_and_those_that_publish_nothing_have_no_port(node: FakeNode, net: NetworkConfigList) -> None:
+    netns = node.netns("gone")
+    node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
+    Path(netns).unlink()
+    node.cni.add_network_list(node.network("plain", name="plain"), rt("undeclared", WEB))
+    node.cni.add_network_list(net, rt("zero", {"hostPort": 0}))
+    node.cni.add_network_list(net, rt("c1", WEB))
+    node.cni.add_network_list(net, rt("c2", {"hostPort": 0}))
+    with pytest.raises(AttachmentExistsError):
+        node.cni.add_network_list(net, rt("c3", WEB))
+    node.cni.del_network_list(net, rt("c1"))
+    node.cni.add_network_list(net, rt("c3", WEB))
+
+
+def test_of_two_at_the_same_time_one_is_refused(
+    node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, both = Node.begin, threading.Barrier(2)
+
+    async def late(self: Node, *args: Any, **options: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(1.0)  # both have looked, if they can
+        return await begin(self, *args, **options)
+
+    monkeypatch.setattr(Node, "begin", late)
+
+    def add(name: str) -> bool:
+        try:
+            node.client().add_network_list(net, rt(name, WEB))
+        except AttachmentExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(add, ["c1", "c2"])) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "collides"),
+    [
+        ((80, "tcp", ""), (80, "tcp", "10.0.0.1"), True),
+        ((80, "tcp", ""), (80, "udp", ""), False),
+        ((80, "tcp", "0.0.0.0"), (80, "tcp", "10.0.0.1"), True),
+        ((80, "tcp", "0.0.0.0"), (80, "tcp", "fd00::1"), False),
+        ((80, "tcp", "::"), (80, "tcp", "fd00::1"), True),
+        ((80, "tcp", "fd00::1"), (80, "tcp", "fd00:0::1"), True),
+        ((80, "tcp", "10.0.0.1"), (80, "tcp", "10.0.0.2"), False),
+        ((80, "tcp", "host"), (80, "tcp", "host"), True),
+        ((80, "tcp", "host"), (80, "tcp", "10.0.0.2"), False),
+    ],
+)
+def test_which_ports_collide(one: Any, other: Any, collides: bool) -> None:
+    assert HostPort(*one).collides(HostPort(*other)) is collides
+    assert HostPort(*other).collides(HostPort(*one)) is collides
