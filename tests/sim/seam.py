@@ -26,6 +26,7 @@ from libcni.kernel import netlink
 from libcni.kernel.namespace import CLONE_NEWNET
 from libcni.store import boot, entered_namespace, files
 from libcni.store.lock_file import _FLOCK, _GETLK
+from libcni.verbs.turns import MAX_VERBS
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
 from sim.world import Interface, Namespace
@@ -509,9 +510,12 @@ def in_place_of_the_system() -> Iterator[None]:
     hook = sys.unraisablehook
     sys.unraisablehook = lambda one: None if one.exc_type is Killed else hook(one)
     names = {name: getattr(SYSTEM, name) for name, one in vars(libcni.kernel.system).items() if callable(one)}
+    # A reload asks for the firewall's rules. There is none of its programs.
+    no_firewall = patch("libcni.kernel.rules._run", _no_program)
+    # All turns of a client come at once: the pace is measured in real time, by a thread that no schedule controls.
+    no_pace = patch("libcni.verbs.turns._AT_FIRST_PER_CORE", MAX_VERBS)
     try:
-        # A reload asks for the firewall's rules. There is none of its programs.
-        with patch.multiple(libcni.kernel.system, **names), patch("libcni.kernel.rules._run", _no_program):
+        with patch.multiple(libcni.kernel.system, **names), no_firewall, no_pace:
             yield
     finally:
         forget_the_boot()
