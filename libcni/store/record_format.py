@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
@@ -53,6 +54,11 @@ _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
 
 _SPLIT = frozenset({"libcni", "plugins"})
 """The keys whose parts are needed as text."""
+
+_MENTIONED = re.compile(
+    rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"hostPort"\s*:\s*([^\s,}]+)'
+)
+_COMPLETE = re.compile(rb',"libcni\.\d+":\{"event":"complete"')
 
 _COPIED: Final = "state"
 """The key of an event that begins a new file of an earlier attachment: its state, and all that was known."""
@@ -239,6 +245,19 @@ def _events(found: Values, state: RecordState, *, is_complete: bool) -> dict[str
         # An event is damaged. Without this, a DEL would run no plugin and report success.
         state = PENDING
     return {**facts, "serial": serial, "state": PENDING if state == READY and not is_complete else state}
+
+
+def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
+    """Return all addresses, inodes and host ports that a file may record, and whether its ADD has ended.
+
+    This takes a tenth of the time of ``decode``. What it returns need not be a result's: a plugin's configuration may
+    have such keys, too. None: a part is written in another way than usual, so only ``decode`` tells.
+    """
+    found = _MENTIONED.findall(data)
+    # A backslash can stand for any character.
+    if b"\\" in data or not all(port.isdigit() for _, _, port in found if port):
+        return None, False
+    return frozenset([text for texts in found for text in texts]) - {b""}, _COMPLETE.search(data) is not None
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+import libcni.kernel.system as system
 from libcni.config import jsontext
 from libcni.errors import RecordError
 from libcni.protocol.result import Result, ResultProblem, read_result
@@ -26,9 +28,13 @@ from libcni.store.model import (
     same_namespace,
     state_of,
 )
+from libcni.store.record_format import mentioned
 from libcni.store.records import RecordStore, Version
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+_ALL_AGAIN_SECONDS = 0.1
+"""Seconds after which a question looks at all files again, even if the directory has not changed."""
 
 
 class RecordedInterface(NamedTuple):
@@ -53,41 +59,33 @@ class RecordedInterface(NamedTuple):
         return self.identity[1:] == (record.container_id, record.ifname)
 
 
-class RecordedInterfaces:
-    """The interfaces, addresses and host ports of all attachments on record.
+class _File:
+    """A record's file: what its text mentions, and what the record says as soon as somebody has asked."""
 
-    DEL asks before each plugin. So only the files that have changed since the last question are read.
-    """
+    __slots__ = ("_store", "_what_it_says", "is_complete", "mentioned", "name", "version")
 
-    def __init__(self, records: RecordStore) -> None:
-        self._records = records
-        # Replaced as a whole, because the DELs of a sweep run in several threads.
-        self._known: dict[str, tuple[Version, RecordedInterface | None]] | None = None
+    def __init__(self, store: RecordStore, name: str, version: Version, data: bytes) -> None:
+        self._store = store
+        self.name = name
+        self.version = version
+        self.mentioned, self.is_complete = mentioned(data)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether somebody has asked. The first question reads all records, too long for an event loop."""
-        return self._known is not None
+    def may_have(self, wanted: frozenset[bytes]) -> bool:
+        """Return whether the record may have one of these addresses or numbers."""
+        return self.mentioned is None or not wanted.isdisjoint(self.mentioned)
 
-    def of_others(self, but: Record | None) -> list[RecordedInterface]:
-        """Return what all attachments but one have on record now. Log a warning if that cannot be read."""
-        own, own_name = (but.identity, but.path.rpartition("/")[2]) if but is not None else (None, "")
-        earlier, known = self._known or {}, dict[str, tuple[Version, RecordedInterface | None]]()
+    def what_it_says(self) -> RecordedInterface | None:
+        """Return what the attachment has; None if it has nothing, or if the record cannot be read."""
         try:
-            for name, version in self._records.versions().items():
-                if name == own_name:
-                    continue  # its DEL writes it and does not need it
-                entry = earlier.get(name)
-                known[name] = entry if entry and version and entry[0] == version else (version, self._read(name))
+            return self._what_it_says
+        except AttributeError:
+            self._what_it_says: RecordedInterface | None = self._read()
+            return self._what_it_says
+
+    def _read(self) -> RecordedInterface | None:
+        try:
+            record = self._store.read(self.name)
         except RecordError as error:
-            logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
-        self._known = known
-        return [recorded for _, recorded in known.values() if recorded is not None and recorded.identity != own]
-
-    def _read(self, name: str) -> RecordedInterface | None:
-        try:
-            record = self._records.read(name)
-        except RecordError as error:  # it must not hide the others
             logger.warning("going on without knowing what this attachment has: %s", error)
             return None
         # Of an earlier boot nothing exists, and another container may have the address and the numbers by now.
@@ -95,6 +93,107 @@ class RecordedInterfaces:
             return None
         addresses, ports = frozenset(addresses_of(record)), frozenset(_host_ports(record))
         return RecordedInterface(record.identity, record.path, place_of(record), addresses, ports)
+
+
+class _Look(NamedTuple):
+    """What a look at the directory found.
+
+    Attributes:
+        directory: the directory's version before the look.
+        at: the time of the last look at all files.
+        files: each file.
+        changing: the files that can change while the directory stays the same.
+    """
+
+    directory: Version
+    at: float
+    files: Mapping[str, _File]
+    changing: tuple[str, ...]
+
+
+class OtherRecords:
+    """What all attachments but one have on record, at the time of a look."""
+
+    def __init__(self, files: Iterable[_File], but: Record | None) -> None:
+        self._files = files
+        self._identity = but.identity if but is not None else None
+        self._name = but.path.rpartition("/")[2] if but is not None else ""
+
+    def with_addresses(self, addresses: Iterable[str]) -> Iterator[RecordedInterface]:
+        """Yield the attachments that have one of these IP addresses, which have no prefix length."""
+        wanted = frozenset(addresses)
+        for other in self._that_may_have(address.encode(errors="surrogatepass") for address in wanted):
+            if not wanted.isdisjoint(other.addresses):
+                yield other
+
+    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[RecordedInterface]:
+        """Yield the attachments that publish one of these ports of the host."""
+        wanted = frozenset(numbers)
+        whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
+        for other in self._that_may_have(b"%d" % number for number in whole):
+            if not wanted.isdisjoint(other.host_ports):
+                yield other
+
+    def with_interface(self, seen: Place) -> Iterator[RecordedInterface]:
+        """Yield the attachments that have an interface that a look has found."""
+        seen = replace(seen, found_as="")
+        for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else ()):
+            if other.place.netns is not None and compare(other.place, seen) == "same":
+                yield other
+
+    def _that_may_have(self, wanted: Iterable[bytes]) -> Iterator[RecordedInterface]:
+        # Only few files mention what is asked for. To decode all would take 60 microseconds for each.
+        marks = frozenset(wanted)
+        for file in self._files if marks else ():
+            if file.may_have(marks) and file.name != self._name:
+                other = file.what_it_says()
+                if other is not None and other.identity != self._identity:
+                    yield other
+
+
+class RecordedInterfaces:
+    """The interfaces, addresses and host ports of all attachments on record.
+
+    DEL asks before each plugin. So this looks only at the files that may have changed since the last question, and
+    reads only those that have.
+    """
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        # Replaced as a whole, because the DELs of a sweep run in several threads.
+        self._last: _Look | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has asked. The first question reads all records, too long for an event loop."""
+        return self._last is not None
+
+    def of_others(self, but: Record | None) -> OtherRecords:
+        """Return what all attachments but one have on record now. Log a warning if that cannot be read."""
+        try:
+            self._last = self._look(self._last or _Look(None, -math.inf, {}, ()))
+        except RecordError as error:
+            logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
+        return OtherRecords(self._last.files.values() if self._last is not None else (), but)
+
+    def _look(self, last: _Look) -> _Look:
+        directory, now = self._records.directory_version(), system.monotonic()
+        # A new file and one that replaces another change the directory. Verbs write into the file of an attachment
+        # until it is complete, and Go rewrites its files in place at any time. Complete ones of this library change in
+        # place only if a runtime with Go libcni attaches the same interface, or in an editor: after the time above
+        # they are looked at, too.
+        is_same = directory is not None and directory == last.directory and now - last.at < _ALL_AGAIN_SECONDS
+        versions = self._records.versions(last.changing if is_same else None)
+        files = {name: file for name, file in last.files.items() if is_same or name in versions}
+        changed = [
+            name
+            for name, version in versions.items()
+            if version is None or name not in files or files[name].version != version
+        ]
+        for name, data in self._records.bytes_of(changed):
+            files[name] = _File(self._records, name, versions[name], data)
+        changing = tuple(name for name, file in files.items() if not file.is_complete or file.version is None)
+        return _Look(directory, last.at if is_same else now, files, changing)
 
 
 def _host_ports(record: Record) -> Iterator[object]:
@@ -105,15 +204,6 @@ def _host_ports(record: Record) -> Iterator[object]:
     for mapping in mappings if isinstance(mappings, list) else ():
         if isinstance(mapping, dict) and isinstance(mapping.get("hostPort"), int | float):
             yield mapping["hostPort"]
-
-
-def owner_of(seen: Place, others: Iterable[RecordedInterface]) -> RecordedInterface | None:
-    """Return the attachment of ``others`` that has an interface on record, or None."""
-    seen = replace(seen, found_as="")
-    for other in others:
-        if other.place.netns is not None and compare(other.place, seen) == "same":
-            return other
-    return None
 
 
 def addresses_of(record: Record) -> tuple[str, ...]:
@@ -197,7 +287,7 @@ class Sight:
 
     def _candidates(self, path: str, made: Place, record: Record | None, *, everywhere: bool) -> Iterator[Place]:
         for place in self._looks.find_interface(path, made, everywhere=everywhere):
-            if owner_of(place, self._recorded.of_others(record)) is None:
+            if next(self._recorded.of_others(record).with_interface(place), None) is None:
                 yield place
 
     def state_of(self, record: Record, path: str | None = None) -> State:

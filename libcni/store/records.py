@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import libcni.kernel.system as system
@@ -112,18 +112,60 @@ class RecordStore:
         for name, _ in self._scan(""):
             yield name
 
-    def versions(self) -> dict[str, Version]:
-        """Return the names of all files, each with its version. Raises RecordError."""
+    def directory_version(self) -> Version:
+        """Return the version of the directory of the records, which each new, replaced or removed file changes.
+
+        None: it may have changed so recently that a further change leaves its version, or there is none.
+        """
+        settled = system.time_ns() - _SETTLED_NS
+        try:
+            status = system.stat(self.results)
+        except OSError:
+            return None
+        return _stamp(status) if status.st_ctime_ns < settled else None
+
+    def versions(self, names: Iterable[str] | None = None) -> dict[str, Version]:
+        """Return the names of these files that exist, or of all, each with its version. Raises RecordError."""
         settled = system.time_ns() - _SETTLED_NS
         found: dict[str, Version] = {}
-        for name, directory in self._scan(""):
-            # No context manager: DEL calls this for each plugin, and a node may have thousands of records.
-            try:
-                status = system.stat(name, dir_fd=directory, follow_symlinks=False)
-            except OSError:  # it no longer exists, or cannot be read either
-                continue
-            found[name] = _stamp(status) if status.st_ctime_ns < settled else None
+        try:
+            with Directory(self.results) as directory:
+                # No further calls here: DEL calls this before each plugin, and a node may have thousands of records.
+                for name in system.listdir(directory) if names is None else names:
+                    try:
+                        status = system.stat(name, dir_fd=directory, follow_symlinks=False)
+                    except OSError:  # it no longer exists, or cannot be read either
+                        continue
+                    changed = status.st_ctime_ns
+                    found[name] = (status.st_ino, status.st_size, changed) if changed < settled else None
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise record_error("cannot be listed", self.results, error) from error
         return found
+
+    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the names of files with their bytes: none if it does not exist, can be no record, or cannot be read.
+
+        Raises:
+            RecordError: the directory cannot be opened.
+        """
+        try:
+            with Directory(self.results) as directory:
+                for name in names:
+                    data = b""
+                    try:
+                        data = read_regular(open_file(name, directory), MAX_RECORD_BYTES)
+                    except (FileNotFoundError, UnusableFileError):
+                        pass
+                    except OSError as error:  # it must not hide the others
+                        problem = record_error("cannot be read", f"{self.results}/{name}", error)
+                        logger.warning("going on without knowing what this attachment has: %s", problem)
+                    yield name, data
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise record_error("cannot be listed", self.results, error) from error
 
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""

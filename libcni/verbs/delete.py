@@ -28,7 +28,7 @@ from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import Result
 from libcni.store.attachments import network_to_use, recorded_conf
 from libcni.store.model import READY, STALE_BOOT, STATES, Identity, MadeByGo, Record, Unreadable, unreadable
-from libcni.store.recorded_interfaces import RecordedInterface, addresses_of, last_result
+from libcni.store.recorded_interfaces import OtherRecords, addresses_of, last_result
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
@@ -382,7 +382,7 @@ async def _run_chain(
     return report
 
 
-PrevResult = Callable[[list[RecordedInterface]], str | None]
+PrevResult = Callable[[OtherRecords], str | None]
 """Returns the ``prevResult`` of the next plugin, or None; receives what other attachments have on record now."""
 
 
@@ -409,11 +409,11 @@ def last_results(record: Record | None, version: str) -> PrevResult:
     return partial(_without_given_away, record, result)
 
 
-def _no_result(_others: list[RecordedInterface]) -> None:
+def _no_result(_others: OtherRecords) -> None:
     return None
 
 
-def _without_given_away(record: Record, result: Result, others: list[RecordedInterface]) -> str:
+def _without_given_away(record: Record, result: Result, others: OtherRecords) -> str:
     """Return the result of an attachment without the addresses that another attachment has on record by now.
 
     An earlier DEL may have freed them, or somebody removed the reservations. The plugin firewall deletes rules by
@@ -421,12 +421,15 @@ def _without_given_away(record: Record, result: Result, others: list[RecordedInt
     """
     if not result.ips:
         return result.text
-    in_use = {address for other in others if not other.is_same_interface(record) for address in other.addresses}
-    kept = [ip for ip in result.ips if ip.address.partition("/")[0] not in in_use]
+    kept = [ip for ip in result.ips if not _has_another(record, ip.address.partition("/")[0], others)]
     if len(kept) == len(result.ips):
         return result.text
     logger.warning("%s: DEL leaves out addresses that another attachment has by now", record.path)
     return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in kept]})
+
+
+def _has_another(record: Record, address: str, others: OtherRecords) -> bool:
+    return any(not other.is_same_interface(record) for other in others.with_addresses([address]))
 
 
 async def detach_chain(

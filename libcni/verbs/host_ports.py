@@ -57,9 +57,9 @@ def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
     """Raise AttachmentExistsError if another container that lives publishes one of these ports by its record."""
-    numbers = {port.number for port in ports}
-    for other in node.recorded_interfaces.of_others(None):
-        if other.identity[1] != container_id and not numbers.isdisjoint(other.host_ports):
+    others = node.recorded_interfaces.of_others(None)
+    for other in others.with_host_ports(port.number for port in ports):
+        if other.identity[1] != container_id:
             record = node.records.find(other.identity)
             if record is not None and _is_published(record):
                 _refuse(record, ports)

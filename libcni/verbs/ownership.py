@@ -23,7 +23,7 @@ from libcni.store.model import (
     is_namespace_unknown,
     same_namespace,
 )
-from libcni.store.recorded_interfaces import RecordedInterface, owner_of, place_of
+from libcni.store.recorded_interfaces import OtherRecords, RecordedInterface, place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
@@ -146,11 +146,11 @@ class Ownership:
         """Return it for a DEL that removes whatever is there."""
         return cls(node, record, Place(), path, ifname, is_callers=True)
 
-    def others(self) -> list[RecordedInterface]:
+    def others(self) -> OtherRecords:
         """Return what all other attachments have on record now."""
         return self.node.recorded_interfaces.of_others(self.record)
 
-    def netns(self, others: list[RecordedInterface]) -> str:
+    def netns(self, others: OtherRecords) -> str:
         """Return the CNI_NETNS for a plugin that is called now: the path, or "" if the interface is not this ADD's.
 
         ``others`` is read before this looks, because the time between the look and the plugin's start should be short.
@@ -181,9 +181,9 @@ class Ownership:
             logger.warning("%s in %s is not of this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
 
-    def _is_anothers(self, seen: Place, others: list[RecordedInterface]) -> bool:
+    def _is_anothers(self, seen: Place, others: OtherRecords) -> bool:
         """Return whether another record has an interface that may be this ADD's."""
-        other = owner_of(seen, others)
+        other = next(others.with_interface(seen), None)
         if other is None:
             return False
         if self.record is None or self.made.netns is None or compare(self.made, seen) != "same":
@@ -198,7 +198,7 @@ class Ownership:
             return False
         return not self.path or self.seen.interface is ABSENT or self.seen.netns is None
 
-    def chain(self, chain: Chain, others: list[RecordedInterface]) -> Chain:
+    def chain(self, chain: Chain, others: OtherRecords) -> Chain:
         """Return the chain for a plugin that is called now. A namespace that was left out once stays left out."""
         return chain.with_netns(self.netns(others)) if chain.rt is not None and chain.rt.netns else chain
 

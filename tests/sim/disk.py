@@ -177,7 +177,7 @@ class Disk:
                 raise
             inode = File(next(self._numbers), now)
             parent, _, name = path.rpartition("/")
-            self.change((self.directory(parent, start), name, inode))
+            self.change((self.directory(parent, start), name, inode), now=now)
         if flags & os.O_DIRECTORY and not isinstance(inode, Directory):
             raise failure(errno.ENOTDIR, path)
         if flags & os.O_TRUNC and isinstance(inode, File):
@@ -192,9 +192,10 @@ class Disk:
             raise failure(errno.EEXIST, path)
         self.change((at, name, Directory(next(self._numbers))))
 
-    def change(self, *names: Change) -> None:
+    def change(self, *names: Change, now: float = 0.0) -> None:
         """Change names in one step."""
         for directory, name, inode in names:
+            directory.mtime = now
             if inode is None:
                 del directory.entries[name]
             else:

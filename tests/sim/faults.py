@@ -17,7 +17,7 @@ from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
-from libcni.store.recorded_interfaces import RecordedInterface
+from libcni.store.recorded_interfaces import OtherRecords
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking
 from libcni.verbs.add import Attempt
@@ -131,7 +131,7 @@ def without_result(record: Record, event: str = "") -> bytes:
 LOOK = Ownership.netns
 
 
-def look_once(self: Ownership, others: list[RecordedInterface]) -> str:
+def look_once(self: Ownership, others: OtherRecords) -> str:
     """Look before the first plugin alone."""
     if self.is_first:
         self.path = LOOK(self, others)

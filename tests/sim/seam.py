@@ -211,7 +211,7 @@ class SimSystem:
         assert old is not None
         assert new is not None
         inode = sim().world.disk.find(source, old)
-        sim().world.disk.change((new, target, inode), (old, source, None))
+        sim().world.disk.change((new, target, inode), (old, source, None), now=sim().now)
         if isinstance(inode, File):
             sim().written(inode, whole=True)
 
@@ -224,7 +224,7 @@ class SimSystem:
         inode = sim().world.disk.find(source, self._directory(src_dir_fd))
         if target in new.entries:
             raise failure(errno.EEXIST, target)
-        sim().world.disk.change((new, target, inode))
+        sim().world.disk.change((new, target, inode), now=sim().now)
         if isinstance(inode, File):
             sim().written(inode, whole=True)
 
@@ -235,7 +235,7 @@ class SimSystem:
         if path in sim().world.namespaces:
             raise failure(errno.EBUSY, path)
         disk.find(path, start)
-        disk.change((disk.directory(parent, start), name, None))
+        disk.change((disk.directory(parent, start), name, None), now=sim().now)
 
     def listdir(self, path: str | int) -> list[str]:
         name = self._file(path).path if isinstance(path, int) else path

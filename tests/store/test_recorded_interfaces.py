@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libcni import CNIConfig, Invocation, Outcome
 from libcni.executor import CallOptions
 from libcni.kernel import system
 from libcni.store import files, records
 from libcni.store.boot import boot_id
-from libcni.store.model import PENDING, READY, Ours, Record
+from libcni.store.journal import Journal
+from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
+from libcni.store.record_format import encode, mentioned
 from libcni.store.recorded_interfaces import RecordedInterfaces
-from libcni.store.records import RecordStore
-from store.canned import written
+from libcni.store.records import RecordStore, Version
+from store.canned import put, written
 
 CONFIG = b'{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}'
 
@@ -35,7 +40,8 @@ def keep(store: RecordStore, made: Record) -> Record:
 
 
 def addresses(recorded: RecordedInterfaces) -> list[str]:
-    return sorted(address for other in recorded.of_others(None) for address in other.addresses)
+    others = recorded.of_others(None).with_addresses(f"10.0.0.{number}" for number in range(256))
+    return sorted(address for other in others for address in other.addresses)
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     begun = keep(store, record("c1", "10.0.0.1"))
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
-    assert set(reads.values()) == {2}  # once by the test
+    assert set(reads.values()) == {3}  # once by the test, then as text, then as the record that has what was asked for
     keep(store, record("c1", "10.0.0.3", path=begun.path))
     assert addresses(recorded) == ["10.0.0.2", "10.0.0.3"]
     written(store, record("c1", "10.0.0.4", path=begun.path))
@@ -108,7 +114,139 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     assert addresses(recorded) == ["10.0.0.2", "10.0.0.5"]
     store.forget(begun)
     assert addresses(recorded) == ["10.0.0.2"]
-    assert reads["net-c2-eth0"] == 2
+    assert reads["net-c2-eth0"] == 3
+
+
+@pytest.fixture
+def looks(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Note the files that each question looks at, or none for all."""
+    noted: list[list[str]] = []
+    versions = store.versions
+
+    def note(names: Iterable[str] | None = None) -> dict[str, Version]:
+        names = names if names is None else list(names)
+        noted.append(names or [])
+        return versions(names)
+
+    monkeypatch.setattr(store, "versions", note)
+    return noted
+
+
+def as_go(made: Record) -> bytes:
+    return encode(MadeByGo(**{**made.__dict__, "version": ""})).replace(b',"libcni":{}', b"")
+
+
+def pending(store: RecordStore) -> Journal:
+    """Begin an ADD that has run nothing."""
+    return store.begin(record("c1", "10.0.0.9").with_fields(state=BEGUN, result=None))
+
+
+RESULT = '{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.9/24"}]}'
+
+
+def test_while_the_directory_stays_the_same_only_files_that_can_change_are_looked_at(
+    store: RecordStore, reads: Counter[str], looks: list[list[str]]
+) -> None:
+    with pending(store) as journal:
+        journal.write("started", interface=ABSENT)
+        journal.write("complete", interface=ABSENT, result=RESULT)
+    keep(store, record("c2", "10.0.0.2"))
+    put(store, "net-go-eth0", as_go(record("go", "10.0.0.3")))
+    recorded = RecordedInterfaces(store)
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
+    assert [sorted(names) for names in looks] == [[], ["net-c2-eth0", "net-go-eth0"]]
+
+
+def test_go_rewrites_its_record_in_place_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
+    path = put(store, "net-c1-eth0", as_go(record("c1", "10.0.0.1")))
+    recorded = RecordedInterfaces(store)
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
+    path.write_bytes(as_go(record("c1", "10.0.0.2")))
+    assert addresses(recorded) == ["10.0.0.2"]
+
+
+def test_an_add_ends_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
+    with pending(store) as journal:
+        journal.write("started", interface=ABSENT)
+        recorded = RecordedInterfaces(store)
+        assert addresses(recorded) == addresses(recorded) == []
+        journal.write("complete", interface=ABSENT, result=RESULT)
+    assert addresses(recorded) == ["10.0.0.9"]
+
+
+def test_a_record_is_replaced_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
+    begun = keep(store, record("c1", "10.0.0.1"))
+    recorded = RecordedInterfaces(store)
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
+    written(store, record("c1", "10.0.0.2", path=begun.path))
+    assert addresses(recorded) == ["10.0.0.2"]
+
+
+def test_a_record_is_removed_and_made_again_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
+    """Its file may get the same inode. So the names and inodes of the directory do not tell."""
+    recorded = RecordedInterfaces(store)
+    for number in range(1, 20):
+        with pending(store) as journal:
+            journal.write("started", interface=ABSENT)
+            result = RESULT.replace("10.0.0.9", f"10.0.0.{number}")
+            journal.write("complete", interface=ABSENT, result=result)
+        assert addresses(recorded) == addresses(recorded) == [f"10.0.0.{number}"]
+        store.forget(journal.record)
+
+
+def test_a_complete_record_that_is_rewritten_in_place_is_read_again_soon(
+    store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime of Go's attaches the same interface again, or somebody edits the file."""
+    with pending(store) as journal:
+        journal.write("started", interface=ABSENT)
+        journal.write("complete", interface=ABSENT, result=RESULT)
+    recorded = RecordedInterfaces(store)
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.9"]
+    Path(journal.record.path).write_bytes(as_go(record("c1", "10.0.0.2")))
+    now = system.monotonic
+    monkeypatch.setattr(system, "monotonic", lambda: now() + 1.0)
+    assert addresses(recorded) == ["10.0.0.2"]
+
+
+def test_a_directory_that_changed_just_now_is_looked_at_again(
+    store: RecordStore, looks: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A further file within a tick of the kernel's clock leaves the directory's time."""
+    written(store, record("c1", "10.0.0.1"))
+    changed = Path(store.results).stat().st_ctime_ns
+    monkeypatch.setattr(system, "time_ns", lambda: changed)
+    recorded = RecordedInterfaces(store)
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
+    assert looks == [[], []]
+
+
+_ANY = st.from_regex(r"10\.0\.0\.[0-9]", fullmatch=True)
+
+
+@given(_ANY, _ANY, st.integers(1, 9), st.sampled_from(["", " ", "\n"]), st.booleans())
+def test_what_a_record_says_is_mentioned_in_its_file(
+    first: str, second: str, port: int, space: str, is_old: bool
+) -> None:
+    """Otherwise nobody would decode the file."""
+    ips = f'"ip4":{space}{{"ip":{space}"{first}/24"}}' if is_old else f'"ips":[{{"address"{space}:"{first}/24"}}]'
+    escaped = f'{{"cniVersion":"1.1.0","ips":[{{"address":"{second}\\/24"}}]}}'
+    ports = f'{{"portMappings":[{{"hostPort"{space}:{space}{port}e1{space}}}]}}'
+    usual, unusual = record("c1", "10.0.0.0"), record("c1", "10.0.0.0")
+    usual = usual.with_fields(result=f'{{"cniVersion":"{"0.2.0" if is_old else "1.1.0"}",{ips}}}', netns_id=(4, 99))
+    assert {first.encode(), b"99"} <= (mentioned(encode(usual))[0] or frozenset())
+    for one in (unusual.with_fields(result=escaped), unusual.with_fields(capability_args=ports)):
+        assert mentioned(encode(one)) == (None, False)
+
+
+def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) -> None:
+    for number, text in enumerate(("8080", "8080.0", "808e1", " 8080 ", '"8080"', "8081")):
+        args = f'{{"portMappings":[{{"hostPort":{text}}}]}}'
+        written(store, record(f"c{number}", "10.0.0.1", capability_args=args))
+    others = RecordedInterfaces(store).of_others(None)
+    for wanted in (8080, 8080.0):
+        assert sorted(one.identity[1] for one in others.with_host_ports([wanted])) == ["c0", "c1", "c2", "c3"]
+    assert not list(others.with_host_ports(["8080", math.nan, math.inf]))
 
 
 def test_a_file_that_was_written_just_now_is_read_again(
@@ -120,7 +258,7 @@ def test_a_file_that_was_written_just_now_is_read_again(
     monkeypatch.setattr(system, "time_ns", lambda: changed)
     recorded = RecordedInterfaces(store)
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
-    assert reads["net-c1-eth0"] == 3
+    assert reads["net-c1-eth0"] == 5
 
 
 def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(
