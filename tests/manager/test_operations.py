@@ -1,4 +1,4 @@
-"""The client's observer sees a set-up and a tear-down as operations around their verbs: one set-up is one trace."""
+"""The client's observer sees a set-up and a tear-down as operations around their verbs."""
 
 from __future__ import annotations
 
@@ -54,28 +54,3 @@ def test_a_set_up_that_fails_ends_with_its_error(node: ManagerNode, make: Callab
         "SET-UP c1", "ADD a", "end ADD PluginError", "end SET-UP PluginError",
         "SET-UP c1", "end SET-UP NetworkNotFoundError",
     ]  # fmt: skip
-
-
-def test_one_set_up_is_one_trace(node: ManagerNode, make: Callable[..., Any]) -> None:
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from libcni.observe.otel import OpenTelemetryObserver
-
-    node.configure("a")
-    node.configure("b")
-    exporter, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
-    tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    make(client={"observer": OpenTelemetryObserver(tracers)}).set_up(Container("c1", "/ns", ["a", "b"]))
-    spans = exporter.get_finished_spans()
-    (top,) = [span for span in spans if span.parent is None]
-    assert top.name == "CNI SET-UP"
-    assert (top.attributes or {})["cni.verb"] == "SET-UP"
-    assert (top.attributes or {})["cni.container_id"] == "c1"
-    adds = [span for span in spans if span.name == "CNI ADD"]
-    assert [span.parent and span.parent.span_id for span in adds] == [top.context.span_id] * 2
-    assert {span.context.trace_id for span in spans} == {top.context.trace_id}
-    assert trace.get_current_span() is trace.INVALID_SPAN
