@@ -11,7 +11,7 @@ from libcni.diagnosis.ipam import look_for
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
-from libcni.diagnosis.processes import plugin_processes
+from libcni.diagnosis.processes import lock_users, plugin_processes
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
@@ -31,7 +31,9 @@ def check_records(node: NodeState) -> Observations:
     directory = node.cni.cache_dir
     # A misspelt directory must not look like a node without containers.
     missing = "" if os.path.lexists(directory) else ", a directory that does not exist"
-    yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}")
+    users = ", ".join(lock_users(f"{directory}/locks"))
+    locks = f"; locks are held by {users}" if users else ""
+    yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}{locks}")
     for one in node.attachments:
         if one.is_denied:
             # The state is ``corrupt`` because this user may not read the record. The record itself may be in order.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from libcni import CNIConfig
-from libcni.diagnosis import lock_users
+from libcni.diagnosis import diagnose, lock_users
 
 
 def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig) -> None:
@@ -18,3 +18,25 @@ def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig
         process.stdout.readline()
         assert list(lock_users(path)) == []
         process.communicate()
+
+
+def test_the_doctor_names_the_program_that_holds_a_lock(cni: CNIConfig) -> None:
+    code = """if True:
+        import sys
+        from libcni.store.locks import LockRequest, LockSet
+        locks = LockSet(sys.argv[1], LockRequest((), "c1"))
+        print(locks.try_acquire(), flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", code, cni.cache_dir]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        assert f"({process.pid})" in _records_row(cni)
+        process.communicate()
+    assert "locks are held" not in _records_row(cni)
+
+
+def _records_row(cni: CNIConfig) -> str:
+    (row,) = (row.what for row in diagnose(cni).checked if row.check == "records")
+    return row
