@@ -106,7 +106,7 @@ def test_the_tests_of_the_page_on_plugins_pass(pytester: pytest.Pytester, monkey
     files = dict(FILES.findall((DOCS / "how-to/plugin.md").read_text()))
     for name, text in files.items():
         (pytester.path / name).write_text(text)
-    count = sum(text.count("\ndef test_") for text in files.values())
+    count = sum(len(re.findall("^def test_", text, re.MULTILINE)) for text in files.values())
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
     outcomes = pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").parseoutcomes()
     skipped = outcomes.pop("skipped", 0)
