@@ -78,23 +78,23 @@ def _run(argv: Sequence[str]) -> None:
     if not argv or argv[0] in {"-h", "--help"}:
         print_block(overview(), sys.stdout if argv else sys.stderr)
         raise SystemExit(0 if argv else 2)
-    command = next((one for one in COMMANDS if one.name == argv[0]), None)
+    command = next((known for known in COMMANDS if known.name == argv[0]), None)
     if command is None:
-        near = _OTHER_WORDS.get(argv[0]) or closest(argv[0], [one.name for one in COMMANDS])
+        near = _OTHER_WORDS.get(argv[0]) or closest(argv[0], [known.name for known in COMMANDS])
         meant = f"did you mean: libcni {near}" if near else "see: libcni --help"
         print_block(f"error: there is no command {argv[0]}; {meant}", sys.stderr)
         raise SystemExit(2)
     function, _ = command.load()
-    given = read_words(command, argv[1:])
+    options = read_words(command, argv[1:])
     _let_signals_interrupt()
-    session = Session(**{name: given.pop(name) for name in Session.__dataclass_fields__})
+    session = Session(**{name: options.pop(name) for name in Session.__dataclass_fields__})
     for name, kind, sign in (("target", Target, "capabilities"), ("selection", Selection, "container")):
-        if {sign, "network"} <= given.keys():
-            given[name] = kind(**{field: given.pop(field) for field in kind._fields if field in given})
+        if {sign, "network"} <= options.keys():
+            options[name] = kind(**{field: options.pop(field) for field in kind._fields if field in options})
     with report_errors(session):
         if session.output == "openmetrics" and command.name != "doctor":
             raise UsageError("only doctor has --output openmetrics")
-        function(session, **given)
+        function(session, **options)
 
 
 def _let_signals_interrupt() -> None:

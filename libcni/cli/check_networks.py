@@ -24,9 +24,9 @@ def check_networks(session: Session, names: list[str]) -> None:
     checked = list(_named(cni, names) if names else _configured(cni))
     rows: list[list[str]] = []
     for name, _, problems in checked:
-        rows += [[name, "failed", _text(session, name, one)] for one in problems] or [[name, "ok", ""]]
-    found = {one.plugin: one for _, answers, _ in checked for one in answers if one.supported_versions}
-    versions = [[name, ", ".join(one.supported_versions), one.path] for name, one in found.items()]
+        rows += [[name, "failed", _text(session, name, problem)] for problem in problems] or [[name, "ok", ""]]
+    plugins = {answer.plugin: answer for _, answers, _ in checked for answer in answers if answer.supported_versions}
+    versions = [[name, ", ".join(answer.supported_versions), answer.path] for name, answer in plugins.items()]
     session.show(
         [_data(session, one) for one in checked],
         Table(("network", "state", "problem"), rows, empty=no_networks(session)),
@@ -54,15 +54,15 @@ def _named(cni: libcni.CNIConfig, names: list[str]) -> Iterator[_Checked]:
 
 
 def _configured(cni: libcni.CNIConfig) -> Iterator[_Checked]:
-    found = libcni.read_config_directory(cni.conf_dir)
-    yield from (_of(cni, net) for net in found.networks)
-    for error in found.problems:
+    directory = libcni.read_config_directory(cni.conf_dir)
+    yield from (_of(cni, net) for net in directory.networks)
+    for error in directory.problems:
         yield error.file or "", (), [error]
 
 
 def _of(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> _Checked:
     answers = ask_plugins(cni, net)
-    problems = [one.problem for one in answers if one.problem is not None]
+    problems = [answer.problem for answer in answers if answer.problem is not None]
     if not net.plugins:
         problems.append(libcni.ConfigError("the network has no plugins", file=net.file))
     return net.name, answers, problems
@@ -81,7 +81,8 @@ def _data(session: Session, checked: _Checked) -> dict[str, Any]:
         "network": name,
         "ok": not problems,
         "plugins": [
-            {"plugin": one.plugin, "path": one.path, "versions": list(one.supported_versions)} for one in answers
+            {"plugin": answer.plugin, "path": answer.path, "versions": list(answer.supported_versions)}
+            for answer in answers
         ],
         "problems": [error_data(error, session) for error in problems],
     }

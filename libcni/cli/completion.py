@@ -10,29 +10,29 @@ from glob import escape, glob
 import libcni
 
 
-def networks(given: Namespace, _prefix: str) -> list[str]:
+def networks(options: Namespace, _prefix: str) -> list[str]:
     """Return the names of the configured networks."""
     try:
-        return [net.name for net in libcni.read_config_directory(given.conf_dir).networks]
+        return [net.name for net in libcni.read_config_directory(options.conf_dir).networks]
     except libcni.CNIError:  # no error may be printed into the line that somebody types
         return []
 
 
-def containers(given: Namespace, _prefix: str) -> list[str]:
+def containers(options: Namespace, _prefix: str) -> list[str]:
     """Return the IDs of the recorded containers."""
-    return sorted({one.container_id for one in _recorded(given) if one.container_id})
+    return sorted({attachment.container_id for attachment in _recorded(options) if attachment.container_id})
 
 
-def owners(given: Namespace, _prefix: str) -> list[str]:
+def owners(options: Namespace, _prefix: str) -> list[str]:
     """Return the owners of the recorded attachments."""
-    return sorted({one.owner for one in _recorded(given) if one.owner})
+    return sorted({attachment.owner for attachment in _recorded(options) if attachment.owner})
 
 
-def plugins(given: Namespace, _prefix: str) -> list[str]:
+def plugins(options: Namespace, _prefix: str) -> list[str]:
     """Return the types of the installed plugins."""
-    directories = filter(None, given.path.split(os.pathsep))
-    found = [path for directory in directories for path in glob(f"{escape(directory)}/*")]
-    return sorted({os.path.basename(path) for path in found if os.path.isfile(path) and os.access(path, os.X_OK)})
+    directories = filter(None, options.path.split(os.pathsep))
+    files = [path for directory in directories for path in glob(f"{escape(directory)}/*")]
+    return sorted({os.path.basename(path) for path in files if os.path.isfile(path) and os.access(path, os.X_OK)})
 
 
 def namespaces(_given: Namespace, prefix: str) -> Iterable[str]:
@@ -42,8 +42,8 @@ def namespaces(_given: Namespace, prefix: str) -> Iterable[str]:
     return [path for path in sorted(glob("/run/netns/*")) if path.startswith(prefix)] or FilesCompleter()(prefix)
 
 
-def _recorded(given: Namespace) -> list[libcni.Attachment]:
+def _recorded(options: Namespace) -> list[libcni.Attachment]:
     try:
-        return libcni.CNIConfig([], given.cache_dir).get_cached_attachments()
+        return libcni.CNIConfig([], options.cache_dir).get_cached_attachments()
     except libcni.CNIError:
         return []

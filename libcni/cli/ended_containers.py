@@ -32,12 +32,12 @@ def with_ended(report: DoctorReport, session: Session) -> DoctorReport:
 
 
 def _findings(ended: Ended, remedy: str) -> Iterator[NodeFinding]:
-    for one in ended.attachments:
-        subject = f"container {one.container_id}, {one.network}, {one.ifname}"
+    for attachment in ended.attachments:
+        subject = f"container {attachment.container_id}, {attachment.network}, {attachment.ifname}"
         seen = "the container has ended, and its runtime did not run the poststop hook"
-        names = (f"{one.container_id}:{one.ifname}",)
+        names = (f"{attachment.container_id}:{attachment.ifname}",)
         yield NodeFinding("containers", "warning", "ended", subject, seen, _MEANING, remedy, containers=names)
-    recorded = {one.netns for one in ended.attachments}
+    recorded = {attachment.netns for attachment in ended.attachments}
     for pin in ended.pins:
         if pin.path not in recorded:
             seen = f"the pinned network namespace of container {pin.container_id}, which has ended"
@@ -65,9 +65,9 @@ def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GC
             detached |= _identities(collect(NetworkManager(cni), others)[0].of("detached"))
     if dry_run:
         return GCReport(stale=tuple(stale))
-    found = tuple(attachment for attachment in stale if _identities([attachment]) <= detached)
-    return GCReport(stale=found, detached=found)
+    attachments = tuple(attachment for attachment in stale if _identities([attachment]) <= detached)
+    return GCReport(stale=attachments, detached=attachments)
 
 
-def _identities(found: Iterable[Attachment | Item]) -> set[tuple[str, str, str]]:
-    return {(one.network, one.container_id, one.ifname) for one in found}
+def _identities(items: Iterable[Attachment | Item]) -> set[tuple[str, str, str]]:
+    return {(item.network, item.container_id, item.ifname) for item in items}

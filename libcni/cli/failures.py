@@ -48,7 +48,7 @@ _NOT_STARTED = {None, 126, 127}
 def exit_code(error: CNIError) -> int:
     """Return the documented exit code of an error; a group has that of its members if they agree."""
     if isinstance(error, CNIErrorGroup):
-        codes = {exit_code(one) for one in error.exceptions if isinstance(one, CNIError)}
+        codes = {exit_code(inner) for inner in error.exceptions if isinstance(inner, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
 
@@ -73,8 +73,8 @@ def print_error(error: CNIError, session: Session) -> None:
     if isinstance(error, CNIErrorGroup):
         if len(error.exceptions) > 1:
             print_block(f"error: {error.message}", sys.stderr)
-        for one in error.exceptions:
-            print_error(one if isinstance(one, CNIError) else CNIError(str(one)), session)
+        for inner in error.exceptions:
+            print_error(inner if isinstance(inner, CNIError) else CNIError(str(inner)), session)
         return
     block = Fields(f"error: {message_of(error)}", _details(error, session))
     # A UsageError names IDs for the next command.
@@ -105,7 +105,7 @@ def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
 
 def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
-    rows += [("rollback", str(one)) for one in error.rollback_errors]
+    rows += [("rollback", str(inner)) for inner in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
     hint = hint_fields(error, session)
     rows += [("hint", hint.get("hint", "")), ("type", Verbatim(hint.get("type", "")))]
@@ -152,10 +152,10 @@ def error_data(error: CNIError, session: Session) -> dict[str, Any]:
     data: dict[str, Any] = {"kind": type(error).__name__, "message": error.text}
     if isinstance(error, CNIErrorGroup):
         data["message"] = error.message
-        data["errors"] = [error_data(one, session) for one in error.exceptions if isinstance(one, CNIError)]
+        data["errors"] = [error_data(inner, session) for inner in error.exceptions if isinstance(inner, CNIError)]
     data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
     if error.rollback_errors:
-        data["rollback_errors"] = [error_data(one, session) for one in error.rollback_errors]
+        data["rollback_errors"] = [error_data(inner, session) for inner in error.rollback_errors]
     if cause := cause_of(error):
         data["cause"] = cause
     if notes := _notes(error):

@@ -24,36 +24,36 @@ def follow(session: Session, find: Callable[[], list[libcni.Attachment]]) -> Non
     """
     known: dict[str, libcni.Attachment] | None = None
     while True:
-        found = {one.path: one for one in find()}
-        for event, one in _events(known, found):
-            _print(session, event, one)
-        known = found
+        current = {attachment.path: attachment for attachment in find()}
+        for event, attachment in _events(known, current):
+            _print(session, event, attachment)
+        known = current
         time.sleep(_EVERY)
 
 
 def _events(
-    known: Mapping[str, libcni.Attachment] | None, found: Mapping[str, libcni.Attachment]
+    known: Mapping[str, libcni.Attachment] | None, current: Mapping[str, libcni.Attachment]
 ) -> Iterator[tuple[str, libcni.Attachment]]:
     """Yield the differences between two readings of the records, by path; ``known`` is None before the first one."""
-    for path, one in found.items():
+    for path, attachment in current.items():
         if known is None:
-            yield "recorded", one
+            yield "recorded", attachment
         elif path not in known:
-            yield "attached", one
-        elif (known[path].state, known[path].created) != (one.state, one.created):
-            yield "changed", one
-    for path, one in (known or {}).items():
-        if path not in found:
-            yield "removed", one
+            yield "attached", attachment
+        elif (known[path].state, known[path].created) != (attachment.state, attachment.created):
+            yield "changed", attachment
+    for path, attachment in (known or {}).items():
+        if path not in current:
+            yield "removed", attachment
 
 
-def _print(session: Session, event: str, one: libcni.Attachment) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+def _print(session: Session, event: str, attachment: libcni.Attachment) -> None:
+    time = datetime.now(UTC).isoformat(timespec="seconds")
     if session.output == "text":
-        container, network, ifname, addresses, _, state, *_ = row(one)
-        line = printable(f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}")
+        container, network, ifname, addresses, _, state, *_ = row(attachment)
+        line = printable(f"{time}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}")
     else:
-        line = json.dumps({"time": now, "event": event, **attachment_data(one)})
+        line = json.dumps({"time": time, "event": event, **attachment_data(attachment)})
     # Each line is flushed: the reader may be a log collector that waits for it.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -86,7 +86,7 @@ def network_of(text: str) -> str | NetworkConfigList:
     if not is_path:
         return text
     if text != "-" and not os.path.exists(text):
-        near = [one for ending in _ENDINGS for one in [os.path.splitext(text)[0] + ending] if os.path.isfile(one)]
+        near = [name for ending in _ENDINGS for name in [os.path.splitext(text)[0] + ending] if os.path.isfile(name)]
         raise ConfigError("there is no such file", file=text, hint=f"did you mean {near[0]}?" if near else None)
     # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):

@@ -34,8 +34,8 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
         UsageError: the ID is empty, or several IDs begin with it, or it is a network's name.
     """
     selection = resolved(cni, selection, removes=removes)
-    if found := find_attachments(cni, selection):
-        return found
+    if attachments := find_attachments(cni, selection):
+        return attachments
     container, ifname, network = selection.container or "", selection.ifname, selection.network
     if (corrupt := corrupt_error(cni, container, ifname)) is not None:
         raise corrupt
@@ -74,12 +74,12 @@ def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:
     recorded = _recorded_ids(cni)
     if container in recorded:
         return libcni.Hint("see its attachments", "attachments", container_id=container)
-    near = [one for one in recorded if one.startswith(container)] or get_close_matches(container, recorded, 1)
+    near = [name for name in recorded if name.startswith(container)] or get_close_matches(container, recorded, 1)
     return libcni.Hint(f"did you mean container {near[0]}? Give its whole ID") if near else None
 
 
 def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
-    return sorted({one.container_id for one in cni.get_cached_attachments() if one.container_id})
+    return sorted({attachment.container_id for attachment in cni.get_cached_attachments() if attachment.container_id})
 
 
 def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = False) -> str:
@@ -96,9 +96,9 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = Fals
     """
     try:
         # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
-        if any(one.container_id == text for one in cni.get_cached_attachments(text)):
+        if any(attachment.container_id == text for attachment in cni.get_cached_attachments(text)):
             return text
-        longer = [one for one in _recorded_ids(cni) if one.startswith(text)]
+        longer = [container for container in _recorded_ids(cni) if container.startswith(text)]
     except (libcni.RecordError, libcni.InvalidIdentifierError):
         return text  # the verb itself reports it
     if not longer:
@@ -115,7 +115,7 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = Fals
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
     """Return names, of which some are ``ID[:IFNAME]``, with whole IDs."""
-    parts = [one.partition(":") for one in names]
+    parts = [name.partition(":") for name in names]
     return ["".join([recorded_container(cni, text, removes=True), *rest]) for text, *rest in parts]
 
 
@@ -124,25 +124,26 @@ def find_attachments(
 ) -> list[libcni.Attachment]:
     """Return the recorded attachments of a selection, whose ID is whole, with this state and owner; "" means any."""
     return [
-        one
-        for one in cni.get_cached_attachments(selection.container)
-        if selection.container in {None, one.container_id}
-        and selection.network in {"", one.network}
-        and selection.ifname in {"", one.ifname}
-        and state in {"", one.state}
-        and owner in {"", one.owner}
+        attachment
+        for attachment in cni.get_cached_attachments(selection.container)
+        if selection.container in {None, attachment.container_id}
+        and selection.network in {"", attachment.network}
+        and selection.ifname in {"", attachment.ifname}
+        and state in {"", attachment.state}
+        and owner in {"", attachment.owner}
     ]
 
 
 def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.RecordError | None:
     """Return an error if an unreadable record has the container in its file name: then it may be attached."""
-    for one in cni.get_cached_attachments(container):
-        name = os.path.basename(one.path)
-        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
+    for attachment in cni.get_cached_attachments(container):
+        name = os.path.basename(attachment.path)
+        if attachment.state == "corrupt" and f"-{container}-{ifname}" in name:
+            path, problem = attachment.path, attachment.problem
             return libcni.RecordError(
-                f"{one.path}: it may be the record of container {container}, and is unusable: {one.problem}",
-                path=one.path,
-                hint=libcni.Hint("run it as root") if one.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
+                f"{path}: it may be the record of container {container}, and is unusable: {problem}",
+                path=path,
+                hint=libcni.Hint("run it as root") if attachment.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
             )
     return None
 
@@ -163,40 +164,44 @@ def note_left(count: int, which: str) -> None:
 
 def note_left_out(session: Session, container: str | None) -> None:
     """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
-    unreadable = [one for one in session.client().get_cached_attachments(container) if one.state == "corrupt"]
+    unreadable = [
+        attachment for attachment in session.client().get_cached_attachments(container) if attachment.state == "corrupt"
+    ]
     if unreadable:
         doctor = f"see: {session.hint_command(libcni.Hint('', 'doctor'))}"
-        hint = "run it as root" if any(one.is_denied for one in unreadable) else doctor
+        hint = "run it as root" if any(attachment.is_denied for attachment in unreadable) else doctor
         print(f"note: left out {plural(len(unreadable), 'record')} that cannot be read; {hint}", file=sys.stderr)
 
 
-def identity_row(one: libcni.Attachment) -> list[str]:
+def identity_row(attachment: libcni.Attachment) -> list[str]:
     """Return the cells of an attachment's identity: container, network, interface."""
-    return [one.container_id or "?", one.network or "?", one.ifname or "?"]
+    return [attachment.container_id or "?", attachment.network or "?", attachment.ifname or "?"]
 
 
-def row(one: libcni.Attachment) -> list[str]:
+def row(attachment: libcni.Attachment) -> list[str]:
     """Return the cells of an attachment: its identity, addresses, age, state, owner, pod."""
-    addresses = ", ".join(listed_addresses(one))
-    return [*identity_row(one), addresses, age_of(one), one.state, one.owner or "-", one.pod or "-"]
+    addresses = ", ".join(listed_addresses(attachment))
+    owner, pod = attachment.owner or "-", attachment.pod or "-"
+    return [*identity_row(attachment), addresses, age_of(attachment), attachment.state, owner, pod]
 
 
-def title_of(one: libcni.Attachment, word: str = "on") -> str:
+def title_of(attachment: libcni.Attachment, word: str = "on") -> str:
     """Return the identity of an attachment as words."""
-    return f"{short_ids([one.container_id])[one.container_id]} {one.ifname} {word} {one.network}"
+    container = short_ids([attachment.container_id])[attachment.container_id]
+    return f"{container} {attachment.ifname} {word} {attachment.network}"
 
 
-def listed_addresses(one: libcni.Attachment) -> list[str]:
+def listed_addresses(attachment: libcni.Attachment) -> list[str]:
     """Return an attachment's addresses with prefix lengths, or [] if its result cannot be read."""
     try:
-        return [ip.address for ip in one.result.ips] if one.result is not None else []
+        return [ip.address for ip in attachment.result.ips] if attachment.result is not None else []
     except libcni.CNIError:
         return []
 
 
-def age_of(one: libcni.Attachment) -> str:
+def age_of(attachment: libcni.Attachment) -> str:
     """Return the time since an attachment's ADD began, in one unit, such as ``3h``."""
-    age = libcni.diagnosis.attachment_age(one)
+    age = libcni.diagnosis.attachment_age(attachment)
     if age is None:
         return ""
     seconds = int(age)
@@ -212,21 +217,21 @@ def decoded(document: bytes) -> Any:
         return document.decode(errors="backslashreplace")
 
 
-def identity_data(one: libcni.Attachment) -> dict[str, Any]:
+def identity_data(attachment: libcni.Attachment) -> dict[str, Any]:
     """Return the identity of an attachment as plain data."""
-    return {"container_id": one.container_id, "network": one.network, "ifname": one.ifname}
+    return {"container_id": attachment.container_id, "network": attachment.network, "ifname": attachment.ifname}
 
 
-def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
+def attachment_data(attachment: libcni.Attachment) -> dict[str, Any]:
     """Return an attachment as plain data."""
     return {
-        **identity_data(one),
-        "state": one.state,
-        "owner": one.owner,
-        "addresses": listed_addresses(one),
-        "netns": one.netns,
-        "created": one.created.isoformat(timespec="seconds") if one.created else None,
-        "path": one.path,
-        "pod": one.pod,
-        "problem": one.problem,
+        **identity_data(attachment),
+        "state": attachment.state,
+        "owner": attachment.owner,
+        "addresses": listed_addresses(attachment),
+        "netns": attachment.netns,
+        "created": attachment.created.isoformat(timespec="seconds") if attachment.created else None,
+        "path": attachment.path,
+        "pod": attachment.pod,
+        "problem": attachment.problem,
     }

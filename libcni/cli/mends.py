@@ -36,14 +36,14 @@ def repair_commands(
 ) -> list[str]:
     """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
     options = [*options, *(["--timeout", f"{session.timeout:g}"] if session.timeout != 60.0 else [])]  # noqa: PLR2004 - the default
-    needs = [dict(one.needs) for one in plan.outcomes if one.state in {"planned", "left"}]
-    needs_go = any("include_go" in one for one in needs) and not session.owner
-    owners = [one["owner"] for one in needs if "owner" in one]
-    found: dict[str, None] = {}
-    for names in ([], sorted({*interrupt, *(one["interrupt"] for one in needs if "interrupt" in one)})):
-        matching = [one for one in needs if bool(names) == ("interrupt" in one) or names]
-        own = [one for one in matching if "owner" not in one]
-        if not matching or (names and not any("interrupt" in one for one in needs) and not interrupt):
+    needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
+    needs_go = any("include_go" in need for need in needs) and not session.owner
+    owners = [need["owner"] for need in needs if "owner" in need]
+    commands: dict[str, None] = {}
+    for names in ([], sorted({*interrupt, *(need["interrupt"] for need in needs if "interrupt" in need)})):
+        matching = [need for need in needs if bool(names) == ("interrupt" in need) or names]
+        own = [need for need in matching if "owner" not in need]
+        if not matching or (names and not any("interrupt" in need for need in needs) and not interrupt):
             continue
         owner = session.owner
         words = ["--yes", *options, *(["--include-go"] * (needs_go and "--include-go" not in options))]
@@ -51,8 +51,8 @@ def repair_commands(
             owner = max(owners, key=owners.count)
         if names:
             words += ["--interrupt", *(["all"] if len(names) > _SHOWN * 4 else names)]
-        found[replace(session, owner=owner).hint_command(Hint("", "repair", options=tuple(words)))] = None
-    return list(found)
+        commands[replace(session, owner=owner).hint_command(Hint("", "repair", options=tuple(words)))] = None
+    return list(commands)
 
 
 def words_of(mend: Mend) -> str:
@@ -73,12 +73,15 @@ def summary(mends: Iterable[Mend]) -> list[str]:
 
 def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
     """Return (state, mend, finding, why) of outcomes: of those of one cause the first ones, and how many more."""
-    causes = ((one.state, one.mend.kind, one.finding, one.reason, *dict(one.needs)) for one in outcomes)
+    causes = (
+        (outcome.state, outcome.mend.kind, outcome.finding, outcome.reason, *dict(outcome.needs))
+        for outcome in outcomes
+    )
     return [
-        [one.state, f"{one.mend.kind}: {more} more", one.finding, ""]
+        [outcome.state, f"{outcome.mend.kind}: {more} more", outcome.finding, ""]
         if more
-        else [one.state, one_line(words_of(one.mend)), one.finding, why(one)]
-        for one, more in _examples(zip(causes, outcomes, strict=True))
+        else [outcome.state, one_line(words_of(outcome.mend)), outcome.finding, why(outcome)]
+        for outcome, more in _examples(zip(causes, outcomes, strict=True))
     ]
 
 

@@ -15,23 +15,27 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
 
     Each check has a sample for each severity, even without findings, so that an alert can tell 0 from no data.
     """
-    names = [one.check for one in report.checked]
-    names += [one.check for one in report.not_checked]
-    names += [one.check for one in report.findings]
+    names = [checked.check for checked in report.checked]
+    names += [not_checked.check for not_checked in report.not_checked]
+    names += [finding.check for finding in report.findings]
     checks = dict.fromkeys(names)
-    findings = Counter((one.check, one.severity) for one in report.findings)
+    findings = Counter((finding.check, finding.severity) for finding in report.findings)
     lines = ["# TYPE libcni_doctor_findings gauge", "# HELP libcni_doctor_findings Findings of libcni doctor."]
     for check in checks:
         for severity in ("error", "warning", "note"):
             labels = f'{{check="{check}",severity="{severity}"}}'
             lines.append(f"libcni_doctor_findings{labels} {findings[check, severity]}")
     for name, text, counts in (
-        ("checked", "Things that were checked.", Counter(one.check for one in report.checked)),
-        ("not_checked", "Things that could not be checked.", Counter(one.check for one in report.not_checked)),
+        ("checked", "Things that were checked.", Counter(checked.check for checked in report.checked)),
+        (
+            "not_checked",
+            "Things that could not be checked.",
+            Counter(not_checked.check for not_checked in report.not_checked),
+        ),
     ):
         lines += [f"# TYPE libcni_doctor_{name} gauge", f"# HELP libcni_doctor_{name} {text}"]
         lines += [f'libcni_doctor_{name}{{check="{check}"}} {counts[check]}' for check in checks]
-    pods = Counter((pod, one.severity) for one in report.findings for pod in one.pods)
+    pods = Counter((pod, finding.severity) for finding in report.findings for pod in finding.pods)
     lines += ["# TYPE libcni_doctor_pod_findings gauge", "# HELP libcni_doctor_pod_findings Findings about each pod."]
     for (pod, severity), count in pods.items():
         # Any program may have written the record. An unescaped quote in a label makes the whole file unusable.

@@ -41,11 +41,11 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
         formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=width),
         allow_abbrev=False,
     )
-    for one in arguments:
-        one.add_to(parser)
+    for argument in arguments:
+        argument.add_to(parser)
     common = parser.add_argument_group("where and how")
-    for one in COMMON:
-        one.add_to(common)
+    for argument in COMMON:
+        argument.add_to(common)
     return parser
 
 
@@ -53,15 +53,15 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
     """Read the arguments and options of a command."""
     parser = parser_of(command)
     # Intermixed: an option may stand between two arguments of which the second one may be missing.
-    given, unknown = parser.parse_known_intermixed_args(words)
+    options, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
         word = unknown[0].partition("=")[0]
-        flags = [flag for one in (*command.load()[1], *COMMON) for flag in one.flags]
+        flags = [flag for argument in (*command.load()[1], *COMMON) for flag in argument.flags]
         near = "CONTAINER without an option" if word in {"-c", "--container"} else closest(word, flags)
-        option = next((one for one in ("--ifname", "--check") if one in flags), "")  # what else a bare word may be
+        option = next((flag for flag in ("--ifname", "--check") if flag in flags), "")  # what else a bare word may be
         near = f"{option} {word}" if option and not word.startswith("-") else near
         parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
-    return vars(given)
+    return vars(options)
 
 
 def closest(word: str, words: Iterable[str]) -> str:
@@ -74,9 +74,9 @@ def closest(word: str, words: Iterable[str]) -> str:
 def usage_of(command: Command) -> str:
     """Return the command line of a command, with its arguments and without its options."""
     _, arguments = command.load()
-    positional = [one.keywords for one in arguments if not one.flags[0].startswith("-")]
+    positional = [argument.keywords for argument in arguments if not argument.flags[0].startswith("-")]
     shown = {None: "{}", "?": "[{}]", "*": "[{}]..."}
-    words = [shown[one.get("nargs")].format(one["metavar"]) for one in positional]
+    words = [shown[argument.get("nargs")].format(argument["metavar"]) for argument in positional]
     return " ".join([f"libcni {command.name}", *words, "[OPTION]..."])
 
 
@@ -104,13 +104,13 @@ def complete() -> None:
     import argcomplete
 
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")
-    command = next((one for one in COMMANDS if words[1:-1][:1] == [one.name]), None)
+    command = next((command for command in COMMANDS if words[1:-1][:1] == [command.name]), None)
     if command is not None:
         # The first words that argcomplete takes for the name of the program.
         os.environ["_ARGCOMPLETE"] = "2"
         parser = parser_of(command)
     else:
         parser = argparse.ArgumentParser("libcni")
-        parser.add_argument("command", choices=[one.name for one in COMMANDS])
+        parser.add_argument("command", choices=[command.name for command in COMMANDS])
         parser.add_argument("--version", action="store_true")
     argcomplete.autocomplete(parser)

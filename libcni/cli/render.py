@@ -73,9 +73,9 @@ def is_of_engine(container: str) -> bool:
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Return for each ID its first digits if a container engine has made it, and no other ID begins with them."""
-    short = {one: one[:SHORT] if is_of_engine(one) else one for one in ids}
+    short = {identifier: identifier[:SHORT] if is_of_engine(identifier) else identifier for identifier in ids}
     counts = Counter(short.values())
-    return {one: start if counts[start] == 1 else one for one, start in short.items()}
+    return {identifier: start if counts[start] == 1 else identifier for identifier, start in short.items()}
 
 
 def with_short_ids(block: Block) -> Block:

@@ -82,13 +82,13 @@ class LoopEvents:
 
     def _on_time(self) -> None:
         self._next_tick, self._timer = math.inf, None
-        now = time.monotonic()
+        moment = time.monotonic()
         for owner, (when, call) in list(self._due.items()):
-            if when <= now and self._due.pop(owner, None) is not None:
+            if when <= moment and self._due.pop(owner, None) is not None:
                 call()
         if self._due:
             owner, (when, call) = min(self._due.items(), key=lambda item: item[1][0])
-            self.call_at(max(when, now + _TICK), owner, call)
+            self.call_at(max(when, moment + _TICK), owner, call)
 
 
 def of_running_loop() -> LoopEvents:

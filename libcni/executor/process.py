@@ -143,10 +143,10 @@ def _wait_for_end(child: Child, deadline: float) -> bool:
         poll.register(pipe, select.POLLIN)
     pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS
     while not child.has_ended():
-        now = time.monotonic()
-        if now >= deadline:
+        moment = time.monotonic()
+        if moment >= deadline:
             return False
-        for descriptor, _ in poll.poll(_milliseconds(min(deadline, now + pause))):
+        for descriptor, _ in poll.poll(_milliseconds(min(deadline, moment + pause))):
             if descriptor != child.exit_fd:
                 child.streams.read(descriptor)
                 if descriptor not in child.streams.open_pipes:

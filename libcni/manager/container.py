@@ -182,7 +182,7 @@ def plan_attachments(
     planned = []
     used: set[str] = set()
     for (request, net), ifname in zip(wanted, names, strict=True):
-        if ifname == _LOOPBACK_IFNAME and net is not None and any(one.type != "loopback" for one in net.plugins):
+        if ifname == _LOOPBACK_IFNAME and net is not None and any(plugin.type != "loopback" for plugin in net.plugins):
             rule = "each namespace has it from the kernel, and only the plugin loopback sets it up"
             raise InvalidIdentifierError("interface name", ifname, rule)
         if net is not None:
@@ -199,11 +199,11 @@ def plan_attachments(
     return planned
 
 
-def assign_names(given: Sequence[str | None], prefix: str) -> list[str]:
-    """Return ``given`` with each None replaced by the lowest free one of prefix0, prefix1, ..."""
-    taken = {name for name in given if name is not None}
-    free = (name for number in range(len(given) + len(taken) + 1) if (name := f"{prefix}{number}") not in taken)
-    return [check_ifname(next(free) if name is None else name) for name in given]
+def assign_names(names: Sequence[str | None], prefix: str) -> list[str]:
+    """Return ``names`` with each None replaced by the lowest free one of prefix0, prefix1, ..."""
+    taken = {name for name in names if name is not None}
+    free = (name for number in range(len(names) + len(taken) + 1) if (name := f"{prefix}{number}") not in taken)
+    return [check_ifname(next(free) if name is None else name) for name in names]
 
 
 def _parameters(
@@ -233,9 +233,11 @@ def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tu
     return tuple(name for name in as_mapping(container.capability_args) if all(name in names for names in unused))
 
 
-def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
+def as_mapping(capabilities: Capabilities | None) -> Mapping[str, Any]:
     """Return capability arguments as a mapping."""
-    return given if isinstance(given, Mapping) else given.to_json() if given is not None else {}
+    if capabilities is None:
+        return {}
+    return capabilities if isinstance(capabilities, Mapping) else capabilities.to_json()
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,9 +82,16 @@ class AttachmentResult:
             addresses[index].append(ip)
         return tuple(
             InterfaceResult(
-                one.name, self.network, one.sandbox or "", tuple(found), one.mac, one.mtu, one.pci_id, one.socket_path
+                interface.name,
+                self.network,
+                interface.sandbox or "",
+                tuple(own_addresses),
+                interface.mac,
+                interface.mtu,
+                interface.pci_id,
+                interface.socket_path,
             )
-            for one, found in zip(listed, addresses, strict=True)
+            for interface, own_addresses in zip(listed, addresses, strict=True)
         )
 
     @property
@@ -96,9 +103,9 @@ class AttachmentResult:
         """The index of the container's interface."""
         listed = self._listed
         # From the surest sign to the weakest: plugins may omit the sandbox, or rename the interface.
-        best = [index for index, one in enumerate(listed) if one.name == self.ifname and one.sandbox]
-        best += [index for index, one in enumerate(listed) if one.name == self.ifname]
-        best += [index for index, one in enumerate(listed) if one.sandbox]
+        best = [index for index, interface in enumerate(listed) if interface.name == self.ifname and interface.sandbox]
+        best += [index for index, interface in enumerate(listed) if interface.name == self.ifname]
+        best += [index for index, interface in enumerate(listed) if interface.sandbox]
         return (best or [0])[0]
 
     @property
@@ -159,23 +166,23 @@ class ContainerResult:
     @property
     def interfaces(self) -> dict[str, InterfaceResult]:
         """The container's interfaces by name, without those on the host."""
-        found: dict[str, InterfaceResult] = {}
-        for one in self.attachments:
-            found.setdefault(one.own.name, one.own)
-            for interface in one.interfaces:
+        results: dict[str, InterfaceResult] = {}
+        for attachment in self.attachments:
+            results.setdefault(attachment.own.name, attachment.own)
+            for interface in attachment.interfaces:
                 if interface.sandbox:
-                    found.setdefault(interface.name, interface)
-        return found
+                    results.setdefault(interface.name, interface)
+        return results
 
     @property
     def routes(self) -> tuple[Route, ...]:
         """All routes, in the order of the networks."""
-        return tuple(route for one in self.attachments for route in one.result.routes)
+        return tuple(route for attachment in self.attachments for route in attachment.result.routes)
 
     @property
     def dns(self) -> tuple[DNS, ...]:
         """The DNS settings of each network that has any."""
-        return tuple(one.result.dns for one in self.attachments if one.result.dns != DNS())
+        return tuple(attachment.result.dns for attachment in self.attachments if attachment.result.dns != DNS())
 
     @property
     def resolv_conf(self) -> ResolvConf:
@@ -206,8 +213,12 @@ class ContainerResult:
                 networks.
         """
         if prefer == "both":
-            return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
-        rows = [one.own.addresses for one in self.attachments if one.own.name != "lo" and one.own.addresses]
+            return tuple(addresses[0] for version in (4, 6) if (addresses := _of_family(self.addresses, version)))
+        rows = [
+            attachment.own.addresses
+            for attachment in self.attachments
+            if attachment.own.name != "lo" and attachment.own.addresses
+        ]
         first = rows[0] if rows else ()
         wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip.ip for address in first]
         return tuple(wanted[:1])
@@ -219,6 +230,14 @@ def _of_family(addresses: Iterable[IPConfig], version: int) -> list[IPv4Address 
 
 def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
     """Return a container's result from its records; None if nothing is attached."""
-    ready = [one for one in in_order(attachments) if one.state in LIVING | {"gone"} and one.record.result is not None]
-    results = (AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result))
+    ready = [
+        attachment
+        for attachment in in_order(attachments)
+        if attachment.state in LIVING | {"gone"} and attachment.record.result is not None
+    ]
+    results = (
+        AttachmentResult(attachment.network, attachment.ifname, result)
+        for attachment in ready
+        if (result := attachment.result)
+    )
     return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None

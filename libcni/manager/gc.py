@@ -47,7 +47,11 @@ class LiveSet:
         live container on any network are valid on every network. The client adds the pairs that the file names of torn
         records may mean.
         """
-        recorded = [(one.container_id, one.ifname) for one in attachments if one.container_id in self.containers]
+        recorded = [
+            (attachment.container_id, attachment.ifname)
+            for attachment in attachments
+            if attachment.container_id in self.containers
+        ]
         return list(dict.fromkeys([*self.pairs, *recorded]))
 
 
@@ -66,29 +70,29 @@ def read_live_once(live: Any) -> tuple[Any, ...]:
         raise TypeError(
             "live must be containers, container IDs, attachments or (container ID, interface name) pairs; [] for none"
         )
-    given = tuple(live)
-    if not given and isinstance(live, Iterator):
+    entries = tuple(live)
+    if not entries and isinstance(live, Iterator):
         raise TypeError("live is an iterator without elements, which may have been read before; give [] for none")
-    return given
+    return entries
 
 
-def read_live(given: Sequence[Any], plan: Plan) -> LiveSet:
+def read_live(entries: Sequence[Any], plan: Plan) -> LiveSet:
     """Sort live containers and attachments.
 
     Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
     rules.
     """
-    pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
-    ids = [check_container_id(one) for one in given if isinstance(one, str)]
+    pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str | Container)])
+    ids = [check_container_id(entry) for entry in entries if isinstance(entry, str)]
     if ids:
         # An ID does not name the networks. If it has no record yet, it may get the default ones.
         # One plan serves all IDs, because the default networks are the same: a node may have thousands.
         ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
-        pairs += [(one, ifname) for one in ids for ifname in ifnames]
-    for one in given:
-        if isinstance(one, Container):
-            ids.append(check_container_id(one.id))
-            pairs += plan(one)
+        pairs += [(container_id, ifname) for container_id in ids for ifname in ifnames]
+    for entry in entries:
+        if isinstance(entry, Container):
+            ids.append(check_container_id(entry.id))
+            pairs += plan(entry)
     return LiveSet(ids, dict.fromkeys(pairs))
 
 
@@ -133,17 +137,17 @@ class GC:
         return report
 
     def _items(self, report: GCReport, errors: Sequence[CNIError]) -> list[Item]:
-        items = [Item("unreadable", path=one.path) for one in report.corrupt]
-        items += [Item("made-by-go", one.network, one.container_id, one.ifname) for one in report.made_by_go]
-        detached = {one.path for one in report.detached}
-        for one in report.stale:
-            identity = (one.network, one.container_id, one.ifname)
+        items = [Item("unreadable", path=item.path) for item in report.corrupt]
+        items += [Item("made-by-go", item.network, item.container_id, item.ifname) for item in report.made_by_go]
+        detached = {item.path for item in report.detached}
+        for item in report.stale:
+            identity = (item.network, item.container_id, item.ifname)
             if self.dry_run:
                 items.append(Item("stale", *identity))
-            elif one.path in detached:
+            elif item.path in detached:
                 items.append(Item("detached", *identity))
             else:
-                note = detach_note(one)
+                note = detach_note(item)
                 error = next((error for error in errors if note in getattr(error, "__notes__", ())), None)
                 items.append(Item("failed", *identity, error=error))
         return items
@@ -172,7 +176,7 @@ class GC:
             report = await node.run(gc, name, net, valid, self.policy, **options)
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
-            errors = [one for one in group.exceptions if isinstance(one, CNIError)]
+            errors = [error for error in group.exceptions if isinstance(error, CNIError)]
         except CNIError as error:
             errors = [error]
         finally:
@@ -194,7 +198,7 @@ class GC:
         if not recorded:
             return [], []
         live = await self._live()
-        for container_id in [one for one in recorded if not live.is_live(one)]:
+        for container_id in [container_id for container_id in recorded if not live.is_live(container_id)]:
             try:
                 await self.operation.lock_container(container_id)
                 # Ask again under the lock: a set-up of this container may have ended meanwhile.
@@ -218,8 +222,8 @@ def _every_network(
 
     Leave out networks that no record names and whose plugins are missing: GC would fail for them in each round.
     """
-    used = {one.network for one in attachments}
-    found: dict[str, NetworkConfigList | None] = {
+    used = {attachment.network for attachment in attachments}
+    known: dict[str, NetworkConfigList | None] = {
         net.name: net for net in networks.all if net.name in used or missing_plugin(net, find) is None
     }
-    return found | dict.fromkeys(sorted(name for name in used if name and name not in found))
+    return known | dict.fromkeys(sorted(name for name in used if name and name not in known))

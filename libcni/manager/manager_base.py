@@ -112,7 +112,7 @@ class ManagerBase(Generic[ClientT]):
         self.on_cancel: Final[OnCancel] = on_cancel
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
         self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
-        paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
+        paths = tuple(os.path.abspath(os.fspath(directory)) for directory in directories)
         self._sources = Sources(paths, read_once("networks", networks), self.loopback)
         # Reloads run in the watch's thread and in callers' threads. Readers need no lock: they read one reference.
         self._reload_lock = threading.Lock()
@@ -289,7 +289,7 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.gc import GC, read_live_once
 
         def pairs(container: Container) -> list[tuple[str, str]]:
-            return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
+            return [(planned.rt.container_id, planned.rt.ifname) for planned in self._plan(container, unknown=[])]
 
         live = live if callable(live) else read_live_once(live)
         with ManagerOperation(self.cni, Operation("GC"), timeout) as operation:

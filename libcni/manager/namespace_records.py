@@ -119,7 +119,7 @@ class ContainerNamespaces:
     def _is_attached(self, container_id: str) -> bool:
         """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
         records = self._attachments.records(container_id)
-        return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
+        return any(record.container_id or may_belong_to(record.path, container_id) for record in records)
 
     def _other_in(self, path: str) -> Record | None:
         """Return the record of an attachment in a namespace, or None; a torn record may be one."""
@@ -130,12 +130,12 @@ class ContainerNamespaces:
         except OSError:
             pass
         here = namespace_identity(path)
-        for one in self._attachments.iter_records():
+        for record in self._attachments.iter_records():
             # If an ADD of this library found no namespace, its record has no identity of a namespace.
-            known = one.netns_id if isinstance(one, Ours) else namespace_identity(one.netns)
-            is_here = known is not None and known == here and one.state != STALE_BOOT
-            if isinstance(one, Unreadable) or (is_here and one.state != REFUSED):
-                return one
+            known = record.netns_id if isinstance(record, Ours) else namespace_identity(record.netns)
+            is_here = known is not None and known == here and record.state != STALE_BOOT
+            if isinstance(record, Unreadable) or (is_here and record.state != REFUSED):
+                return record
         return None
 
     def _read(self, container_id: str) -> NamespaceIdentity | None:
@@ -150,7 +150,7 @@ class ContainerNamespaces:
                 data = read_file(container_id, directory)
             document = jsontext.parse(data.decode())
             identity = tuple(int(number) for number in document["identity"])
-            made = (document["owner"], document["path"])
+            maker = (document["owner"], document["path"])
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
             return None
@@ -159,7 +159,7 @@ class ContainerNamespaces:
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
-        if made != (self._owner, self.path(container_id)):
+        if maker != (self._owner, self.path(container_id)):
             return None
         # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
         return identity if boot == boot_id() else ()

@@ -83,7 +83,10 @@ class NetworkSet:
 
     def not_found(self, name: str | None = None) -> NetworkNotFoundError:
         """Return the error "no network named ``name``", or "no configuration" if there is none at all."""
-        where = ", ".join(one if os.path.exists(one) else f"{one}, which does not exist" for one in self.directories)
+        where = ", ".join(
+            directory if os.path.exists(directory) else f"{directory}, which does not exist"
+            for directory in self.directories
+        )
         if name is None or not self.networks:
             problem = f"no configuration in {where}" if where else "no configuration was given"
         else:

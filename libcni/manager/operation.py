@@ -158,10 +158,14 @@ class ManagerOperation:
         except LockTimeoutError as error:
             # The kernel does not name the holder of a lock. But a set-up in the middle of an ADD has a pending record.
             recorded = await self.attachments()
-            pending = {one.container_id for one in recorded if one.state == PENDING and one.network == name}
+            pending = {
+                attachment.container_id
+                for attachment in recorded
+                if attachment.state == PENDING and attachment.network == name
+            }
             if not pending:
                 raise
-            what = ", ".join(f"container {one}" for one in sorted(pending))
+            what = ", ".join(f"container {container_id}" for container_id in sorted(pending))
             message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
 

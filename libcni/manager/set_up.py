@@ -53,26 +53,26 @@ class SetUp:
     async def run(self) -> ContainerResult:
         """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
         operation = self.operation
-        unused = unused_by_all(self.container, [one.net for one in self.planned])
+        unused = unused_by_all(self.container, [planned.net for planned in self.planned])
         if unused:
             problem = f"container {self.container.id}: none of its networks declares the capability arguments "
             problem += ", ".join(unused)
             if self.options.get("strict"):
                 raise ConfigError(problem, hint="declare them in a plugin's capabilities")
             logger.warning("%s", problem)
-        for one in self.planned:
-            operation.node.find_all(one.net)
-            for plugin in filter(None, (plugin.ipam_type for plugin in one.net.plugins)):
+        for planned in self.planned:
+            operation.node.find_all(planned.net)
+            for plugin in filter(None, (plugin.ipam_type for plugin in planned.net.plugins)):
                 operation.node.find(plugin)
         # A caller of locked() has the container already. GC holds one of the two at a time, so the two cannot deadlock.
         await operation.lock_container(self.container.id)
-        await operation.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
+        await operation.lock_networks([planned.net.name for planned in self.planned], container_id=self.container.id)
         await operation.node.take_turn()
         try:
             netns = await self._netns()
             # All networks, or none: another container may get the path while the first network is attached.
             first = operation.node.namespace(netns)
-            results = [await self._attach(one.in_namespace(netns), first) for one in self.planned]
+            results = [await self._attach(planned.in_namespace(netns), first) for planned in self.planned]
         except Exception as error:
             await self._undo(error)
             raise
@@ -85,7 +85,7 @@ class SetUp:
                     await operation.node.shielded(self._undo(error))
             raise
         # Those of a single NetworkRequest, for which its ADD has logged a warning.
-        unused += tuple(name for one in results for name in one.result.unused_capabilities)
+        unused += tuple(name for result in results for name in result.result.unused_capabilities)
         return ContainerResult(self.container.id, netns, tuple(results), tuple(dict.fromkeys(unused)))
 
     async def _netns(self) -> str:
@@ -111,7 +111,7 @@ class SetUp:
     async def _is_attached(self, planned: PlannedAttachment) -> bool:
         wanted = (planned.net.name, planned.rt.ifname, READY)
         recorded = await self.operation.attachments(self.container.id)
-        return any((one.network, one.ifname, one.state) == wanted for one in recorded)
+        return any((attachment.network, attachment.ifname, attachment.state) == wanted for attachment in recorded)
 
     async def _undo(self, error: BaseException) -> None:
         """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``.
@@ -119,7 +119,7 @@ class SetUp:
         The ADD that failed or was interrupted has undone its own work, or left it on record.
         """
         failed: list[CNIError] = []
-        async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda one: one.net.name):
+        async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda done: done.net.name):
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
                 error.add_note(f"when network {planned.net.name} was detached again: {outcome}")

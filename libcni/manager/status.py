@@ -85,9 +85,13 @@ async def status(
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
     await operation.node.take_turn()
     states = await operation.node.side_by_side([partial(_ask, operation, net) for net in chosen])
-    states = [replace(one, is_default=one.name in default_names, kept=one.name in networks.kept) for one in states]
+    states = [
+        replace(state, is_default=state.name in default_names, kept=state.name in networks.kept) for state in states
+    ]
     unready = [
-        f"network {one.name}: {one.reason}" for one in states if not one.ready and (one.is_default or names is not None)
+        f"network {state.name}: {state.reason}"
+        for state in states
+        if not state.ready and (state.is_default or names is not None)
     ]
     if names is not None or not reason:
         reason = "; ".join(unready)

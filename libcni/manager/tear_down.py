@@ -71,14 +71,14 @@ class TearDown:
         attachments = await operation.attachments(self.container_id)
         # The set-up ended with the refused ADD. It never ran the ADDs that came after it, and a DEL of them would free
         # the addresses of the program that has attached the container.
-        was_refused = any(one.record.state == REFUSED for one in attachments)
+        was_refused = any(attachment.record.state == REFUSED for attachment in attachments)
         targets, unreadable = self._targets(attachments, () if was_refused else self.unrecorded)
         errors: list[CNIError] = [
-            unnamed_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
+            unnamed_error(attachment) for attachment in unreadable if may_belong_to(attachment.path, self.container_id)
         ]
-        recorded = {one.network for one in attachments}
+        recorded = {attachment.network for attachment in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
-        items = [Item("unreadable", path=one.path) for one in unreadable]
+        items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
         each = detach_each(targets, self._detach, lambda target: target.network)
         async for (rt, network, *_), outcome in each:
             ifname = rt.ifname
@@ -118,9 +118,10 @@ class TearDown:
                 rt = RuntimeConf(self.container_id, None, key[1])
                 targets.setdefault(key, _Target(rt, key[0], None, attachment.record))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
-        missing = [one for one in unrecorded if (one.net.name, one.rt.ifname) not in targets]
-        every = [*(_Target(one.rt, one.net.name, one.net) for one in reversed(missing)), *targets.values()]
-        return [one for one in every if self.ifnames is None or one.rt.ifname in self.ifnames], unreadable
+        missing = [planned for planned in unrecorded if (planned.net.name, planned.rt.ifname) not in targets]
+        every = [_Target(planned.rt, planned.net.name, planned.net) for planned in reversed(missing)]
+        every += targets.values()
+        return [target for target in every if self.ifnames is None or target.rt.ifname in self.ifnames], unreadable
 
     async def _detach(self, target: _Target) -> DelReport:
         rt, network, net, listed = target
@@ -129,19 +130,20 @@ class TearDown:
 
     def _netns(self, attachments: list[Attachment]) -> str | None:
         """Return the namespace for a torn record: the given one, or that of all other records; None if unknown."""
-        found = {one.rt.netns for one in self.unrecorded}
-        if not found:
-            named = [one.record for one in attachments if one.network]
-            found = {"" if one.state == STALE_BOOT or namespace_has_gone(one) else one.netns for one in named}
-        return found.pop() if len(found) == 1 else None
+        paths = {planned.rt.netns for planned in self.unrecorded}
+        if not paths:
+            records = [attachment.record for attachment in attachments if attachment.network]
+            has_gone = [record.state == STALE_BOOT or namespace_has_gone(record) for record in records]
+            paths = {"" if gone else record.netns for record, gone in zip(records, has_gone, strict=True)}
+        return paths.pop() if len(paths) == 1 else None
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.
 
         The network must be in force: DEL needs a configuration.
         """
-        network, found, ifname = os.path.basename(attachment.path).partition(f"-{self.container_id}-")
+        network, separator, ifname = os.path.basename(attachment.path).partition(f"-{self.container_id}-")
         # A "-" in the rest makes other splits possible, and a "~" begins a hash. A wrong guess would detach a live
         # interface.
-        certain = found and ifname and not {"-", "~"} & set(ifname)
+        certain = separator and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None

@@ -120,7 +120,7 @@ def _driver(options: argparse.Namespace) -> Driver:
 def _words(error: CNIError, options: argparse.Namespace) -> str:
     """Return an error's text for somebody who types podman."""
     if isinstance(error, CNIErrorGroup):
-        return "; ".join(_words(one, options) for one in error.exceptions if isinstance(one, CNIError))
+        return "; ".join(_words(inner, options) for inner in error.exceptions if isinstance(inner, CNIError))
     if isinstance(error, NetworkNotFoundError):
         known = f"there are: {', '.join(error.known)}" if error.known else "there is none"
         return f"no CNI network {error.network} in {options.conf_dir} ({known}; --opt conf=NAME names another)"

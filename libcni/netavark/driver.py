@@ -123,9 +123,11 @@ class Driver:
     def _recorded(self, request: Request) -> tuple[list[Attachment], list[Attachment]]:
         """Return the attachments on record of a container's interface: this driver's, and those of others."""
         recorded = self._cni.get_cached_attachments(request.container_id)
-        found = [attachment for attachment in recorded if attachment.network and attachment.ifname == request.ifname]
-        own = [attachment for attachment in found if attachment.owner == OWNER]
-        return own, [attachment for attachment in found if attachment.owner != OWNER]
+        attachments = [
+            attachment for attachment in recorded if attachment.network and attachment.ifname == request.ifname
+        ]
+        own = [attachment for attachment in attachments if attachment.owner == OWNER]
+        return own, [attachment for attachment in attachments if attachment.owner != OWNER]
 
 
 def _runtime_conf(net: NetworkConfigList, netns: str, request: Request) -> RuntimeConf:

@@ -64,13 +64,13 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
     Raises:
         ConfigError: an annotation is unknown, or its value is invalid; the text names the annotation.
     """
-    given = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
-    for key in given:
+    wanted = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
+    for key in wanted:
         if key.removeprefix(PREFIX) not in KEYS:
             known = ", ".join(PREFIX + name for name in KEYS)
             raise ConfigError("this hook knows no such annotation", file=f"annotation {key}", hint=f"it knows {known}")
-    texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in given}
-    texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in given.items()}
+    texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in wanted}
+    texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in wanted.items()}
     requests: list[NetworkRequest] | None = None
     args: Args = ()
     capabilities: dict[str, Any] = {}
@@ -98,30 +98,30 @@ def _networks(text: str) -> list[NetworkRequest]:
     entries = read_json(text, list, "array")
     if not entries:
         raise ConfigError("the array is empty", hint='"none" means no network')
-    return [_request(one) for one in entries]
+    return [_request(entry) for entry in entries]
 
 
-def _request(one: Any) -> NetworkRequest:
+def _request(entry: Any) -> NetworkRequest:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
     from libcni.manager.container import NetworkRequest  # not needed for a container that the hook ignores
 
-    if isinstance(one, str):
-        name, at, given = one.strip().partition("@")
-        return _request({"network": name, "ifname": given if at else None})
-    if not isinstance(one, dict):
-        raise ConfigError(f"{short_repr(one)} is neither a network's name nor an object")
-    if unknown := one.keys() - _REQUEST_KEYS:
+    if isinstance(entry, str):
+        name, at, address = entry.strip().partition("@")
+        return _request({"network": name, "ifname": address if at else None})
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{short_repr(entry)} is neither a network's name nor an object")
+    if unknown := entry.keys() - _REQUEST_KEYS:
         known = ", ".join(sorted(_REQUEST_KEYS))
         raise ConfigError(f"a network has no member {short_repr(min(unknown))}", hint=f"it has {known}")
-    args = one.get("args") or {}
+    args = entry.get("args") or {}
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
-    ifname, capabilities = one.get("ifname"), one.get("capabilities")
+    ifname, capabilities = entry.get("ifname"), entry.get("capabilities")
     if ifname == "lo":
         # No plugin can make it. Its ADD and each DEL would fail, and the container could never be cleaned up.
         raise ConfigError("each namespace has an interface lo from the kernel", hint="choose another name")
     return NetworkRequest(
-        check_network_name(one.get("network", "")),
+        check_network_name(entry.get("network", "")),
         None if ifname is None else check_ifname(ifname),
         args,
         known_capabilities(capabilities) if capabilities else None,

@@ -119,5 +119,5 @@ def _arguments(options: argparse.Namespace) -> list[str]:
 def _print_error(error: CNIError) -> None:
     lines = [str(error), *getattr(error, "__notes__", ())]
     if isinstance(error, CNIErrorGroup):
-        lines += [note for one in error.exceptions for note in getattr(one, "__notes__", ())]
+        lines += [note for inner in error.exceptions for note in getattr(inner, "__notes__", ())]
     print("\n".join(f"libcni oci-hook: {line}" for line in lines), file=sys.stderr)  # noqa: T201 - the program's output

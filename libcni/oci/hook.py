@@ -113,7 +113,7 @@ class Hook:
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
             recorded = cni.get_cached_attachments(container_id)
-            if any(self._is_alive(one) for one in recorded):
+            if any(self._is_alive(attachment) for attachment in recorded):
                 logger.warning("container %s runs: it stays attached", container_id)
                 return
             self._tear_down(cni, container_id, self._left() / max(1, len(recorded)))
@@ -143,9 +143,9 @@ class Hook:
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
         # A port that is silently not published is worse than a container that fails.
-        for one in requests:
-            net = manager.network(str(one.network))
-            for name in net.unused_capabilities(as_mapping(one.capability_args)):
+        for request in requests:
+            net = manager.network(str(request.network))
+            for name in net.unused_capabilities(as_mapping(request.capability_args)):
                 raise InvalidIdentifierError(
                     "capability argument", name, f"no plugin of network {net.name} declares it"
                 )
@@ -154,15 +154,18 @@ class Hook:
     def _is_alive(self, attachment: Attachment) -> bool:
         """Return whether the process that an attachment was made for still lives in the recorded namespace."""
         pin = self._pins.parse(attachment.netns)
-        found = None if pin is None else namespace_of(pin.pid)
-        return found is not None and found == attachment.record.netns_id
+        namespace = None if pin is None else namespace_of(pin.pid)
+        return namespace is not None and namespace == attachment.record.netns_id
 
     def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
         """Return the recorded result if the container has exactly the attachments that it wants, else None."""
         recorded = manager.cni.get_cached_attachments(container.id)
-        is_whole = all((one.state, one.owner, one.record.netns_id) == (READY, OWNER, identity) for one in recorded)
-        planned = {(one.net.name, one.rt.ifname) for one in manager.plan(container)}
-        is_whole = is_whole and planned == {(one.network, one.ifname) for one in recorded}
+        is_whole = all(
+            (attachment.state, attachment.owner, attachment.record.netns_id) == (READY, OWNER, identity)
+            for attachment in recorded
+        )
+        wanted = {(planned.net.name, planned.rt.ifname) for planned in manager.plan(container)}
+        is_whole = is_whole and wanted == {(attachment.network, attachment.ifname) for attachment in recorded}
         return manager.container(container.id) if is_whole else None
 
     def _clear(self, cni: CNIConfig, container_id: str, identity: Identity, seconds: float) -> None:
@@ -173,10 +176,10 @@ class Hook:
                     f"container {container_id} is attached already, and its process {pin.pid} runs",
                     hint="two runtimes on one machine need different IDs for their containers",
                 )
-        for one in cni.get_cached_attachments(container_id):
-            if one.network and one.owner != OWNER:
+        for attachment in cni.get_cached_attachments(container_id):
+            if attachment.network and attachment.owner != OWNER:
                 raise CNIError(
-                    f"container {container_id} is attached to network {one.network} already, not by this hook",
+                    f"container {container_id} is attached to network {attachment.network} already, not by this hook",
                     hint=Hint("detach it", "del", container_id=container_id),
                 )
         try:
@@ -221,13 +224,13 @@ class Hook:
         ``seconds``: the time for each DEL.
         """
         recorded = cni.get_cached_attachments(container_id)
-        own = [one for one in recorded if one.owner == OWNER]
-        torn = [one for one in recorded if not one.network]
+        own = [attachment for attachment in recorded if attachment.owner == OWNER]
+        torn = [attachment for attachment in recorded if not attachment.network]
         if torn and len(own) + len(torn) == len(recorded):
             _manager(cni).tear_down(container_id, timeout=seconds)  # finds out what a torn record may mean
         else:
             cni.del_attachments(reversed(in_order(own)), policy=_POLICY, timeout=seconds)
-        recorded_in = {one.netns for one in cni.get_cached_attachments(container_id)}
+        recorded_in = {attachment.netns for attachment in cni.get_cached_attachments(container_id)}
         for pin in self._pins.all(container_id):
             if pin.path not in recorded_in:
                 self._pins.remove(pin)

@@ -82,16 +82,16 @@ class Installation:
         file = _bundle_config(path) or path
         document = read_json(read_document(file), dict, file=file)
         namespaces = _object(document, "linux", file).get("namespaces") or []
-        if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
+        if not any(isinstance(namespace, dict) and namespace.get("type") == "network" for namespace in namespaces):
             problem = "linux.namespaces: the container has no network namespace of its own"
             raise ConfigError(problem, file=file, hint='add {"type": "network"}')
         hooks = _object(document, "hooks", file)
         for stage in {"prestart", *_STAGES} & hooks.keys():
             # An earlier installation is replaced: a container must not be attached twice.
             hooks[stage] = [
-                one
-                for one in hooks[stage] or ()
-                if not isinstance(one, dict) or "oci-hook" not in (one.get("args") or ())
+                hook
+                for hook in hooks[stage] or ()
+                if not isinstance(hook, dict) or "oci-hook" not in (hook.get("args") or ())
             ]
         for stage in _STAGES:
             hooks[stage] = [*hooks.get(stage, ()), self._hook]

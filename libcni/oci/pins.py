@@ -55,8 +55,8 @@ class Pin(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Whether the container's first process still lives, in the pinned namespace."""
-        found = namespace_of(self.pid)
-        return found is not None and found == self.identity
+        namespace = namespace_of(self.pid)
+        return namespace is not None and namespace == self.identity
 
 
 class Pins:

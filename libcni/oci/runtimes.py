@@ -53,21 +53,21 @@ class Ended(NamedTuple):
 
 def container_ids(runtimes: Iterable[str]) -> set[str]:
     """Return the IDs of the containers that runtimes have; raises ConfigError as ``find_ended`` does."""
-    found: set[str] = set()
+    ids: set[str] = set()
     for runtime in runtimes:
         if "/" not in runtime and runtime not in RUNTIMES:
             known = ", ".join(RUNTIMES)
             raise ConfigError(f'unknown runtime "{runtime}"', hint=f"{known}, or the path of a state directory")
         patterns = RUNTIMES.get(runtime)
-        for directory in [runtime] if patterns is None else [one for text in patterns for one in glob.glob(text)]:
+        for directory in [runtime] if patterns is None else [path for text in patterns for path in glob.glob(text)]:
             try:
                 # A directory without a state file counts: runc writes the file after the createRuntime hooks.
-                found |= set(system.listdir(directory))
+                ids |= set(system.listdir(directory))
             except OSError as error:
                 # A failed listing must not look like an empty one: containers that are not listed are detached.
                 problem = f"cannot list the containers of a runtime: {error.strerror}"
                 raise ConfigError(problem, file=directory) from error
-    return found
+    return ids
 
 
 def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
     # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     asked = _read_runtimes(runtimes)
-    attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
+    attachments = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == OWNER]
     pins = Pins(directory_for(cni.cache_dir)).all()  # a hook that was killed leaves a pin without a record
     known = container_ids(asked)
     used = namespaces_of_processes()
@@ -123,7 +123,7 @@ def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) 
     cni = manager.cni
 
     report = sweep(manager, lambda: find_ended(cni, asked).attachments)
-    recorded = {one.netns for one in cni.get_cached_attachments()}
+    recorded = {attachment.netns for attachment in cni.get_cached_attachments()}
     removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
     for pin in removed:
         Pins(directory_for(cni.cache_dir)).remove(pin)

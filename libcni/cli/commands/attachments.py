@@ -42,24 +42,28 @@ def attachments(session: Session, selection: Selection, state: str, quiet: bool,
     with session.working("attachments"):
         selection = resolved(cni, selection)
         find = partial(find_attachments, cni, selection, state=state, owner=session.owner)
-        found = [] if watch else find()
+        recorded = [] if watch else find()
     if watch:
         follow(session, find)
         return
     if quiet:
-        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
+        for container_id in filter(None, dict.fromkeys(attachment.container_id for attachment in recorded)):
             print(container_id)
         return
     columns = ["container", "network", "interface", "addresses", "age", "state", "owner", "pod"]
-    is_used = [True] * 6 + [any(one.owner for one in found), any(one.pod for one in found)]
-    columns, *rows = (list(compress(cells, is_used)) for cells in (columns, *map(row, found)))
-    broken = [[one.path, one.problem] for one in found if one.problem]
+    has_owners, has_pods = (
+        any(attachment.owner for attachment in recorded),
+        any(attachment.pod for attachment in recorded),
+    )
+    is_used = [True] * 6 + [has_owners, has_pods]
+    columns, *rows = (list(compress(cells, is_used)) for cells in (columns, *map(row, recorded)))
+    broken = [[attachment.path, attachment.problem] for attachment in recorded if attachment.problem]
     session.show(
-        [attachment_data(one) for one in found],
-        Table(columns, rows, empty="" if found else _empty(session, selection, cni.get_cached_attachments())),
+        [attachment_data(attachment) for attachment in recorded],
+        Table(columns, rows, empty="" if recorded else _empty(session, selection, cni.get_cached_attachments())),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
-    if any(one.is_denied for one in found):
+    if any(attachment.is_denied for attachment in recorded):
         print("note: this user may not read these records: run it as root", file=sys.stderr)
 
 
@@ -69,6 +73,8 @@ def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachm
         missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
         return f"no attachments{missing}"
     asked = ((selection.container, "container_id"), (selection.network, "network"), (session.owner, "owner"))
-    near = [closest(word, sorted({getattr(one, name) for one in recorded})) for word, name in asked if word]
+    near = [
+        closest(word, sorted({getattr(attachment, name) for attachment in recorded})) for word, name in asked if word
+    ]
     meant = [one for one in near if one and one not in {word for word, _ in asked}]
     return f"no attachment matches; there are {len(recorded)}" + (f"; did you mean {' '.join(meant)}?" if meant else "")

@@ -65,29 +65,37 @@ def check(session: Session, target: Target, every: bool) -> None:
 
 def _container_in(cni: libcni.CNIConfig, network: str, netns: str, ifname: str) -> str | None:
     """Return the container that is recorded with this namespace, or None."""
-    recorded = [one for one in find_attachments(cni, Selection(None, ifname, network)) if _is_same(one.netns, netns)]
+    recorded = [
+        attachment
+        for attachment in find_attachments(cni, Selection(None, ifname, network))
+        if _is_same(attachment.netns, netns)
+    ]
     # A container that was restarted at the same path may have left a record.
-    found = sorted({one.container_id for one in recorded if one.state == "ready" or len(recorded) == 1})
-    if len(found) > 1:
-        raise UsageError(f"{len(found)} containers are recorded with {netns}: {', '.join(found)}; give one of them")
-    return found[0] if found else None
+    containers = sorted(
+        {attachment.container_id for attachment in recorded if attachment.state == "ready" or len(recorded) == 1}
+    )
+    if len(containers) > 1:
+        raise UsageError(
+            f"{len(containers)} containers are recorded with {netns}: {', '.join(containers)}; give one of them"
+        )
+    return containers[0] if containers else None
 
 
-def _is_same(recorded: str, given: str) -> bool:
+def _is_same(recorded: str, netns: str) -> bool:
     try:
-        return os.path.samefile(recorded, given)
+        return os.path.samefile(recorded, netns)
     except OSError:
-        return recorded == os.path.abspath(given)
+        return recorded == os.path.abspath(netns)
 
 
 def _check_recorded(session: Session, selection: Selection) -> None:
     cni = session.client()
     is_all = selection.container is None
-    found = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
-    outcomes = [(one, *_checked(cni, one)) for one in found]
-    data = [{**identity_data(one), "check": state} for one, state, _ in outcomes]
+    attachments = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
+    outcomes = [(attachment, *_checked(cni, attachment)) for attachment in attachments]
+    data = [{**identity_data(attachment), "check": state} for attachment, state, _ in outcomes]
     if is_all or session.output != "text":
-        rows = [[*identity_row(one), state] for one, state, _ in outcomes]
+        rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
@@ -99,14 +107,16 @@ def _check_recorded(session: Session, selection: Selection) -> None:
         raise errors[0] if len(errors) == 1 else libcni.CNIErrorGroup(f"{len(errors)} attachments failed", errors)
 
 
-def _checked(cni: libcni.CNIConfig, one: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
+def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
     """Return the outcome of a CHECK in words, and its error."""
-    if not one.network:
-        return "failed", libcni.RecordError(f"{one.path}: {one.problem or 'the record does not name its attachment'}")
+    if not attachment.network:
+        problem = attachment.problem or "the record does not name its attachment"
+        return "failed", libcni.RecordError(f"{attachment.path}: {problem}")
     # Go libcni 1.1 does not record the path.
-    rt = libcni.RuntimeConf(one.container_id, one.netns if one.made_by_go else None, one.ifname)
+    netns = attachment.netns if attachment.made_by_go else None
+    rt = libcni.RuntimeConf(attachment.container_id, netns, attachment.ifname)
     try:
-        cni.check_network_list(one.network, rt)
+        cni.check_network_list(attachment.network, rt)
     except libcni.VersionError:
         # The version of the network has no CHECK. That is no failure, and no success either.
         return "not asked", None

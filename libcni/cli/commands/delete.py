@@ -50,7 +50,7 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
 def _from_records(session: Session, selection: Selection, policy: libcni.DelPolicy) -> None:
     cni = session.client()
     try:
-        found = select(cni, selection, removes=True)
+        attachments = select(cni, selection, removes=True)
     except libcni.NotAttachedError as error:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         more = f"; {error.hint.text}" if error.hint is not None and error.hint.text else ""
@@ -58,21 +58,24 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         return
 
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    found = found[::-1]
+    attachments = attachments[::-1]
     failed: libcni.CNIErrorGroup | None = None
     try:
         if policy.use_given:
-            confs = [(one.network, libcni.RuntimeConf(one.container_id, None, one.ifname)) for one in found]
+            confs = [
+                (attachment.network, libcni.RuntimeConf(attachment.container_id, None, attachment.ifname))
+                for attachment in attachments
+            ]
             outcomes: list[libcni.reports.DelReport | libcni.CNIError] = [
                 cni.del_network_list(*conf, policy=policy) for conf in confs
             ]
         else:
-            outcomes = [*cni.del_attachments(found, policy=policy)]
+            outcomes = [*cni.del_attachments(attachments, policy=policy)]
     except libcni.CNIErrorGroup as group:
         outcomes, failed = group.report, group
-    for one, outcome in zip(found, outcomes, strict=True):
+    for attachment, outcome in zip(attachments, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
-            session.show_text(f"detached {title_of(one, 'from')}")
+            session.show_text(f"detached {title_of(attachment, 'from')}")
             _note_left(session, outcome)
     if failed is not None:
         raise failed

@@ -29,33 +29,35 @@ def diff(session: Session, selection: Selection) -> None:
     """
     cni = session.client()
     networks = {net.name: net for net in cni.networks()}
-    found: list[dict[str, Any]] = []
+    changed: list[dict[str, Any]] = []
     with session.working("diff"):
         network, is_named = selection.network, selection.container is not None
         matching = select(cni, selection) if is_named else find_attachments(cni, selection, owner=session.owner)
         # A misspelt name must not look like a network without differences.
         if network and network not in networks and not matching:
             cni.network(network)
-        for one in matching:
-            changes = _changes(one, networks.get(one.network)) if one.network else []
-            found += [{**identity_data(one), **asdict(change)} for change in changes]
+        for attachment in matching:
+            changes = _changes(attachment, networks.get(attachment.network)) if attachment.network else []
+            changed += [{**identity_data(attachment), **asdict(change)} for change in changes]
     alike: dict[tuple[str, ...], list[str]] = {}
-    for change in found:
+    for change in changed:
         values = (_text(change["recorded"]), _text(change["current"]))
         alike.setdefault((change["network"], change["key"] or "(file)", *values), []).append(change["container_id"])
     rows = [[ids[0] if len(ids) == 1 else plural(len(ids), "container"), *row] for row, ids in alike.items()]
-    session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
+    session.show(changed, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
     note_left_out(session, selection.container)
-    if found:
+    if changed:
         raise SystemExit(1)
 
 
-def _changes(one: libcni.Attachment, net: libcni.NetworkConfigList | None) -> Sequence[libcni.diagnosis.ConfigChange]:
+def _changes(
+    attachment: libcni.Attachment, net: libcni.NetworkConfigList | None
+) -> Sequence[libcni.diagnosis.ConfigChange]:
     # A file that no longer exists is a difference, too: the container works, but could not be attached again.
     if net is None:
         return [libcni.diagnosis.ConfigChange("", "a configuration", None)]
     try:
-        return libcni.diagnosis.config_changes(one, net)
+        return libcni.diagnosis.config_changes(attachment, net)
     except libcni.RecordError:  # the library logs why the record's configuration is unusable
         return [libcni.diagnosis.ConfigChange("", None, "a configuration")]
 

@@ -53,31 +53,31 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
         net = libcni.NetworkConfigList.from_bytes(recorded[0].config, file=recorded[0].path)
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
-    found = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
-    verbs = [one for one in found.verbs if one.verb in wanted]
+    explanation = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
+    verbs = [verb for verb in explanation.verbs if verb.verb in wanted]
     data = {
         "network": net.name,
         "version": net.cni_version,
         "file": net.file,
-        "unused_capabilities": list(found.unused_capabilities),
-        "missing": [error.plugin for error in found.missing],
+        "unused_capabilities": list(explanation.unused_capabilities),
+        "missing": [error.plugin for error in explanation.missing],
         "verbs": [
-            {"verb": one.verb, "note": one.note, "calls": [_call_data(call) for call in one.calls]} for one in verbs
+            {"verb": verb.verb, "note": verb.note, "calls": [_call_data(call) for call in verb.calls]} for verb in verbs
         ],
     }
-    session.show(data, *_blocks(found, verbs))
+    session.show(data, *_blocks(explanation, verbs))
 
 
-def _blocks(found: libcni.diagnosis.Explanation, verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:
-    yield f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}"
-    for name in found.unused_capabilities:
+def _blocks(explanation: libcni.diagnosis.Explanation, verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:
+    yield f"{explanation.net.name}: version {explanation.net.cni_version}, {explanation.net.file or 'no file'}"
+    for name in explanation.unused_capabilities:
         yield f"warning: no plugin declares the capability argument {name}"
-    for error in found.missing:
+    for error in explanation.missing:
         yield f"missing: {error}"
-    for one in verbs:
-        if one.note:
-            yield f"{one.verb}: {one.note}"
-        yield from (_fields(one.verb, call) for call in one.calls)
+    for verb in verbs:
+        if verb.note:
+            yield f"{verb.verb}: {verb.note}"
+        yield from (_fields(verb.verb, call) for call in verb.calls)
 
 
 def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:

@@ -25,21 +25,24 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
       libcni forget web -i eth0 --yes
     """
     cni = session.client()
-    found = select(cni, selection, removes=True)
-    plugins = {one.path: cni.forget_attachment(one).plugins if yes else _plugins(one) for one in found}
-    rows = [[*identity_row(one), one.state, ", ".join([*plugins[one.path], *listed_addresses(one)])] for one in found]
-    data = [{**identity_data(one), "path": one.path, "plugins": plugins[one.path], "dropped": yes} for one in found]
+    attachments = select(cni, selection, removes=True)
+    rows, data = [], []
+    for attachment in attachments:
+        plugins = cni.forget_attachment(attachment).plugins if yes else _plugins(attachment)
+        resources = ", ".join([*plugins, *listed_addresses(attachment)])
+        rows.append([*identity_row(attachment), attachment.state, resources])
+        data.append({**identity_data(attachment), "path": attachment.path, "plugins": plugins, "dropped": yes})
     title = "dropped; what these plugins made may be left:" if yes else "to be dropped; what these plugins made stays:"
     session.show(data, Table(("container", "network", "interface", "state", "made"), rows, title))
     if not yes:
         hint = libcni.Hint(
-            "", "forget", container_id=found[0].container_id, ifname=selection.ifname, network=selection.network,
+            "", "forget", container_id=attachments[0].container_id, ifname=selection.ifname, network=selection.network,
             options=("--yes",),
         )  # fmt: skip
         session.show_text(f"\nnothing was changed; to do it: {session.hint_command(hint)}")
 
 
-def _plugins(one: libcni.Attachment) -> tuple[str, ...]:
-    document = decoded(one.config)
+def _plugins(attachment: libcni.Attachment) -> tuple[str, ...]:
+    document = decoded(attachment.config)
     plugins = document.get("plugins", [document]) if isinstance(document, dict) else []
     return tuple(str(plugin.get("type")) for plugin in plugins if isinstance(plugin, dict))

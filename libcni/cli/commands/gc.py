@@ -69,13 +69,12 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     net = network_of(network)
     with session.working("gc"):
         pairs = _pairs(cni, wanted)
-        recorded = {one.container_id for one in cni.get_cached_attachments()}
+        recorded = {attachment.container_id for attachment in cni.get_cached_attachments()}
         for name in {text.partition(":")[0] for text in valid or ()}:
-            if not any(one.startswith(name) for one in recorded):  # a misspelt one keeps nothing
+            if not any(container_id.startswith(name) for container_id in recorded):  # a misspelt one keeps nothing
                 near = closest(name, sorted(recorded))
-                print_block(
-                    f"note: nothing is recorded of {name}" + (f"; did you mean {near}?" if near else ""), sys.stderr
-                )
+                meant = f"; did you mean {near}?" if near else ""
+                print_block(f"note: nothing is recorded of {name}{meant}", sys.stderr)
         report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     _show(session, report, dry_run=dry_run)
     if session.output == "text":
@@ -87,9 +86,8 @@ def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) ->
     """Say on stderr which owners have attachments that are not valid: gc without output looks as if there were none."""
     with session.working("gc"):
         recorded = session.client().get_cached_attachments()
-    others = [one for one in recorded if one.network == network and one.owner != session.owner]
-    counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
-    for owner, count in counts.items():
+    stale = [item for item in recorded if item.network == network and (item.container_id, item.ifname) not in valid]
+    for owner, count in Counter(item.owner for item in stale if item.owner != session.owner).items():
         note_left(count, f"of owner {owner} (--owner)" if owner else "without owner")
 
 
@@ -100,7 +98,7 @@ def _listed(path: str) -> list[str]:
         return document.split()
     if document is None:
         return []
-    if not isinstance(document, list) or not all(isinstance(one, str) for one in document):
+    if not isinstance(document, list) or not all(isinstance(pair, str) for pair in document):
         raise libcni.ConfigError("the file must be a list of ID[:IFNAME]", file=path)
     return document
 
@@ -111,27 +109,27 @@ def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
     for text in wanted:
         container, _, ifname = text.partition(":")
         # The beginning of an ID is enough. The text itself stays valid, too: its container may not be recorded yet.
-        for found in dict.fromkeys([container, recorded_container(cni, container)]):
-            recorded = [] if ifname else cni.get_cached_attachments(found)
-            names = [one.ifname for one in recorded if one.container_id == found]
-            pairs += [(found, name) for name in ([ifname] if ifname else names or ["eth0"])]
+        for container_id in dict.fromkeys([container, recorded_container(cni, container)]):
+            recorded = [] if ifname else cni.get_cached_attachments(container_id)
+            names = [attachment.ifname for attachment in recorded if attachment.container_id == container_id]
+            pairs += [(container_id, name) for name in ([ifname] if ifname else names or ["eth0"])]
     return list(dict.fromkeys(pairs))
 
 
 def _show(session: Session, report: libcni.reports.GCReport, *, dry_run: bool) -> None:
     """Print the detached attachments. Like cnitool, print nothing if there were none and the output is text."""
     word = "would be detached" if dry_run else "detached"
-    found = report.stale if dry_run else report.detached
+    items = report.stale if dry_run else report.detached
     data: dict[str, Any] = {
         "dry_run": dry_run,
         "disabled": report.disabled,
-        "detached": [] if dry_run else [identity_data(one) for one in report.detached],
-        "stale": [identity_data(one) for one in report.stale],
-        "made_by_go": [identity_data(one) for one in report.made_by_go],
+        "detached": [] if dry_run else [identity_data(item) for item in report.detached],
+        "stale": [identity_data(item) for item in report.stale],
+        "made_by_go": [identity_data(item) for item in report.made_by_go],
         "plugins": list(report.plugins),
     }
     if report.disabled:
         session.show(data, "note: the configuration says disableGC, so nothing was done")
-    elif found or dry_run or session.output != "text":
-        rows = [[one.container_id, one.ifname, one.network] for one in found]
+    elif items or dry_run or session.output != "text":
+        rows = [[item.container_id, item.ifname, item.network] for item in items]
         session.show(data, Table(("container", "interface", "network"), rows, f"{word}:", f"nothing {word}"))

@@ -32,33 +32,35 @@ def networks(session: Session, quiet: bool, check: list[str] | None) -> None:
     if check is not None:
         check_networks(session, check)
         return
-    found = libcni.read_config_directory(session.conf_dir)
+    directory = libcni.read_config_directory(session.conf_dir)
     if quiet:
-        for net in found.networks:
+        for net in directory.networks:
             print(net.name)
         return
     rows = []
-    for index, net in enumerate(found.networks):
-        plugins = ", ".join(f"+{one.type}" if one.source else one.type for one in net.plugins)
+    for index, net in enumerate(directory.networks):
+        plugins = ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins)
         rows.append([net.name, net.cni_version, plugins, _name(net.file, session), "" if index else "default"])
-    problems = [[_name(error.file, session), str(error).removeprefix(f"{error.file}: ")] for error in found.problems]
-    problems += [[_name(net.file, session), f"warning: {text}"] for net in found.networks for text in net.warnings]
+    problems = [
+        [_name(error.file, session), str(error).removeprefix(f"{error.file}: ")] for error in directory.problems
+    ]
+    problems += [[_name(net.file, session), f"warning: {text}"] for net in directory.networks for text in net.warnings]
     columns = ("network", "version", "plugins", "file", "")
     data = {
-        "directory": found.directory,
-        "default": found.networks[0].name if found.networks else None,
+        "directory": directory.directory,
+        "default": directory.networks[0].name if directory.networks else None,
         "networks": [
             {
                 "name": net.name,
                 "version": net.cni_version,
                 "file": net.file,
-                "plugins": [{"type": one.type, "drop_in": one.source} for one in net.plugins],
+                "plugins": [{"type": plugin.type, "drop_in": plugin.source} for plugin in net.plugins],
                 "warnings": list(net.warnings),
             }
-            for net in found.networks
+            for net in directory.networks
         ],
         "problems": [
-            {"file": error.file, "place": error.location, "problem": message_of(error)} for error in found.problems
+            {"file": error.file, "place": error.location, "problem": message_of(error)} for error in directory.problems
         ],
     }
     session.show(

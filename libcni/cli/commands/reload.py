@@ -49,38 +49,44 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
     if every:
         recorded = find_attachments(cni, Selection(None, ifname, network))
         # As every sweep: other programs' containers are not this one's to interrupt.
-        own = [one for one in recorded if one.owner == session.owner and (include_go or not one.made_by_go)]
-        found = [one for one in own if one.can_reload]
-        others = len([one for one in recorded if one.can_reload]) - len(found)
+        own = [
+            attachment
+            for attachment in recorded
+            if attachment.owner == session.owner and (include_go or not attachment.made_by_go)
+        ]
+        attachments = [attachment for attachment in own if attachment.can_reload]
+        others = len([attachment for attachment in recorded if attachment.can_reload]) - len(attachments)
         note_left(others, "of other owners (--owner) or of Go libcni (--include-go)")
-        unfinished = [one for one in own if one.state == "pending" and not one.can_reload]
+        unfinished = [attachment for attachment in own if attachment.state == "pending" and not attachment.can_reload]
         note_left(len(unfinished), "whose ADD was stopped at its beginning (see: libcni doctor)")
     else:
         selections = [Selection(text, ifname, network) for text in containers]
-        found = [one for selection in selections for one in select(cni, selection) if one.network]
+        attachments = [
+            attachment for selection in selections for attachment in select(cni, selection) if attachment.network
+        ]
     if session.output == "text":
-        for one in found:
+        for attachment in attachments:
             word = "would interrupt" if dry_run else "interrupting"
-            print(f"{word} {libcni.printable(title_of(one))}", file=sys.stderr)
+            print(f"{word} {libcni.printable(title_of(attachment))}", file=sys.stderr)
     if dry_run:
         return
     try:
-        outcomes: list[libcni.Result | libcni.CNIError] = [*cni.reload_attachments(found)]
+        outcomes: list[libcni.Result | libcni.CNIError] = [*cni.reload_attachments(attachments)]
     except libcni.CNIErrorGroup as group:
         outcomes = group.report
-    data = [_outcome(one, outcome) for one, outcome in zip(found, outcomes, strict=True)]
+    data = [_outcome(attachment, outcome) for attachment, outcome in zip(attachments, outcomes, strict=True)]
     errors = [outcome for outcome in outcomes if isinstance(outcome, libcni.CNIError)]
     for error in errors:
         print_error(error, session)
-    rows = [[one["container_id"], one["network"], one["ifname"], " ".join(one["after"]), one["done"]] for one in data]
+    rows = [[row["container_id"], row["network"], row["ifname"], " ".join(row["after"]), row["done"]] for row in data]
     columns = ("container", "network", "interface", "addresses", "done")
     session.show(data, Table(columns, rows, empty="nothing to do"))
     if errors:
         raise SystemExit(exit_code(errors[0]))
 
 
-def _outcome(one: libcni.Attachment, outcome: libcni.Result | libcni.CNIError) -> dict[str, Any]:
-    before = listed_addresses(one)
+def _outcome(attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError) -> dict[str, Any]:
+    before = listed_addresses(attachment)
     after = [] if isinstance(outcome, libcni.CNIError) else [ip.address for ip in outcome.ips]
     done = "failed" if isinstance(outcome, libcni.CNIError) else "reloaded" if before == after else "other addresses"
-    return {**identity_data(one), "done": done, "before": before, "after": after}
+    return {**identity_data(attachment), "done": done, "before": before, "after": after}

@@ -26,52 +26,58 @@ def show(session: Session, selection: Selection, config: bool) -> None:
     Example:
       libcni show web -i eth0
     """
-    found = select(session.client(), selection)
+    attachments = select(session.client(), selection)
     if config:
-        if len({one.config for one in found}) > 1:
+        if len({attachment.config for attachment in attachments}) > 1:
             raise UsageError(f"{selection.container} has several configurations: add --ifname or --network")
         # The bytes, so that "> FILE" puts the file back.
-        sys.stdout.buffer.write(found[0].config)
+        sys.stdout.buffer.write(attachments[0].config)
         return
     data = [
         {
-            **attachment_data(one),
-            "events": [{"at": at.isoformat(timespec="milliseconds"), "event": event} for at, event in one.events],
-            "args": [list(pair) for pair in one.args],
-            "capability_args": dict(one.capability_args),
-            "config": decoded(one.config),
-            "result": _result(one),
+            **attachment_data(attachment),
+            "events": [
+                {"at": at.isoformat(timespec="milliseconds"), "event": event} for at, event in attachment.events
+            ],
+            "args": [list(pair) for pair in attachment.args],
+            "capability_args": dict(attachment.capability_args),
+            "config": decoded(attachment.config),
+            "result": _result(attachment),
         }
-        for one in found
+        for attachment in attachments
     ]
-    session.show(data, *(_block(one) for one in found))
+    session.show(data, *(_block(attachment) for attachment in attachments))
 
 
-def _result(one: libcni.Attachment) -> Any:
+def _result(attachment: libcni.Attachment) -> Any:
     try:
-        return one.result.to_dict() if one.result is not None else None
+        return attachment.result.to_dict() if attachment.result is not None else None
     except libcni.CNIError as error:
         return f"unreadable: {error}"
 
 
-def _block(one: libcni.Attachment) -> Fields:
-    gone = "" if not one.netns.startswith("/") or os.path.exists(one.netns) else " (gone)"
-    result = _result(one)
-    events = [f"{at.replace(tzinfo=None).isoformat(' ', 'milliseconds')} {event}" for at, event in one.events]
+def _block(attachment: libcni.Attachment) -> Fields:
+    gone = "" if not attachment.netns.startswith("/") or os.path.exists(attachment.netns) else " (gone)"
+    result, capabilities = _result(attachment), attachment.capability_args
+    created = f"{attachment.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(attachment)} ago" if attachment.created else ""
+    events = [f"{at.replace(tzinfo=None).isoformat(' ', 'milliseconds')} {event}" for at, event in attachment.events]
     rows = [
-        ("container", Verbatim(one.container_id)),
-        ("state", one.state),
-        ("problem", one.problem),
-        ("owner", one.owner),
-        ("pod", one.pod),
-        ("namespace", one.netns + gone),
-        ("addresses", ", ".join(listed_addresses(one))),
-        ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),
+        ("container", Verbatim(attachment.container_id)),
+        ("state", attachment.state),
+        ("problem", attachment.problem),
+        ("owner", attachment.owner),
+        ("pod", attachment.pod),
+        ("namespace", attachment.netns + gone),
+        ("addresses", ", ".join(listed_addresses(attachment))),
+        ("created", created),
         ("events", "\n".join(events)),
-        ("record", Verbatim(one.path)),
-        ("arguments", ";".join(f"{key}={value}" for key, value in one.args)),
-        ("capabilities", Verbatim(indented_json(dict(one.capability_args))) if one.capability_args else ""),
-        ("configuration", Verbatim(indented_json(decoded(one.config))) if one.config else ""),
+        ("record", Verbatim(attachment.path)),
+        ("arguments", ";".join(f"{key}={value}" for key, value in attachment.args)),
+        ("capabilities", Verbatim(indented_json(dict(capabilities))) if capabilities else ""),
+        ("configuration", Verbatim(indented_json(decoded(attachment.config))) if attachment.config else ""),
         ("result", "none" if result is None else Verbatim(indented_json(result))),
     ]
-    return Fields(f"{one.container_id} {one.ifname} on {one.network}", [(name, text) for name, text in rows if text])
+    return Fields(
+        f"{attachment.container_id} {attachment.ifname} on {attachment.network}",
+        [(name, text) for name, text in rows if text],
+    )

@@ -24,20 +24,22 @@ def status(session: Session, network: str, netns: str) -> None:
     if netns and not os.path.exists(netns):
         # The user may mean it as a second network. No network but the first is asked.
         print(f"note: {netns} is ignored: status asks one network", file=sys.stderr)
-    found = session.client().network_status(network_of(network))
+    answer = session.client().network_status(network_of(network))
     # Plugins of a version without STATUS are not called. "ready" would be a guess.
-    asked = all(one.state != "unsupported" for one in found.plugins)
-    rows = [[one.plugin, "not asked" if one.state == "unsupported" else one.state] for one in found.plugins]
+    asked = all(plugin.state != "unsupported" for plugin in answer.plugins)
+    rows = [
+        [plugin.plugin, "not asked" if plugin.state == "unsupported" else plugin.state] for plugin in answer.plugins
+    ]
     data = {
-        "network": found.network,
-        "ready": found.ready if asked or not found.ready else None,
-        "plugins": [{"plugin": one.plugin, "state": one.state} for one in found.plugins],
+        "network": answer.network,
+        "ready": answer.ready if asked or not answer.ready else None,
+        "plugins": [{"plugin": plugin.plugin, "state": plugin.state} for plugin in answer.plugins],
     }
     if session.verbose or session.output != "text":
         session.show(data, Table(("plugin", "state"), rows))
     if not asked:
-        text = f"note: network {found.network} was not asked: its spec version has no STATUS"
+        text = f"note: network {answer.network} was not asked: its spec version has no STATUS"
         print(f"{text} (libcni networks --check helps)", file=sys.stderr)
     # The table has all states. The first error is printed, and decides the exit code.
-    for error in found.errors:
+    for error in answer.errors:
         raise error

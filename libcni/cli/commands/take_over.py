@@ -33,11 +33,13 @@ def take_over(session: Session, selection: Selection, from_owner: str | None) ->
         recorded = select(cni, selection, removes=True)
     else:
         recorded = find_attachments(cni, selection)
-    found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
-    taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
-    rows = [[*identity_row(one), one.owner or "-"] for one in taken]
+    attachments = [
+        attachment for attachment in recorded if attachment.network and from_owner in {None, attachment.owner}
+    ]
+    taken = [cni.take_over_attachment(attachment) for attachment in attachments if attachment.owner != session.owner]
+    rows = [[*identity_row(attachment), attachment.owner or "-"] for attachment in taken]
     session.show(
-        [attachment_data(one) for one in taken],
+        [attachment_data(attachment) for attachment in taken],
         Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
     )
     note_left_out(session, selection.container)
