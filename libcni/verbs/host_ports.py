@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,8 @@ from libcni.verbs.node import Node
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 _CAPABILITY = "portMappings"
 
@@ -61,8 +64,9 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
     for other in others.with_host_ports(port.number for port in ports):
         if other.identity[1] != container_id:
             record = node.records.find(other.identity)
-            if record is not None and _is_published(record):
-                _refuse(record, ports)
+            port = _collision(record, ports) if record is not None else None
+            if record is not None and port is not None:
+                _refuse(record, port)
 
 
 @asynccontextmanager
@@ -86,29 +90,28 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
         locks.close()
 
 
-def _is_published(record: Record) -> bool:
-    """Return whether an attachment may have port rules: not if nothing of it was run, or its container is gone."""
-    return (
-        _CAPABILITY in record.capability_args
-        and record.state not in {REFUSED, STALE_BOOT}
-        and not namespace_has_gone(record)
-    )
-
-
-def _refuse(record: Record, ports: tuple[HostPort, ...]) -> None:
+def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
+    """Return the first of these ports that an attachment may have rules for; None if nothing of it was run."""
     net = recorded_network(record)
-    args = jsontext.parse(record.capability_args)
-    for port in ports:
-        if net is not None and any(port.collides(other) for other in host_ports(net, args)):
-            raise AttachmentExistsError(
-                f"container {record.container_id} has the host's port {port} already ({record.path})",
-                container_id=record.container_id,
-                ifname=record.ifname,
-                network=record.network,
-                hint=Hint(
-                    "publish another port, or share this one with {argument}", argument="on_existing", value="allow"
-                ),
-            )
+    if net is None or _CAPABILITY not in record.capability_args or record.state in {REFUSED, STALE_BOOT}:
+        return None
+    published = host_ports(net, jsontext.parse(record.capability_args))
+    return next((port for port in ports if any(map(port.collides, published))), None)
+
+
+def _refuse(record: Record, port: HostPort) -> None:
+    text = f"container {record.container_id} has the host's port {port} already ({record.path})"
+    if namespace_has_gone(record):
+        # A runtime that lost a container may start the next one first. Its DEL or GC comes later.
+        logger.warning("%s: its namespace is gone, but until it is detached its rules may get the connections", text)
+        return
+    raise AttachmentExistsError(
+        text,
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        hint=Hint("publish another port, or share this one with {argument}", argument="on_existing", value="allow"),
+    )
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:

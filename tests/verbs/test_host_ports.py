@@ -54,13 +54,19 @@ def test_a_refused_replacement_detaches_nothing(node: FakeNode, net: NetworkConf
     assert node.verbs()[2:] == ["DEL portmap", "ADD portmap"], "its own port does not refuse it"
 
 
-def test_ended_containers_and_those_that_publish_nothing_have_no_port(node: FakeNode, net: NetworkConfigList) -> None:
+def test_ended_containers_and_those_that_publish_nothing_have_no_port(
+    node: FakeNode, net: NetworkConfigList, caplog: pytest.LogCaptureFixture
+) -> None:
     netns = node.netns("gone")
     node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
     Path(netns).unlink()
     node.cni.add_network_list(node.network("plain", name="plain"), rt("undeclared", WEB))
     node.cni.add_network_list(net, rt("zero", {"hostPort": 0}))
+    caplog.clear()
     node.cni.add_network_list(net, rt("c1", WEB))
+    [warning] = caplog.messages
+    assert "container gone" in warning, "the rules of the one that is gone may get the connections"
+    assert "8080" in warning
     node.cni.add_network_list(net, rt("c2", {"hostPort": 0}))
     with pytest.raises(AttachmentExistsError):
         node.cni.add_network_list(net, rt("c3", WEB))
