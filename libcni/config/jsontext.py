@@ -112,7 +112,7 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
     # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters,
     # too, so this quick count is never too low. Most documents pass it.
     brackets = text.count("[") + text.count("{")
-    if text.count(",") + brackets <= elements and brackets <= depth:
+    if brackets <= depth and (len(text) <= elements or text.count(",") + brackets <= elements):
         return text
     count = level = 0
     for match in _STRUCTURE.finditer(text):
@@ -155,12 +155,13 @@ def values(text: str, split: Collection[str]) -> Values:
     return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
 
 
-def whole_values(text: str, split: Collection[str]) -> tuple[Values, int]:
-    """Return the ``values`` of an object that may be cut off or damaged, and the index after the last whole member."""
+def whole_part(text: str) -> tuple[str, int]:
+    """Return an object that may be cut off or damaged with its whole members alone, and the index after the last."""
     spans: list[_Span] = []
     with suppress(StopIteration, ValueError, RecursionError):
-        _read_members(text, _open(text, "{", "an object"), split, spans)
-    return _values(text, spans), spans[-1][4] if spans else 0
+        _read_members(text, _open(text, "{", "an object"), (), spans)
+    end = spans[-1][4] if spans else 0
+    return f"{text[:end]}}}" if spans else "{}", end
 
 
 def elements(text: str) -> list[str]:

@@ -120,7 +120,7 @@ class ManagerOperation:
     async def attachments(self, container_id: str | None = None) -> list[Attachment]:
         """Return the recorded attachments; see ``CNIConfig.get_cached_attachments``."""
         records = self.node.records
-        return await self.node.on_disk(lambda: list(attachments_of(records.records(container_id), records)))
+        return await self.node.on_disk(lambda: attachments_of(records.records(container_id), records))
 
     async def lock_container(self, container_id: str) -> None:
         """Acquire a container's lock until the operation ends, unless the caller holds it; raises LockTimeoutError."""

@@ -127,21 +127,30 @@ class Attachment:
         return None if self.record.result is None else recorded_result(self.record)
 
 
-def attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
+def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attachment]:
     """Return the public views of a store's records. This looks at the interfaces, to find out whether they exist."""
+    return list(iter_attachments_of(records, store, at_once=True))
+
+
+def iter_attachments_of(
+    records: Iterable[Record], store: RecordStore, *, at_once: bool = False
+) -> Iterator[Attachment]:
+    """Yield the public views of a store's records; ``at_once``: the caller takes no time between two of them."""
     looks = Looks(remembers=True)
     sight = Sight(looks, RecordedInterfaces(store))
-    for record in records:
-        try:
+    try:
+        for record in records:
             state = sight.state_of(record)
-        finally:
-            looks.close()  # the caller may take its time, and a namespace that is looked at cannot end
-        yield _view(record, state)
+            if not at_once:
+                looks.close()  # a namespace that is looked at cannot end
+            yield _view(record, state)
+    finally:
+        looks.close()
 
 
 def attachment_of(record: Record, store: RecordStore) -> Attachment:
     """Return the public view of one record."""
-    return next(attachments_of((record,), store))
+    return attachments_of((record,), store)[0]
 
 
 def _view(record: Record, state: State) -> Attachment:
@@ -155,7 +164,7 @@ def _view(record: Record, state: State) -> Attachment:
         path=record.path,
         config=record.config,
         args=record.args,
-        capability_args=jsontext.parse(record.capability_args) if record.capability_args else {},
+        capability_args=record.decoded_capability_args,
         problem=record.problem,
         record=record,
         owner=record.owner,

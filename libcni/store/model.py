@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypedDict
 
+from libcni.config import jsontext
 from libcni.errors import RecordError
 
 Identity = tuple[str, str, str]
@@ -178,6 +179,26 @@ UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
 """The states in which a verb works on the attachment, or was stopped."""
 
 
+class Texts(TypedDict):
+    """The fields of a record that are texts of values in its file."""
+
+    plugins: tuple[str, ...]
+    capability_args: str
+    network_args: str
+    result: str | None
+    partial: str | None
+
+
+class Source(Protocol):
+    """The text of a record's file, which was decoded."""
+
+    capability_args: Mapping[str, Any]
+
+    def texts(self) -> Texts:
+        """Return the texts of its values."""
+        ...
+
+
 @dataclass(frozen=True)
 class Record:
     """An attachment recorded on disk: Ours, MadeByGo or Unreadable.
@@ -206,6 +227,8 @@ class Record:
         end: the index of the file's closing brace, in bytes, where the next event is written.
         serial: how many events the file has.
         stamp: the file when it was read.
+        source: the file's text, in which the fields of ``Texts`` are found when somebody asks for one; None if nothing
+            was read.
     """
 
     network: str = ""
@@ -235,6 +258,22 @@ class Record:
     end: int = field(default=0, compare=False, repr=False)
     serial: int = field(default=0, compare=False, repr=False)
     stamp: Stamp | None = field(default=None, compare=False, repr=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        # To find the texts in a file takes as long as to decode it, and a listing needs none.
+        if name not in Texts.__annotations__ or self.source is None:
+            raise AttributeError(name)
+        for key, text in self.source.texts().items():
+            self.__dict__.setdefault(key, text)
+        return self.__dict__[name]
+
+    @property
+    def decoded_capability_args(self) -> Mapping[str, Any]:
+        """The capability arguments."""
+        if self.source is not None and "capability_args" not in self.__dict__:
+            return self.source.capability_args
+        return jsontext.parse(self.capability_args) if self.capability_args else {}
 
     @property
     def identity(self) -> Identity:
@@ -248,7 +287,7 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return a record with these fields, as the constructor does in three times the time."""
+        """Return a record that was read, with its ``source``, as the constructor does in three times the time."""
         record = object.__new__(cls)
         record.__dict__.update(_DEFAULTS, **fields)
         return record
@@ -276,11 +315,17 @@ class Record:
         if state is None:
             text = f"{self.path}: {event} is no event of an attachment that is {self.state}"
             raise RecordError(text, path=self.path)
+        if event == "complete":
+            facts["partial"] = None
         return self.with_fields(state=state, **facts)
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in fields(Record)}
-_FIELDS: Final = frozenset(_DEFAULTS)
+_FIELDS: Final = frozenset(field.name for field in fields(Record))
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    field.name: field.default for field in fields(Record) if field.name not in Texts.__annotations__
+}
+for _name in Texts.__annotations__:
+    delattr(Record, _name)  # the default of the constructor, in whose place __getattr__ would never be called
 
 
 class Ours(Record):

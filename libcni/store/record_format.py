@@ -13,8 +13,9 @@ import base64
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
+from typing import Any, Final, NamedTuple, cast
 
 import libcni.kernel.system as system
 from libcni.config import jsontext
@@ -41,6 +42,7 @@ from libcni.store.model import (
     Record,
     RecordState,
     Stamp,
+    Texts,
     unreadable,
 )
 
@@ -51,6 +53,8 @@ MAX_RECORD_ELEMENTS: Final = 1_000_000
 """How many elements the lists and objects of a record may have together."""
 _ROOM_BYTES = 4 * MAX_RESULT_BYTES  # for a result: escapes for ASCII make it up to three times as long
 _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
+
+Members = dict[str, Any]
 
 _SPLIT = frozenset({"libcni", "plugins"})
 """The keys whose parts are needed as text."""
@@ -73,8 +77,8 @@ def encode(record: Record, event: str = "") -> bytes:
     """Return the bytes of a new file: the head, and the event that has made the record what it is, if there is one."""
     if not event and record.state == BEGUN:
         return f"{_head(record)}}}".encode()
-    partial = record.partial if record.result is None else None
-    told = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, partial)
+    last = record.partial if record.result is None else None
+    told = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, last)
     return f'{_head(record)},"{_EVENT_KEYS[0]}":{told}{_result(record.result)}}}'.encode()
 
 
@@ -93,14 +97,14 @@ def encode_event(serial: int, event: Event, told: Mapping[str, Any]) -> bytes:
     return f',"{_EVENT_KEYS[serial]}":{text}{_result(told.get("result"))}}}'.encode()
 
 
-def _event(event: str, more: str, interface: Interface | None, partial: str | None) -> str:
+def _event(event: str, more: str, interface: Interface | None, result: str | None) -> str:
     """Return an event as text. No encoder: each plugin of an ADD writes one."""
     seen = ""
     if isinstance(interface, Known):
         seen = f',"interface":{{"number":{interface.number},"mac":{quote(interface.mac)}}}'
     elif interface is not None:
         seen = f',"interface":"{interface.value}"'
-    return f'{{"event":{quote(event)},"at":{system.time():.3f}{more}{seen}{_result(partial)}}}'
+    return f'{{"event":{quote(event)},"at":{system.time():.3f}{more}{seen}{_result(result)}}}'
 
 
 def _result(text: str | None) -> str:
@@ -156,26 +160,28 @@ def check_readable(record: Ours) -> Ours:
 def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
     """Return the record in a file's bytes; Unreadable if they are no record. Never raises."""
     try:
-        found, end = _whole_members(data)
-        return _decode(found, path, end=end, stamp=stamp)
+        found, text, end = _whole_members(data)
+        return _decode(found, text, path, end=end, stamp=stamp)
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
         return unreadable(path, problem)
 
 
-def _whole_members(data: bytes) -> tuple[Values, int]:
-    """Return the members of a file that are whole, and the index in its bytes after the last one."""
+def _whole_members(data: bytes) -> tuple[Members, str, int]:
+    """Return the members of a file that are whole, decoded and as text, and the index in its bytes after the last."""
     try:
         text = _checked(jsontext.decode_utf8(data))
-        return jsontext.values(text, _SPLIT), data.rindex(b"}")
+        found, end = jsontext.parse(text), data.rfind(b"}")
     except JSONTextError:
         # A character may be torn, too. The surrogates that stand for its bytes cannot be encoded below.
-        text = _checked(data.decode(errors="surrogateescape"))
-        found, end = jsontext.whole_values(text, _SPLIT)
+        text, end = jsontext.whole_part(_checked(data.decode(errors="surrogateescape")))
+        found, end = jsontext.parse(text), len(text[:end].encode())
         # Events follow a whole head alone. A file without them is damaged, or no record.
         if not found.keys() & {"libcni", "result"}:
             raise
-        return found, len(text[:end].encode())
+    if not isinstance(found, dict):
+        raise TypeError("it is not an object")
+    return found, text, end
 
 
 def _checked(text: str) -> str:
@@ -183,35 +189,33 @@ def _checked(text: str) -> str:
     return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
 
 
-def _decode(found: Values, path: str, **place: Any) -> Record:
-    kind = _value(found, "kind")
+def _decode(found: Members, text: str, path: str, **place: Any) -> Record:
+    kind = found.get("kind")
     if kind != _KIND:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
-    own = found["libcni"][0] if "libcni" in found else {}
+    own = found.get("libcni", {})
     if not isinstance(own, dict):
         raise TypeError("libcni is not an object")
-    result = None if _value(found, "result") is None else found["result"][1]
-    is_ours = "bootId" in own
+    is_complete = found.get("result") is not None
     fields = {
         # These names become parts of paths and variables, and any program may have written the file: check them again.
-        "network": check_network_name(found["networkName"][0]),
-        "container_id": check_container_id(found["containerId"][0]),
-        "ifname": check_ifname(found["ifName"][0]),
-        "netns": _environment_text(_text(_value(found, "netns") or "")),
-        "config": base64.b64decode(_text(_value(found, "config") or "")),
-        "args": tuple([(_text(key), _text(text)) for key, text in _value(found, "cniArgs") or ()]),
-        "capability_args": _object_text(found, "capabilityArgs"),
-        "result": result,
+        "network": check_network_name(found["networkName"]),
+        "container_id": check_container_id(found["containerId"]),
+        "ifname": check_ifname(found["ifName"]),
+        "netns": _environment_text(_text(found.get("netns") or "")),
+        "config": base64.b64decode(_text(found.get("config") or "")),
+        "args": tuple([(_text(key), _text(text)) for key, text in found.get("cniArgs") or ()]),
         "path": path,
+        "source": _Source(text, _object(found, "capabilityArgs")),
         **place,
     }
-    if not is_ours:
-        fields["owner"] = _text(_value(own, "owner") or "")
-        fields["netns"] = fields["netns"] or _sandbox(_value(found, "result"), fields["ifname"])
-        fields |= _events(found, PENDING if result is None else READY, is_complete=result is not None)
+    if "bootId" not in own:
+        fields["owner"] = _text(own.get("owner") or "")
+        fields["netns"] = fields["netns"] or _sandbox(found.get("result"), fields["ifname"])
+        fields |= _events(found, READY if is_complete else PENDING, is_complete=is_complete)
         return MadeByGo.of(fields)
     fields |= _own_fields(own)
-    fields |= _events(found, BEGUN, is_complete=result is not None)
+    fields |= _events(found, BEGUN, is_complete=is_complete)
     boot = fields["boot"]
     if boot and boot_id() and boot != boot_id():
         fields["state"] = REFUSED if fields["state"] == REFUSED else STALE_BOOT
@@ -221,12 +225,38 @@ def _decode(found: Values, path: str, **place: Any) -> Record:
     return Ours.of(fields)
 
 
-def _events(found: Values, state: RecordState, *, is_complete: bool) -> dict[str, Any]:
+class _Source(NamedTuple):
+    """The text of a record's file, which was decoded."""
+
+    text: str
+    capability_args: Mapping[str, Any]
+
+    def texts(self) -> Texts:
+        """Return the texts of its values."""
+        found = jsontext.values(self.text, _SPLIT)
+        own = found["libcni"][0] if "libcni" in found else {}
+        is_complete = "result" in found and found["result"][0] is not None
+        events = [found[key] for key in _keys_of_events(found)]
+        with_result = [event for told, event in events if "result" in told] if not is_complete else []
+        return {
+            "plugins": tuple(own["plugins"][0]) if "plugins" in own else (),
+            "capability_args": _object_text(found, "capabilityArgs"),
+            "network_args": _object_text(own, "networkArgs"),
+            "result": found["result"][1] if is_complete else None,
+            "partial": jsontext.values(with_result[-1], ())["result"][1] if with_result else None,
+        }
+
+
+def _keys_of_events(found: Collection[str]) -> Iterator[str]:
+    return takewhile(found.__contains__, _EVENT_KEYS)
+
+
+def _events(found: Members, state: RecordState, *, is_complete: bool) -> dict[str, Any]:
     """Return the fields of a record after its events; ``state``: its state before them."""
     facts: dict[str, Any] = {"interface": UNKNOWN}
-    serial, with_result = 0, ""
-    while serial < len(_EVENT_KEYS) and _EVENT_KEYS[serial] in found:
-        told, text = found[_EVENT_KEYS[serial]]
+    serial = 0
+    for key in _keys_of_events(found):
+        told = found[key]
         event = _text(told["event"])
         if _COPIED in told:
             state = _state(told[_COPIED])
@@ -235,12 +265,10 @@ def _events(found: Values, state: RecordState, *, is_complete: bool) -> dict[str
         elif event != "complete" or is_complete:
             state = STATES[state].after[cast("Event", event)]
         if "interface" in told:
-            facts["interface"] = _interface(told["interface"])
-        if "result" in told:
-            with_result = text
+            facts["interface"] = told["interface"]
         serial += 1
-    if with_result:
-        facts["partial"] = jsontext.values(with_result, ())["result"][1]
+    if facts["interface"] is not UNKNOWN:
+        facts["interface"] = _interface(facts["interface"])
     if state == BEGUN and is_complete:
         # An event is damaged. Without this, a DEL would run no plugin and report success.
         state = PENDING
@@ -265,27 +293,27 @@ def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
 
     The record can be read; raises KeyError, TypeError or ValueError if an event is damaged.
     """
-    found, _ = _whole_members(data)
-    for key in filter(found.__contains__, _EVENT_KEYS):
-        told = found[key][0]
+    found = _whole_members(data)[0]
+    for key in _keys_of_events(found):
+        told = found[key]
         yield float(_number(told["at"])), _text(told["event"]), told.get("plugin")
 
 
-def _own_fields(own: Values) -> dict[str, Any]:
+def _own_fields(own: Members) -> dict[str, Any]:
     """Return the fields under the key ``libcni``, which Go does not write."""
-    created, uptime = own["created"][0], own["uptime"][0]
-    pid_namespace, cookie = own["pidNamespace"][0], own["netnsCookie"][0]
+    created, uptime, pid_namespace, cookie = own["created"], own["uptime"], own["pidNamespace"], own["netnsCookie"]
+    if not isinstance(own["plugins"], list):
+        raise TypeError("plugins is not an array")
+    _object(own, "networkArgs")
     return {
-        "netns_id": _netns_id(own["netnsId"][0]),
+        "netns_id": _netns_id(own["netnsId"]),
         "netns_cookie": None if cookie is None else int(_number(cookie)),
-        "version": _text(own["cniVersion"][0]),
-        "plugins": _plugins(own["plugins"][0]),
-        "network_args": _object_text(own, "networkArgs"),
+        "version": _text(own["cniVersion"]),
         "created": None if created is None else float(_number(created)),
         "uptime": None if uptime is None else float(_number(uptime)),
-        "boot": _text(own["bootId"][0]),
+        "boot": _text(own["bootId"]),
         "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
-        "owner": _text(own["owner"][0]),
+        "owner": _text(own["owner"]),
     }
 
 
@@ -300,24 +328,17 @@ def _sandbox(result: Any, ifname: str) -> str:
     return named[0] if len(named) == 1 else ""
 
 
-def _plugins(texts: Any) -> tuple[str, ...]:
-    if not isinstance(texts, list):
-        raise TypeError("plugins is not an array")
-    return tuple(texts)
-
-
-def _value(found: Values, key: str) -> Any:
-    return found[key][0] if key in found else None
+def _object(found: Members, key: str) -> Mapping[str, Any]:
+    value = found.get(key) or {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{key} is not an object")
+    return value
 
 
 def _object_text(found: Values, key: str) -> str:
     """Return the text of an object, or "" if it is missing or empty."""
-    value = _value(found, key)
-    if not value:
-        return ""
-    if not isinstance(value, dict):
-        raise TypeError(f"{key} is not an object")
-    return found[key][1]
+    value, text = found.get(key, (None, ""))
+    return text if value else ""
 
 
 def _interface(value: Any) -> Interface:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +10,6 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import libcni.kernel.system as system
-from libcni.config import jsontext
 from libcni.errors import RecordError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.model import (
@@ -62,8 +62,6 @@ class RecordedInterface(NamedTuple):
 class _File:
     """A record's file: what its text mentions, and what the record says as soon as somebody has asked."""
 
-    __slots__ = ("_store", "_what_it_says", "is_complete", "mentioned", "name", "version")
-
     def __init__(self, store: RecordStore, name: str, version: Version, data: bytes) -> None:
         self._store = store
         self.name = name
@@ -74,18 +72,12 @@ class _File:
         """Return whether the record may have one of these addresses or numbers."""
         return self.mentioned is None or not wanted.isdisjoint(self.mentioned)
 
-    def what_it_says(self) -> RecordedInterface | None:
-        """Return what the attachment has; None if it has nothing, or if the record cannot be read."""
-        try:
-            return self._what_it_says
-        except AttributeError:
-            self._what_it_says: RecordedInterface | None = self._read()
-            return self._what_it_says
-
-    def _read(self) -> RecordedInterface | None:
+    @functools.cached_property
+    def attachment(self) -> RecordedInterface | None:
+        """What the attachment has; None if it has nothing, or if the record cannot be read."""
         try:
             record = self._store.read(self.name)
-        except RecordError as error:
+        except RecordError as error:  # it must not hide the others
             logger.warning("going on without knowing what this attachment has: %s", error)
             return None
         # Of an earlier boot nothing exists, and another container may have the address and the numbers by now.
@@ -146,7 +138,7 @@ class OtherRecords:
         marks = frozenset(wanted)
         for file in self._files if marks else ():
             if file.may_have(marks) and file.name != self._name:
-                other = file.what_it_says()
+                other = file.attachment
                 if other is not None and other.identity != self._identity:
                     yield other
 
@@ -198,9 +190,7 @@ class RecordedInterfaces:
 
 def _host_ports(record: Record) -> Iterator[object]:
     """Yield the numbers of the host ports in an attachment's capability arguments, which may hold anything."""
-    if "portMappings" not in record.capability_args:
-        return
-    mappings = jsontext.parse(record.capability_args).get("portMappings")
+    mappings = record.decoded_capability_args.get("portMappings")
     for mapping in mappings if isinstance(mappings, list) else ():
         if isinstance(mapping, dict) and isinstance(mapping.get("hostPort"), int | float):
             yield mapping["hostPort"]

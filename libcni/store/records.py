@@ -107,11 +107,6 @@ class RecordStore:
         ]
         return sorted(found, key=lambda record: os.fsencode(record.path))
 
-    def iter_names(self) -> Iterator[str]:
-        """Return the names of all files, in the directory's order."""
-        for name, _ in self._scan(""):
-            yield name
-
     def directory_version(self) -> Version:
         """Return the version of the directory of the records, which each new, replaced or removed file changes.
 

@@ -23,6 +23,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import (
     Attachment,
     attachments_of,
+    iter_attachments_of,
     network_to_use,
     recorded_conf,
     recorded_result,
@@ -242,7 +243,7 @@ class ClientBase(Generic[ExecutorT]):
         if container_id is not None:
             check_container_id(container_id)
         with self._naming():
-            return list(attachments_of(self._store.records(container_id), self._store))
+            return attachments_of(self._store.records(container_id), self._store)
 
     def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
         """Read the recorded attachments one by one, in no order, as ``get_cached_attachments`` returns them.
@@ -262,7 +263,7 @@ class ClientBase(Generic[ExecutorT]):
 
     def _views(self, records: Iterable[Record]) -> Iterator[Attachment]:
         with self._naming():
-            yield from attachments_of(records, self._store)
+            yield from iter_attachments_of(records, self._store)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import namespace_has_gone, recorded_network
@@ -93,9 +92,9 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
 def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
     """Return the first of these ports that an attachment may have rules for; None if nothing of it was run."""
     net = recorded_network(record)
-    if net is None or _CAPABILITY not in record.capability_args or record.state in {REFUSED, STALE_BOOT}:
+    if net is None or _CAPABILITY not in record.decoded_capability_args or record.state in {REFUSED, STALE_BOOT}:
         return None
-    published = host_ports(net, jsontext.parse(record.capability_args))
+    published = host_ports(net, record.decoded_capability_args)
     return next((port for port in ports if any(map(port.collides, published))), None)
 
 

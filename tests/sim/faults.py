@@ -112,15 +112,16 @@ def complete_early(self: Journal, event: Event, *, plugin: int | None = None, **
         WRITE(self, "complete", interface=facts["interface"], result=facts["partial"])
 
 
-READ_TEXT = jsontext.whole_values
+WHOLE_PART = jsontext.whole_part
 
 
-def take_torn(text: str, *args: Any) -> Any:
+def take_torn(text: str) -> tuple[str, int]:
     """Take the torn member at the end of a record for whole: close what is open."""
     for closing in ("}", '"}', "}}", '"}}', "]}}", "}]}}", '"}]}}', '":0}}', "null}}"):
         with suppress(jsontext.JSONTextError):
-            return jsontext.values(text + closing, *args), len(text)
-    return READ_TEXT(text, *args)
+            jsontext.parse(text + closing)
+            return text + closing, len(text)
+    return WHOLE_PART(text)
 
 
 def without_result(record: Record, event: str = "") -> bytes:
@@ -204,7 +205,7 @@ FAULTS = {
     "forgets-what-is-there-now": Fault("forgotten_during_del_and_add", put(forget, "check_unchanged", nothing)),
     "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_is_alive", lambda *_: False)),
     "complete-before-its-time": Fault("killed_add", put(Journal, "write", complete_early)),
-    "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_values", take_torn)),
+    "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_part", take_torn)),
     "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
     "no-look-before-the-second-plugin": Fault(
         "namespace_replaced_during_add", put(Attempt, "_has_namespace", lambda _: True)

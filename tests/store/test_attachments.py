@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from helpers import RESULT, RT, attached, network
 
+from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import RecordError, VersionError
@@ -17,14 +20,18 @@ from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import (
     Attachment,
     attachment_of,
+    attachments_of,
+    iter_attachments_of,
     network_to_use,
     new_record,
     recorded_conf,
     recorded_network,
     recorded_result,
 )
-from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Record, Unreadable
+from libcni.store.entered_namespace import Looks
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
 from libcni.store.records import RecordStore
+from store.canned import FULL, written
 
 
 def view(record: Record) -> Attachment:
@@ -71,6 +78,39 @@ def test_an_attachment_whose_namespace_is_gone(tmp_path: Path) -> None:
     assert view(record).state == "gone"
     for state in (PENDING, DETACHING, STALE_BOOT):
         assert view(replace(record, state=state)).state == state
+
+
+def test_a_namespace_is_left_before_the_caller_gets_the_attachment(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace that is looked at cannot end, and the caller of an iterator may take its time."""
+    left: list[str] = []
+    monkeypatch.setattr(Looks, "look", lambda *_: Place())
+    monkeypatch.setattr(Looks, "close", lambda _: left.append("left"))
+    for number, _ in enumerate(iter_attachments_of((FULL, FULL), store), 1):
+        assert len(left) == number
+    left.clear()
+    assert len(attachments_of((FULL, FULL), store)) == 2
+    assert left == ["left"]
+
+
+def test_a_listing_finds_no_texts_in_the_files(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes as long as to decode the files, and nobody may ask for them."""
+    asked: list[str] = []
+    values = jsontext.values
+
+    def note(text: str, split: Collection[str]) -> jsontext.Values:
+        asked.append(text)
+        return values(text, split)
+
+    monkeypatch.setattr(jsontext, "values", note)
+    written(store, FULL)
+    (attachment,) = attachments_of(store.records(), store)
+    assert (attachment.capability_args, asked) == ({"portMappings": [{"hostPort": 8080}]}, [])
+    Path(attachment.path).unlink()
+    assert pickle.loads(pickle.dumps(attachment)).record == attachment.record
+    assert (attachment.record.plugins, attachment.record.result) == (FULL.plugins, FULL.result)
+    assert attachment.record.capability_args == FULL.capability_args
 
 
 def test_a_path_that_did_not_exist_at_the_add_has_not_gone(tmp_path: Path) -> None:
