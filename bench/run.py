@@ -38,12 +38,12 @@ these rows. *Durable* rows sync the records. *Ahead* means `start_ahead="always"
 real plugins and without that word have the default.
 """
 CHOSEN = {  # the rows of the page and its picture, worst news first: a row's "what" and "who"
-    "64 at once in threads, no-op plugins": ("64 at once: rate", "threads"),
+    "64 ADDs at once in threads, no-op plugins": ("64 at once: rate", "threads"),
     "list 10,000 records": ("10,000 records: list all", "threads"),
     "ADD, no-op plugins, durable": ("ADD, ext4", "durable, ahead"),
-    "ADD + DEL beside 10,000 records": ("10,000 records: ADD + DEL", "threads"),
-    "64 at once on asyncio, no-op plugins": ("64 at once: rate", "asyncio"),
-    "8 at once, bridge + tuning, durable": ("8 at once, bridge + tuning: rate", "asyncio, durable"),
+    "ADD + DEL with 10,000 records on disk": ("10,000 records: ADD + DEL", "threads"),
+    "64 ADDs at once on asyncio, no-op plugins": ("64 at once: rate", "asyncio"),
+    "8 ADDs at once, bridge + tuning, durable": ("8 at once, bridge + tuning: rate", "asyncio, durable"),
     "ADD, bridge + tuning, durable": ("bridge + tuning: ADD", "durable"),
     "ADD + DEL, four real plugins, durable": ("bridge + tuning + portmap + firewall: ADD + DEL", "durable"),
     "ADD + DEL, bridge + tuning, durable": ("bridge + tuning: ADD + DEL", "durable"),
@@ -70,7 +70,7 @@ def main() -> int:
                 print(table(found), flush=True)  # a later group may fail
                 rows += found
     note = f"{os.cpu_count()} cores, Linux {platform.release()}, {common.python_in_use()}, "
-    note += f"{dt.datetime.now(dt.UTC).date()}, load of the machine before: {load:.1f}"
+    note += f"{dt.datetime.now(dt.UTC).date()}, load average before: {load:.1f}"
     picture = PICTURE if options.write else BUILD / "performance.svg"
     picture.write_text(svg(rows, note), encoding="utf-8")
     if options.write:
