@@ -24,7 +24,6 @@ from libcni.diagnosis.report import (
     NotChecked,
     Observation,
     Observations,
-    grouped,
 )
 from libcni.diagnosis.rules import check_rules
 from libcni.errors import CNIError
@@ -80,11 +79,9 @@ def report_on(node: NodeState, *, run_check: bool = False, skip: Collection[Node
         for container in observation.containers
     }
     collect("interfaces", run_checks(node, explained, run_check=run_check))
-    findings = tuple(
-        grouped(_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding))
-    )
-    pools = tuple(pools_of(node, findings))
-    findings = (*check_pools(pools, findings), *findings)
+    single = [_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding)]
+    pools = tuple(pools_of(node, single))
+    findings = check_pools(pools, single)
     pods = {id_of(attachment): attachment.pod for attachment in node.attachments}
     return DoctorReport(
         findings=tuple(replace(finding, pods=_named(pods, finding.containers)) for finding in findings),

@@ -1,9 +1,13 @@
-"""Find out why a plugin's file cannot be started, without starting it."""
+"""Find out why a plugin cannot be started, without starting it."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+
+from libcni.client import CNIConfig
+from libcni.errors import CNIError
 
 __all__ = ["executable_problem"]
 
@@ -31,3 +35,16 @@ def executable_problem(path: str) -> tuple[str, str] | None:
     if os.path.basename(interpreter) == "env" and names and shutil.which(names[0]) is None:
         return f"its interpreter {names[0]} is not in PATH", _INTERPRETER
     return None
+
+
+def plugin_problem(cni: CNIConfig, plugin: str) -> tuple[str, str] | None:
+    """Return why a plugin cannot be started and what to do, or None. Runs nothing."""
+    try:
+        path = cni.find_plugin(plugin)
+    except CNIError as error:
+        rejected = [text.rpartition(" is ")[0] for text in getattr(error, "rejected", ())]
+        files = [shlex.quote(path) for path in rejected if os.path.isfile(path)]
+        remedy = f"make it executable: chmod +x {' '.join(files)}" if files else str(error.hint or _REINSTALL)
+        return error.text, remedy
+    problem = executable_problem(path)
+    return problem and (f"{path}: {problem[0]}", problem[1])

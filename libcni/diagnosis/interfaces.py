@@ -9,16 +9,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from libcni.config.host_local import is_in_ranges
+from libcni.config.network import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import (
     NodeState,
     Space,
-    addresses_of,
     bridge_of,
     finding_about,
-    host_veths,
     id_of,
     is_gateway,
     name_of,
@@ -55,9 +55,12 @@ def check_interfaces(node: NodeState) -> Observations:
 
 
 def _all_sides(node: NodeState, host: Network) -> Observations:
-    explained: set[str] = set()
-    for (kind, name), users in _devices(node).items():
-        for finding in _device(node, host, kind, name, users):
+    devices = _devices(node)
+    twice = [*_two_bridges(node, host, devices)]
+    yield from twice
+    explained: set[str] = {name for finding in twice for name in finding.containers}
+    for (kind, name), users in devices.items():
+        for finding in _device(node, host, kind, name, users, has_second=bool(twice)):
             explained.update(finding.containers)
             yield finding
     for one, inside in node.live:
@@ -85,7 +88,9 @@ def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
     return found
 
 
-def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
+def _device(  # noqa: PLR0913 - a device and its users
+    node: NodeState, host: Network, kind: str, name: str, users: _Users, *, has_second: bool
+) -> Iterator[NodeFinding]:
     """Find a bridge or master that no longer exists, is down, or has lost the address that is a gateway."""
     link = host.links.get(name)
     renamed: dict[str, _Users] = {}
@@ -93,8 +98,17 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         renamed.setdefault(node.renamed_bridge(user[0]) if kind == "bridge" else "", []).append(user)
     users = renamed.pop("", [])
     for other, moved in renamed.items():
-        yield _renamed(host, name, users, other, moved)
-        yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(moved))
+        if link is None or not any(map(link.has_address, _gateways(node, moved))):
+            # A reload would make a second bridge with the same address beside it, and cut off all of them.
+            yield NodeFinding(
+                "interfaces", "warning", "bridge-renamed", f"bridge {name}",
+                f"it {'does not exist' if link is None else 'is another bridge now'}; "
+                f"{counted(len(moved), 'container')} of it are on {other}, which works",
+                "an ADD or a reload makes a second bridge with the same address, and these containers are cut off",
+                f"give {other} its name back, or drain the node and remove it, before anything is attached",
+                containers=tuple(id_of(one) for one, _ in moved),
+            )  # fmt: skip
+        yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(node, moved))
     attached = list({id_of(one): one for one, _ in users}.values())
     about = partial(
         NodeFinding,
@@ -104,51 +118,79 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         containers=tuple(map(id_of, attached)),
     )
     if link is not None:
-        gateways = _gateways(users)
+        gateways = _gateways(node, users)
         yield from _state_of(link, f"{kind} {name}", users, gateways)
-        yield from _subnet_route(host, link, users, gateways) if not renamed else ()
+        yield from _subnet_route(host, link, users, gateways) if not renamed and not has_second else ()
+        yield from _renamed_in_file(node, host, name, users) if kind == "bridge" else ()
     elif kind == "master":
         remedy = f"bring {name} back, then call repair again"
         meaning = "its containers are cut off, and no more can be attached"
         yield about(name="master-missing", seen="it does not exist", meaning=meaning, remedy=remedy)
     elif attached:
         seen = f"it does not exist; {counted(len(attached), 'container')} of it lives"
-        mends = tuple(mend for one in attached for mend in node.reloads(one)[1])
-        yield about(
-            name="bridge-missing", seen=seen, meaning="they are cut off; the plugin makes the bridge anew", mends=mends
-        )
+        meaning = "they are cut off; the plugin makes the bridge anew"
+        remedy, mends = node.reloads_of(attached)
+        yield about(name="bridge-missing", seen=seen, meaning=meaning, remedy=remedy, mends=mends)
 
 
-def _renamed(host: Network, name: str, users: _Users, other: str, moved: _Users) -> NodeFinding:
-    """Return the finding for containers that are on a bridge of another name than the configured one."""
-    gateways = _gateways([*users, *moved])
-    if name not in host.links or not any(map(host.links[name].has_address, gateways)):
-        state = "is another bridge now" if name in host.links else "does not exist"
-        # A reload would make a second bridge with the same address beside it, and cut off all of them.
-        return NodeFinding(
-            "interfaces", "warning", "bridge-renamed", f"bridge {name}",
-            f"it {state}; {counted(len(moved), 'container')} of it are on {other}, which works",
-            "an ADD or a reload makes a second bridge with the same address, and these containers are cut off",
-            f"give {other} its name back, or drain the node and remove it, before anything is attached",
-            containers=tuple(id_of(one) for one, _ in moved),
+def _two_bridges(node: NodeState, host: Network, devices: Mapping[tuple[str, str], _Users]) -> Iterator[NodeFinding]:
+    """Find bridges with the same address: a person has renamed one, or its name in the configuration."""
+    names = {link.index: name for name, link in host.links.items()}
+    by_gateway: dict[str, dict[str, dict[str, None]]] = {}
+    for (kind, name), users in devices.items():
+        for one, document in users if kind == "bridge" else ():
+            actual = node.renamed_bridge(one) or name
+            candidates = dict.fromkeys((*_bridges_of_today(node, one), name, actual))
+            for full in _gateways(node, [(one, document)]):
+                containers = by_gateway.setdefault(full, {})
+                for bridge in candidates:
+                    if bridge in host.links and host.links[bridge].has_address(full):
+                        containers.setdefault(bridge, {}).update({id_of(one): None} if bridge == actual else {})
+    for full, bridges in by_gateway.items():
+        if len(bridges) > 1:
+            subnet = str(ipaddress.ip_interface(full).network)
+            routed = {names.get(route.ifindex) for route in host.routes if route.destination == subnet}
+            cut_off = tuple(name for bridge in bridges.keys() - routed for name in bridges[bridge])
+            counts = [f"{counted(len(users), 'container')} on {bridge}" for bridge, users in bridges.items()]
+            yield NodeFinding(
+                "interfaces", "error", "two-bridges", f"bridges {' and '.join(bridges)}",
+                f"they have the address {full}: {', '.join(counts)}",
+                "the node reaches the containers of one bridge only, and each container those of its own",
+                f"drain the containers on one of them, and remove that one; then name the other {next(iter(bridges))}",
+                containers=cut_off,
+            )  # fmt: skip
+
+
+def _bridges_of_today(node: NodeState, one: Attachment) -> list[str]:
+    """Return the bridges on which today's configuration attaches containers with the addresses of an attachment."""
+    net = node.configured(one.network)
+    if net is None or not any(is_in_ranges(net, address) for address in node.addresses_of(one)):
+        return []
+    documents = [document for document in plugin_documents(net) if document.get("type") == "bridge"]
+    return [bridge_of(document) for document in documents if is_gateway(document)]
+
+
+def _renamed_in_file(node: NodeState, host: Network, name: str, users: _Users) -> Iterator[NodeFinding]:
+    """Find a configuration file that names another bridge than the one that its containers are on."""
+    by_bridge: dict[tuple[str, str], list[Attachment]] = {}
+    for one, document in users if name in host.links else ():
+        for bridge in _bridges_of_today(node, one) if _gateways(node, [(one, document)]) else ():
+            if bridge not in {name, node.renamed_bridge(one)} and bridge not in host.links:
+                by_bridge.setdefault((one.network, bridge), []).append(one)
+    for (network, bridge), attachments in by_bridge.items():
+        yield NodeFinding(
+            "interfaces", "warning", "bridge-renamed", f"network {network}",
+            f"its file names bridge {bridge}, and {counted(len(attachments), 'container')} of it are on {name}",
+            "an ADD makes a second bridge with the same address, and these containers are cut off",
+            f"name {name} in the configuration again, or drain the node and remove {name}, before anything is attached",
+            containers=tuple(map(id_of, attachments)),
         )  # fmt: skip
-    subnets = {str(ipaddress.ip_interface(full).network) for full in gateways}
-    routed = next((route.ifindex for route in host.routes if route.destination in subnets), host.links[other].index)
-    cut_off = users if routed == host.links[other].index else moved
-    return NodeFinding(
-        "interfaces", "error", "two-bridges", f"bridges {name} and {other}",
-        f"both have {some(gateways)}: {counted(len(users), 'container')} on {name}, and {len(moved)} on {other}",
-        "the node reaches the containers of one bridge only, and each container those of its own",
-        f"drain the containers on one of them, remove that bridge, and name the remaining one {name}",
-        containers=tuple(id_of(one) for one, _ in cut_off),
-    )  # fmt: skip
 
 
-def _gateways(users: _Users) -> list[str]:
+def _gateways(node: NodeState, users: _Users) -> list[str]:
     """Return the addresses with prefix length that a bridge has as the gateway of its containers."""
     attachments = [one for one, document in users if document.get("type") == "bridge" and is_gateway(document)]
-    ips = [ip for one in attachments for ip in getattr(result_of(one), "ips", ()) if ip.gateway]
-    return sorted({f"{ip.gateway}/{ip.address.partition('/')[2]}" for ip in ips})
+    return sorted({full for one in attachments for full in node.outcome_of(one).gateways})
 
 
 def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
@@ -209,7 +251,7 @@ def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network)
     documents = node.documents(one)
     names = [bridge_of(document) for document in documents if document.get("type") == "bridge"]
     bridges = [host.links[name] for name in names if name in host.links]
-    ends, veths = node.host_ends(one), host_veths(one)
+    ends, veths = node.host_ends(one), node.outcome_of(one).veths
     if len(ends) < len(veths) and one.ifname in inside.links:
         paths = [space.path for space in node.spaces.values() for veth in veths if _has(space, *veth)]
         seen = f"its host interface {veths[0][0]} is not on the node, but in {(*paths, 'no namespace')[0]}"
@@ -222,19 +264,19 @@ def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network)
             seen = f"its host interface {link.name} is down"
             yield about("host-end-down", seen, meaning, mends=(_link_mend("set-up", one, link),))
         elif any(document.get("type") == "ptp" for document in documents):
-            hosts = [f"{address}/{128 if ':' in address else 32}" for address in addresses_of(one)]
+            hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(one)]
             if missing := [text for text in hosts if text not in node.host_routes.get(link.index, ())]:
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
                 mends = tuple(_link_mend("add-route", one, link, text) for text in missing)
                 yield about("host-route-missing", seen, meaning, mends=mends)
-    yield from _neighbours(one, inside, host, bridges)
+    yield from _neighbours(node, one, inside, host, bridges)
 
 
-def _neighbours(one: Attachment, inside: Network, host: Network, bridges: list[Link]) -> Observations:
+def _neighbours(node: NodeState, one: Attachment, inside: Network, host: Network, bridges: list[Link]) -> Observations:
     """Find hardware addresses that a person wrote, and that are others than those of the interfaces."""
     about = partial(finding_about, one, "interfaces", "error", "static-neighbour")
     own, ips = inside.links.get(one.ifname), getattr(result_of(one), "ips", ())
-    for address in addresses_of(one) if own is not None else ():
+    for address in node.addresses_of(one) if own is not None else ():
         wrong = host.neighbours.get(address)
         if own is not None and wrong not in {None, own.mac}:
             remedy = f"find out who wrote it, then: ip neigh del {address} dev INTERFACE"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from libcni.config.host_local import Reservation, is_in_ranges, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import NodeState, addresses_of, bridge_of, finding_about, id_of
+from libcni.diagnosis.node_state import NodeState, bridge_of, finding_about, id_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment
@@ -151,7 +151,7 @@ def _missing(node: NodeState) -> Observations:
     }
     for one, _ in node.live:
         own = reservation_directories(node.recorded(one))
-        for address in addresses_of(one) if own else ():
+        for address in node.addresses_of(one) if own else ():
             pools = [(one.network, directory) for directory in sorted(own)]
             others = [] if node.configured(one.network) is not None else list(_same_pools(node, one, address))
             for network, directory in (*pools, *others):

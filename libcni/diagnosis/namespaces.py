@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from libcni.diagnosis.node_state import NAMED, NodeState, Space, addresses_of, finding_about, mend_of, name_of
+from libcni.diagnosis.node_state import NAMED, NodeState, Space, finding_about, mend_of, name_of, sees_processes
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment, namespace_has_gone
@@ -89,13 +89,16 @@ def check_namespaces(node: NodeState) -> Observations:
             yield NotChecked("namespaces", name_of(one), "its record, of Go libcni, does not name the namespace")
         elif one.netns and isinstance(one.record, Ours) and one.record.netns_id is None:
             yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
+    if not sees_processes():
+        reason = "this program does not see the processes that live there (hostPID: true)"
+        yield NotChecked("namespaces", f"namespaces outside {NAMED}", reason)
     if known:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
 
 
 def _dead(node: NodeState, one: Attachment, reason: str) -> NodeFinding:
     about = partial(finding_about, one, "namespaces", "warning", "dead")
-    for address in addresses_of(one):
+    for address in node.addresses_of(one):
         for space, link in node.holders.get(address, ()):
             if not [other for other in node.recorded_at(one.network, address, space.path) if other is not one]:
                 seen = f"{reason}, and its address {address} is on {link.name} in {space.path}"
@@ -105,7 +108,7 @@ def _dead(node: NodeState, one: Attachment, reason: str) -> NodeFinding:
                 )
     # The record of an ADD that was killed may not have the address yet that its plugin had got and made rules for.
     reserved = node.reserved_for.get((one.network, one.container_id), ())
-    addresses = addresses_of(one) or [other.address for other in reserved if other.ifname in {"", one.ifname}]
+    addresses = node.addresses_of(one) or [other.address for other in reserved if other.ifname in {"", one.ifname}]
     # No rule survives a reboot.
     rules = rules_to_remove(node, one.network, one.container_id, one.ifname, addresses)
     if one.state == STALE_BOOT:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from libcni.client import CNIConfig
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.host_local import Reservation, reservation_directories, reservations_in
 from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
@@ -60,6 +62,20 @@ class Space:
     network: Network | None = None
 
 
+class Outcome(NamedTuple):
+    """The part of an attachment's recorded result that many checks need.
+
+    Attributes:
+        addresses: its IP addresses without prefix lengths.
+        gateways: the gateways of these addresses, with prefix length.
+        veths: (name, hardware address) of its veths on the host.
+    """
+
+    addresses: tuple[str, ...] = ()
+    gateways: tuple[str, ...] = ()
+    veths: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True)
 class NodeState:
     """The state of a node at one moment.
@@ -100,6 +116,8 @@ class NodeState:
     blind: str = ""
     _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
     _documents: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
+    _plugin_problems: dict[str, str] = field(default_factory=dict)
+    _outcomes: dict[int, Outcome] = field(default_factory=dict)
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
@@ -125,6 +143,18 @@ class NodeState:
         if id(net) not in self._documents:
             self._documents[id(net)] = plugin_documents(net)
         return self._documents[id(net)]
+
+    def outcome_of(self, attachment: Attachment) -> Outcome:
+        """Return the part of an attachment's recorded result that many checks need."""
+        # To keep all results of 10,000 attachments would need 40 MB, and to read one takes as long as all else.
+        if id(attachment) not in self._outcomes:
+            result = result_of(attachment)
+            self._outcomes[id(attachment)] = _outcome(result) if result is not None else Outcome()
+        return self._outcomes[id(attachment)]
+
+    def addresses_of(self, attachment: Attachment) -> tuple[str, ...]:
+        """Return an attachment's recorded IP addresses without prefix lengths."""
+        return self.outcome_of(attachment).addresses
 
     def space_of(self, one: Attachment) -> Space | None:
         """Return the namespace that an attachment's path leads to now, or None."""
@@ -188,7 +218,7 @@ class NodeState:
     def host_ends(self, one: Attachment) -> list[Link]:
         """Return the ends on the host of an attachment's veths, also if they have other names by now."""
         links = self.host.links if self.host is not None else {}
-        ends = (links.get(name) or self._host_links_by_mac.get(mac) for name, mac in host_veths(one))
+        ends = (links.get(name) or self._host_links_by_mac.get(mac) for name, mac in self.outcome_of(one).veths)
         return [end for end in ends if end is not None]
 
     @functools.cached_property
@@ -215,6 +245,8 @@ class NodeState:
             return "its container has ended: libcni gc --runtime detaches it", ()
         if self.renamed_bridge(one):
             return "give the bridge its old name back first: a reload would make a second one with its address", ()
+        if problem := self.unusable_plugin(one):
+            return f"its plugins are needed to attach it again: {problem}", ()
         mac = place_of(one.record).mac
         link = space.network.links.get(one.ifname) if space is not None and space.network is not None else None
         if link is not None and link.kind != "ipvlan" and is_other_mac(mac, link.mac):
@@ -224,6 +256,22 @@ class NodeState:
                 (),
             )
         return "", (mend_of("reload", one, interrupts=interrupts),)
+
+    def reloads_of(self, attachments: Iterable[Attachment]) -> tuple[str, tuple[Mend, ...]]:
+        """Return (what to do first, the mends that attach these containers again)."""
+        answers = [self.reloads(attachment) for attachment in attachments]
+        remedies = dict.fromkeys(remedy for remedy, _ in answers if remedy)
+        return "; ".join(remedies), tuple(mend for _, mends in answers for mend in mends)
+
+    def unusable_plugin(self, attachment: Attachment) -> str:
+        """Return why a plugin that attached a container cannot be started, and what to do; "" if all can."""
+        net = self.recorded(attachment)
+        for plugin in plugin_names(net) if net is not None else ():
+            if plugin not in self._plugin_problems:
+                self._plugin_problems[plugin] = "; ".join(plugin_problem(self.cni, plugin) or ())
+            if problem := self._plugin_problems[plugin]:
+                return problem
+        return ""
 
     def renamed_bridge(self, one: Attachment) -> str:
         """Return the bridge on which an attachment works instead of the configured one, or "".
@@ -235,7 +283,7 @@ class NodeState:
         for end in self.host_ends(one) if names else ():
             actual = self._host_links_by_index.get(end.master)
             if actual is not None and actual.name not in names:
-                gateways = [ip.gateway for ip in getattr(result_of(one), "ips", ()) if ip.gateway]
+                gateways = self.outcome_of(one).gateways
                 if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
                     return actual.name
         return ""
@@ -258,7 +306,7 @@ class NodeState:
     @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
         """The attachments by the addresses of their records."""
-        return _grouped((address, one) for one in self.attachments for address in addresses_of(one))
+        return _grouped((address, one) for one in self.attachments for address in self.addresses_of(one))
 
     @functools.cached_property
     def why_unknown(self) -> str:
@@ -331,9 +379,10 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
     in_place: dict[bool, list[Attachment]] = {True: [], False: []}
     for one in records:
         in_place[not one.network or os.path.basename(one.path) in names_of(one.record.identity)].append(one)
+    blind = _why_blind(attachment.netns for attachment in records if attachment.netns)
     recorded = NodeState(
         cni, directory, tuple(in_place[True]), tuple(in_place[False]), set_aside,
-        unread=unread, pending_after=pending_after, started=started, blind=_why_blind(),
+        unread=unread, pending_after=pending_after, started=started, blind=blind,
     )  # fmt: skip
     # Read the namespaces before the reservations. A running ADD reserves its address first and gives it to an interface
     # later, so in this order each address that is found has its reservation.
@@ -368,20 +417,17 @@ def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[No
         unread[what] = f"{problem}{error.strerror or error}"
 
 
-def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
+def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:
     """Share the configuration with the attachments that have an equal one: 10,000 copies need 100 MB."""
-    record = one.record
+    record = attachment.record
 
     def same(value: object) -> object:
         return known.setdefault(value, value)
 
-    record = record.with_fields(config=same(record.config), plugins=same(record.plugins))
-    one = replace(one, config=record.config, record=record)
-    if one.netns or not one.made_by_go or (result := result_of(one)) is None:
-        return one
-    # Go libcni 1.1 and earlier record no path of the namespace; the result has it.
-    netns = next((interface.sandbox for interface in result.interfaces if interface.sandbox), "")
-    return replace(one, netns=netns, state="gone" if netns and not os.path.exists(netns) else one.state)
+    # The last plugin often returns the result of the first one.
+    partial = record.result if record.partial == record.result else record.partial
+    record = record.with_fields(config=same(record.config), plugins=same(record.plugins), partial=partial)
+    return replace(attachment, config=record.config, record=record)
 
 
 def plugin_names(*nets: NetworkConfigList) -> list[str]:
@@ -401,10 +447,11 @@ def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
     return {path for path in found if os.path.exists(os.path.join(path, "lock"))}
 
 
-def _why_blind() -> str:
+def _why_blind(netns: Iterable[str]) -> str:
     """Say why this program may not see the node's containers; "" if it sees them.
 
-    In a pod with neither the host's processes nor its namespaces every container looks dead. One whose process starts
+    In a pod with neither the host's processes nor its namespaces every container looks dead. Without the processes the
+    namespaces are enough only if all recorded ones (``netns``) are in their directory. One whose process starts
     again and again has none at some moments, so the processes alone are not enough. A PID namespace of its own proves
     nothing: that of a node in a container (kind) is not the first one either.
     """
@@ -412,14 +459,16 @@ def _why_blind() -> str:
     with suppress(OSError):
         # A namespace whose mount is hidden is an empty file.
         named = [not is_no_namespace(os.path.join(NAMED, name)) for name in os.listdir(NAMED)]
-    if named and all(named):
+    paths = (os.path.realpath(os.path.dirname(path)) for path in netns)
+    if named and all(named) and all(path == os.path.realpath(NAMED) for path in paths):
         return ""
-    if _sees_processes() and (any(named) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
+    if sees_processes() and (any(named) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
         return ""
     return f"this program may not see all containers: it needs the host's processes (hostPID: true) and {NAMED}"
 
 
-def _sees_processes() -> bool:
+def sees_processes() -> bool:
+    """Return whether this program sees the processes of the node's containers."""
     own = pid_namespace()
     if own in {None, _FIRST_PID_NAMESPACE}:
         return True
@@ -503,17 +552,15 @@ def addresses_in(space: Space) -> list[str]:
     return [text.partition("/")[0] for link in links for text in link.addresses]
 
 
-def addresses_of(attachment: Attachment) -> list[str]:
-    """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
-    result = result_of(attachment)
-    return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
-
-
-def host_veths(attachment: Attachment) -> list[tuple[str, str]]:
-    """Return (name, hardware address) of an attachment's veths on the host, as recorded."""
-    result = result_of(attachment)
-    ends = [one for one in (result.interfaces if result else ()) if not one.sandbox and one.name.startswith("veth")]
-    return [(one.name, one.mac or "") for one in ends]
+def _outcome(result: Result) -> Outcome:
+    addresses = [ip.address.partition("/") for ip in result.ips]
+    gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(result.ips, addresses, strict=True) if ip.gateway]
+    interfaces = [interface for interface in result.interfaces if not interface.sandbox]
+    return Outcome(
+        tuple(address for address, _, _ in addresses),
+        tuple(map(sys.intern, gateways)),
+        tuple((link.name, link.mac or "") for link in interfaces if link.name.startswith("veth")),
+    )
 
 
 def bridge_of(document: Mapping[str, Any]) -> str:

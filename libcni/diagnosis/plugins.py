@@ -11,10 +11,10 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.node_directories import other_plugin_dirs
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
-from libcni.diagnosis.executable import executable_problem
+from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.node_state import NodeState, plugin_names
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.errors import CNIError, PluginNotFoundError, VersionError
+from libcni.errors import CNIError, VersionError
 from libcni.verbs.version import PluginValidation
 
 __all__ = ["ask_plugins"]
@@ -59,7 +59,7 @@ def check_plugins(node: NodeState) -> Observations:
         yield from writable_by_others("plugins", directory)
     for net in node.networks:
         answers = ask_plugins(node.cni, net)
-        yield from (_unusable(net, one, one.problem) for one in answers if one.problem is not None)
+        yield from (_unusable(node.cni, net, one, one.problem) for one in answers if one.problem is not None)
         yield Checked(
             "plugins", f"executables and VERSION of network {net.name}: {', '.join(one.plugin for one in answers)}"
         )
@@ -70,14 +70,9 @@ def check_plugins(node: NodeState) -> Observations:
             yield from _status(node.cni, net)
 
 
-def _unusable(net: NetworkConfigList, one: PluginValidation, error: CNIError) -> NodeFinding:
-    seen, remedy = error.text, str(error.hint or "install the plugin again")
-    if isinstance(error, PluginNotFoundError):
-        rejected = [text.rpartition(" is ")[0] for text in error.rejected]
-        paths = [shlex.quote(path) for path in rejected if os.path.isfile(path)]
-        remedy = f"make it executable: chmod +x {' '.join(paths)}" if paths else remedy
-    elif problem := executable_problem(one.path):
-        seen, remedy = f"{one.path}: {problem[0]}", problem[1]
+def _unusable(cni: CNIConfig, net: NetworkConfigList, one: PluginValidation, error: CNIError) -> NodeFinding:
+    problem = plugin_problem(cni, one.plugin)
+    seen, remedy = problem or (error.text, str(error.hint or "install the plugin again"))
     return _error(
         "unusable-plugin", f"network {net.name}, plugin {one.plugin}", seen, "ADD of this network fails", remedy
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from libcni.config.host_local import AddressRange, Reservation, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.mends import Mend, merged
+from libcni.diagnosis.mends import merged
 from libcni.diagnosis.node_state import NodeState, id_of
-from libcni.diagnosis.report import AddressPool, NodeFinding, counted
+from libcni.diagnosis.report import AddressPool, NodeFinding, counted, grouped
 from libcni.store.model import LIVING
 
 _FREES = {"release", "detach"}
@@ -46,29 +46,32 @@ def _range_sets(node: NodeState, network: str, directory: str) -> list[list[Addr
     return []
 
 
-def check_pools(pools: Iterable[AddressPool], findings: tuple[NodeFinding, ...]) -> Iterator[NodeFinding]:
-    """Find the pools without a free address, then those with few, with the mends of all findings that free some."""
-    for pool in sorted(pools, key=lambda pool: bool(pool.free)):
-        if pool.free is None or pool.addresses is None or pool.free * _LOW >= pool.addresses:
-            continue
-        free = counted(pool.free, "free address") if pool.free else "no free address"
-        seen = f"network {pool.network} has {free}: {pool.reserved} of {pool.addresses} are reserved"
-        seen += f", {pool.dead} for containers that no longer exist" if pool.dead else ""
-        seen += f", {pool.unknown} for containers of which nothing is known" if pool.unknown else ""
-        mends = merged(tuple(_mends(pool, findings)))
-        yield NodeFinding(
-            "ipam", "warning" if pool.free else "error", "pool-low" if pool.free else "pool-full",
-            f"network {pool.network}", seen,
-            "soon no container can be attached to it" if pool.free else "no container can be attached to it",
-            "" if mends else "remove containers, or give the network more addresses",
-            mends, tuple(dict.fromkeys(name for mend in mends for name in mend.containers)),
-        )  # fmt: skip
+def check_pools(pools: Iterable[AddressPool], findings: Sequence[NodeFinding]) -> list[NodeFinding]:
+    """Return the findings of pools without a free address, of those with few, and the other findings.
+
+    What frees an address of such a pool is part of the pool's finding, and no other one.
+    """
+    low = [pool for pool in pools if pool.free is not None and pool.free * _LOW < (pool.addresses or 0)]
+    low.sort(key=lambda pool: bool(pool.free))
+    others = [finding for finding in findings if not any(_frees(finding, pool) for pool in low)]
+    return [*(_finding(pool, findings) for pool in low), *grouped(others)]
 
 
-def _mends(pool: AddressPool, findings: tuple[NodeFinding, ...]) -> Iterator[Mend]:
-    for finding in findings:
-        freeing = [one for one in finding.mends if one.network == pool.network and not one.interrupts]
-        if any(one.kind in _FREES for one in freeing):
-            names = {name for one in freeing for name in one.containers}
-            aside = [one for one in finding.mends if one.kind == "set-aside" and names & set(one.containers)]
-            yield from (*aside, *freeing)
+def _frees(finding: NodeFinding, pool: AddressPool) -> bool:
+    mends = (mend for mend in finding.mends if mend.kind in _FREES and not mend.interrupts)
+    return any(mend.network == pool.network for mend in mends)
+
+
+def _finding(pool: AddressPool, findings: Sequence[NodeFinding]) -> NodeFinding:
+    free = counted(pool.free, "free address") if pool.free else "no free address"
+    seen = f"network {pool.network} has {free}: {pool.reserved} of {pool.addresses} are reserved"
+    seen += f", {pool.dead} for containers that no longer exist" if pool.dead else ""
+    seen += f", {pool.unknown} for containers of which nothing is known" if pool.unknown else ""
+    mends = merged(tuple(mend for finding in findings if _frees(finding, pool) for mend in finding.mends))
+    return NodeFinding(
+        "ipam", "warning" if pool.free else "error", "pool-low" if pool.free else "pool-full",
+        f"network {pool.network}", seen,
+        "soon no container can be attached to it" if pool.free else "no container can be attached to it",
+        "" if mends else "remove containers, or give the network more addresses",
+        mends, tuple(dict.fromkeys(name for mend in mends for name in mend.containers)),
+    )  # fmt: skip

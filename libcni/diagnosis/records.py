@@ -78,6 +78,12 @@ def _misplaced(node: NodeState, one: Attachment) -> NodeFinding:
     if any(other.record.identity == one.record.identity for other in node.attachments):
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", one.path),))
+    identity = node.identity_of(name)
+    reserved = node.reserved_for.get(identity[:2], ()) if identity is not None else ()
+    if any(reservation.address in node.addresses_of(one) for reservation in reserved):
+        # Under the identity in it, it would be the record of a container that does not exist.
+        meaning = "its address is reserved for the container of the file name: the content was edited"
+        return about(meaning, mends=(Mend("set-aside", one.path),))
     own = os.path.join(os.path.dirname(one.path), "-".join(one.record.identity))
     return about("no verb finds it", f"it is the only record of {id_of(one)}: name it {own}")
 

@@ -157,7 +157,7 @@ class _Run:
         wanted = [
             (finding, mend) for finding in report.findings for mend in finding.mends if self._is_wanted(finding, mend)
         ]
-        # A full pool has the mends of other findings, too: each is planned once, for the first finding.
+        # Two pools of one network have the same mends: each is planned once, for the first finding.
         names = {mend.key: finding.name for finding, mend in reversed(wanted)}
         planned = [
             MendOutcome(mend, names[mend.key], "left" if needs else "planned", needs)

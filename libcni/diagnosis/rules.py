@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as joined
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import (
     FORWARDING,
     NodeState,
-    addresses_of,
     bridge_of,
     id_of,
     is_gateway,
@@ -113,11 +112,11 @@ def check_rules(node: NodeState) -> Observations:
 def _mends(node: NodeState, one: Attachment, missing: Mapping[str, str]) -> tuple[str, tuple[Mend, ...]]:
     """Return the remedy, or the mend that adds an attachment's missing rules: in place if that is possible."""
     nft_alone = "nftables" in missing.get("masquerade", "") or (
-        "masquerade" in missing and not {program_of(address) for address in addresses_of(one)} <= node.rules.keys()
+        "masquerade" in missing and not {program_of(address) for address in node.addresses_of(one)} <= node.rules.keys()
     )
     # portmap fills the chain anew that it shares with the container's other interfaces on the network.
     shares = any("port" in kind for kind in missing) and len(node.attached[one.network, one.container_id]) > 1
-    if not nft_alone and not shares:
+    if not nft_alone and not shares and not node.unusable_plugin(one):
         return "", (mend_of("add-rules", one, *missing),)
     return node.reloads(one, interrupts=True)
 
@@ -192,7 +191,7 @@ def _without_port(target: str) -> str:
 def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
     """Yield what the plugins' rules do for an attachment, as a fact of each backend, and the configured backend."""
     network, container = one.network, one.container_id
-    addresses = addresses_of(one)
+    addresses = node.addresses_of(one)
     for document in node.documents(one):
         kind = document.get("type")
         backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "")
@@ -214,7 +213,7 @@ def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact],
             yield {name: Fact(what, mark, address) for name, mark in marks.items()}, backend
 
 
-def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str]) -> Iterator[tuple[str, str]]:
+def _published(one: Attachment, document: Mapping[str, Any], addresses: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (port on the host, address) of the ports that portmap publishes."""
     mappings, declared = one.capability_args.get("portMappings"), document.get("capabilities")
     if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
@@ -244,15 +243,16 @@ def _host(address: str) -> str:
 
 def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
     needed: dict[str, list[Attachment]] = {}
+    uplinks = uplinks_of(node.host)
     for one in live:
-        versions = {6 if ":" in address else 4 for address in addresses_of(one)}
+        versions = {6 if ":" in address else 4 for address in node.addresses_of(one)}
         for document in node.documents(one):
             is_bridge = document.get("type") == "bridge"
             if document.get("type") == "ptp" or (is_bridge and is_gateway(document)):
                 paths = [FORWARDING[version].format("all") for version in versions]
                 # The switch of all interfaces switches each of them, and in IPv6 nothing else counts for the uplinks.
                 if all(node.forwards.get(path, True) for path in paths):
-                    paths = [FORWARDING[4].format(name) for name in uplinks_of(node.host) if 4 in versions]  # noqa: PLR2004 - the version of IP
+                    paths = [FORWARDING[4].format(name) for name in uplinks if 4 in versions]  # noqa: PLR2004 - the version of IP
                     paths += [FORWARDING[version].format(bridge_of(document)) for version in versions if is_bridge]
                 for path in paths:
                     needed.setdefault(path, []).append(one)
@@ -270,8 +270,9 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find a firewall that drops each packet before the rules of containers are asked."""
     for program in ("iptables", "ip6tables"):
         [first, *_] = node.table(program, "filter").chains.get("FORWARD") or [()]
-        containers = [id_of(one) for one in live if program in map(program_of, addresses_of(one))]
-        if containers and first[2:3] == ("-j",) and first[3] in {"DROP", "REJECT"}:
+        if first[2:3] != ("-j",) or first[3] not in {"DROP", "REJECT"}:
+            continue
+        if containers := [id_of(one) for one in live if program in map(program_of, node.addresses_of(one))]:
             yield NodeFinding(
                 "rules", "error", "all-dropped", f"chain FORWARD of {program}",
                 f"its first rule is -j {first[3]}: the node forwards nothing",
@@ -281,7 +282,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def rules_to_remove(
-    node: NodeState, network: str, container_id: str, ifname: str, addresses: list[str]
+    node: NodeState, network: str, container_id: str, ifname: str, addresses: Sequence[str]
 ) -> tuple[Mend, ...]:
     """Return the mend that removes the rules for addresses of a dead container, if there are any."""
     containers = (f"{container_id}:{ifname}" if ifname else container_id,)
@@ -359,11 +360,11 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         )
         recorded = node.attached.get((network, container_id), [])
         reserved = {one.address for one in node.reserved_for.get((network, container_id), ())}
-        left = addresses.keys() - reserved - {address for one in recorded for address in addresses_of(one)}
+        left = addresses.keys() - reserved - {address for one in recorded for address in node.addresses_of(one)}
         # An unfinished or unreadable attachment may have any of the addresses. The repair asks again under the lock of
         # the container, when no ADD of it can run.
         is_known = node.is_unreadable(network, container_id) or (
-            not all(one.state in LIVING and addresses_of(one) for one in recorded) if recorded else bool(reserved)
+            not all(one.state in LIVING and node.addresses_of(one) for one in recorded) if recorded else bool(reserved)
         )
         # Another runtime's container may have them, also beside a recorded one that got the address a second time.
         if not is_ours or is_known or any(node.strangers(address) for address in left):

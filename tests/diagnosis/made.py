@@ -39,6 +39,11 @@ class MadeNode:
         self.root = root
         (root / "net.d").mkdir()
         (root / "ns").mkdir()
+        (root / "bin").mkdir()
+        for name in ("bridge", "ptp", "portmap", "firewall", "host-local", "macvlan", "ipvlan", "tuning"):
+            plugin = root / "bin" / name
+            plugin.write_text("#!/bin/sh\n", encoding="utf-8")
+            plugin.chmod(0o755)
         self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d")
         bridge = Link("br0", 2, is_up=True, addresses=["10.1.0.1/24"])
         self.host = Network({"br0": bridge}, (IPRoute("10.1.0.0/24", "", 2),), 1)
@@ -182,3 +187,10 @@ class MadeNode:
 
     def checked(self, check: Check) -> list[str]:
         return [one.what for one in check(self.reading()) if isinstance(one, Checked)]
+
+
+def configure(made: MadeNode, *plugins: dict[str, Any]) -> Path:
+    """Write the file of the network ``net``."""
+    path = Path(made.cni.conf_dir, "net.conflist")
+    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins or [BRIDGE]}))
+    return path

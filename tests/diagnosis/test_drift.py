@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode
+from diagnosis.made import BRIDGE, MadeNode, configure
 from libcni.diagnosis.drift import check_drift
-
-
-def configure(made: MadeNode, *plugins: dict[str, Any]) -> Path:
-    path = Path(made.cni.conf_dir, "net.conflist")
-    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins or [BRIDGE]}))
-    return path
 
 
 def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:

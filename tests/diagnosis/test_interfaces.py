@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, MadeNode
+from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode, configure
 from libcni.diagnosis import NodeFinding, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.interfaces import check_interfaces
@@ -245,6 +246,51 @@ def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> 
     [found] = [one for one in made.findings(check_interfaces) if one.name == "bridge-renamed"]
     assert found.seen == "it is another bridge now; 2 containers of it are on old, which works"
     assert [one.name for one in made.findings(check_interfaces)] == ["bridge-renamed"], "nothing is moved to it"
+
+
+def test_a_bridge_of_another_name_in_the_file_is_not_the_one_that_its_containers_are_on(made: MadeNode) -> None:
+    made.attach("c1")
+    configure(made, {**BRIDGE, "bridge": "new"})
+    found = made.finding(check_interfaces)
+    assert (found.name, found.mends, found.containers) == ("bridge-renamed", (), ("c1:eth0",))
+    assert found.seen == "its file names bridge new, and 1 container of it are on br0"
+    made.host.links["new"] = replace(made.host.links["br0"], name="new", index=60)
+    found = made.finding(check_interfaces)
+    assert (found.name, found.subject, found.mends) == ("two-bridges", "bridges new and br0", ())
+    assert found.containers == (), "the route leads over the bridge of c1"
+    object.__setattr__(made.host, "routes", (IPRoute("10.1.0.0/24", "", 60),))
+    assert made.finding(check_interfaces).containers == ("c1:eth0",)
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        {**BRIDGE, "bridge": "new", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}},
+        {**BRIDGE, "bridge": "new", "isDefaultGateway": False},
+        {**BRIDGE, "mtu": 1400},
+    ],
+)
+def test_a_changed_file_that_makes_no_second_bridge_of_the_address(made: MadeNode, plugin: dict[str, Any]) -> None:
+    made.attach("c1")
+    configure(made, plugin)
+    assert made.findings(check_interfaces) == []
+
+
+def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode) -> None:
+    made.attach("c1", BRIDGE, PORTMAP).links.clear()
+    assert mends_of(made.finding(check_interfaces)) == RELOAD
+    (made.root / "bin" / "portmap").chmod(0o644)
+    found = made.finding(check_interfaces)
+    assert found.mends == ()
+    assert found.remedy.startswith('its plugins are needed to attach it again: plugin "portmap" not found in ')
+    assert found.remedy.endswith(f"make it executable: chmod +x {made.root / 'bin' / 'portmap'}")
+    (made.root / "bin" / "portmap").chmod(0o755)
+    (made.root / "bin" / "host-local").unlink()
+    assert 'plugin "host-local" not found' in made.finding(check_interfaces).remedy
+    del made.host.links["br0"]
+    found = made.finding(check_interfaces)
+    assert (found.name, found.mends) == ("bridge-missing", ())
+    assert 'plugin "host-local" not found' in found.remedy
 
 
 @pytest.mark.real

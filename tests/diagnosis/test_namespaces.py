@@ -15,7 +15,7 @@ from nodes import FakeNode
 from diagnosis.conftest import OperatorNode, only
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import attachment_age, diagnose, namespaces, repair_node
+from libcni.diagnosis import attachment_age, diagnose, namespaces, node_state, repair_node
 from libcni.diagnosis.acts import ACTS, Task
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.node_state import Space, read_node
@@ -238,3 +238,23 @@ def test_what_seems_to_have_ended_and_whose_address_an_interface_has_is_not_deta
     made.attach("c2", address="10.1.0.2")
     inside.links.clear()
     assert [one.interrupts for one in made.finding(check_namespaces).mends] == [()], "it is that of c2 by now"
+
+
+def test_namespaces_that_only_processes_have_are_not_looked_at_without_the_processes(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.attach("c1")
+    assert made.not_checked(check_namespaces) == []
+    monkeypatch.setattr(namespaces, "sees_processes", lambda: False)
+    [(about, reason)] = made.not_checked(check_namespaces)
+    assert (about, "hostPID" in reason) == ("namespaces outside /run/netns", True)
+
+
+@pytest.mark.parametrize(("path", "is_blind"), [("/run/netns/c1", False), ("/var/run/docker/netns/c1", True)])
+def test_the_named_namespaces_are_not_all_if_a_record_has_one_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_blind: bool
+) -> None:
+    monkeypatch.setattr(node_state, "sees_processes", lambda: False)
+    monkeypatch.setattr(node_state, "is_no_namespace", lambda _: False)
+    monkeypatch.setattr(os, "listdir", lambda _: ["c1"])
+    assert bool(node_state._why_blind([path])) == is_blind

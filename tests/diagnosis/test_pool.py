@@ -60,6 +60,7 @@ def test_a_full_pool_is_the_first_finding(made: MadeNode) -> None:
     )
     [mend] = first.mends
     assert (mend.kind, len(mend.details)) == ("release", 58)
+    assert [one.name for one in report(made).findings] == ["pool-full"], "one cause, one finding"
     [pool] = report(made).pools
     assert (pool.addresses, pool.living, pool.dead, pool.unknown, pool.free) == (61, 3, 58, 0, 0)
 
@@ -81,6 +82,7 @@ def test_dead_containers_with_a_record_are_counted_and_detached(made: MadeNode) 
     first = report(made).findings[0]
     assert "58 for containers that no longer exist" in first.seen
     assert [mend.kind for mend in first.mends] == ["detach"] * 58
+    assert "dead" not in {one.name for one in report(made).findings}
 
 
 def test_a_full_pool_of_living_containers_has_no_mend(made: MadeNode) -> None:

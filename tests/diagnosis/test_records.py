@@ -150,6 +150,16 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     assert node.finding("the record of web:eth0 has").mends == (), "the only record that there is"
 
 
+@pytest.mark.real
+def test_a_record_whose_content_names_another_container_is_set_aside(node: OperatorNode) -> None:
+    node.attach("web")
+    text = node.record("web").read_text(encoding="utf-8")
+    node.record("web").write_text(text.replace('"containerId":"web"', '"containerId":"wob"'), encoding="utf-8")
+    found = node.mend("the record of wob:eth0 has the file name net-web-eth0")
+    assert [one.kind for one in found.mends] == ["set-aside"]
+    assert "the container lives" in node.finding("a record that was set aside").meaning
+
+
 def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: MadeNode) -> None:
     inside = made.attach("c1", state="detaching")
     made.live_in(str(made.netns("c1")), inside, process="77")

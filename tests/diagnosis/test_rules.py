@@ -81,6 +81,15 @@ def test_a_flush_is_one_finding(made: MadeNode) -> None:
     assert (len(found.containers), {one.kind for one in found.mends}) == (25, {"add-rules"})
 
 
+def test_rules_are_not_made_without_their_plugin(published: MadeNode) -> None:
+    published.rules = [rule for rule in published.rules if "CNI-FORWARD" not in rule]
+    assert [one.kind for one in published.finding(check_rules).mends] == ["add-rules"]
+    (published.root / "bin" / "firewall").unlink()
+    found = published.finding(check_rules)
+    assert found.mends == ()
+    assert 'plugin "firewall" not found' in found.remedy
+
+
 def test_rules_that_cannot_be_made_in_place_need_a_reload(published: MadeNode) -> None:
     """portmap would fill the chain anew that it shares with the container's other interface."""
     published.rules = [rule for rule in published.rules if "--dport" not in rule]
