@@ -107,8 +107,8 @@ def _remove_files_of_flannel(node: NodeState, mend: Mend) -> None:
                 known.setdefault(name, []).append(os.path.join(directory, name))
     freed = set(mend.details)
     for container_id in known.keys() & {name.partition(":")[0] for name in mend.containers}:
-        held = {reservation.address for reservation in node.reserved_for.get((mend.network, container_id), ())}
-        if held <= freed and (mend.network, container_id) not in node.attached:
+        held = {reservation.address for reservation in node.reserved_for(mend.network, container_id)}
+        if held <= freed and not node.attached(mend.network, container_id):
             for path in known[container_id]:
                 with suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as file:
                     # The name is another network's if the container is attached to two of flannel's.

@@ -23,7 +23,7 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     The finding has a remedy if the container lives, mends if it does not, and neither if nobody knows.
     """
     # host-local before 0.8 wrote no interface name.
-    reserved = [one for one in node.reserved_for.get((network, container_id), ()) if one.ifname in {"", ifname}]
+    reserved = [one for one in node.reserved_for(network, container_id) if one.ifname in {"", ifname}]
     addresses = [one.address for one in reserved]
     pair = (f"{container_id}:{ifname}",)
     about = NodeFinding(

@@ -107,7 +107,7 @@ def _dead(node: NodeState, one: Attachment, reason: str) -> NodeFinding:
                     seen, "a container may use the address", remedy, (mend_of("detach", one, interrupts=True),)
                 )
     # The record of an ADD that was killed may not have the address yet that its plugin had got and made rules for.
-    reserved = node.reserved_for.get((one.network, one.container_id), ())
+    reserved = node.reserved_for(one.network, one.container_id)
     addresses = node.addresses_of(one) or [other.address for other in reserved if other.ifname in {"", one.ifname}]
     # No rule survives a reboot.
     rules = rules_to_remove(node, one.network, one.container_id, one.ifname, addresses)

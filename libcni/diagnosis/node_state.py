@@ -288,20 +288,26 @@ class NodeState:
                     return actual.name
         return ""
 
+    def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
+        """Return the reservations for a container on a network; with the network "" those on all networks."""
+        return [other for name, other in self._reserved.get(container_id, ()) if network in {"", name}]
+
     @functools.cached_property
-    def reserved_for(self) -> dict[tuple[str, str], list[Reservation]]:
-        """The reservations by network and container ID; with the network "" those of all networks."""
-        reserved = ((network, one) for (network, _), found in self.reservations.items() for one in found)
-        return _grouped(((key, one.container_id), one) for network, one in reserved for key in {network, ""})
+    def _reserved(self) -> dict[str, list[tuple[str, Reservation]]]:
+        pairs = ((network, other) for (network, _), reservations in self.reservations.items() for other in reservations)
+        return _grouped((pair[1].container_id, pair) for pair in pairs)
 
     def is_young(self, reservations: Iterable[Reservation]) -> bool:
         """Return whether one of the reservations may be of an ADD that runs: it has no interface yet."""
         return any(one.changed > self.started - self.pending_after for one in reservations)
 
+    def attached(self, network: str, container_id: str) -> list[Attachment]:
+        """Return the attachments of a container to a network; with the network "" those to all networks."""
+        return [other for other in self._attached.get(container_id, ()) if network in {"", other.network}]
+
     @functools.cached_property
-    def attached(self) -> dict[tuple[str, str], list[Attachment]]:
-        """The attachments by network and container ID; with the network "" those of all networks."""
-        return _grouped(((key, one.container_id), one) for one in self.attachments for key in {one.network, ""})
+    def _attached(self) -> dict[str, list[Attachment]]:
+        return _grouped((attachment.container_id, attachment) for attachment in self.attachments)
 
     @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
@@ -349,7 +355,7 @@ class NodeState:
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
         """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
-        recorded = self.attached.get((network, container_id), [])
+        recorded = self.attached(network, container_id)
         return any(ifname in {"", one.ifname} for one in recorded) or self.is_unreadable(network, container_id, ifname)
 
     def is_unreadable(self, network: str, container_id: str, ifname: str = "") -> bool:
@@ -418,16 +424,20 @@ def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[No
 
 
 def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:
-    """Share the configuration with the attachments that have an equal one: 10,000 copies need 100 MB."""
+    """Return an attachment that needs little memory: it has no text of a file, nor a configuration of its own."""
     record = attachment.record
 
-    def same(value: object) -> object:
-        return known.setdefault(value, value)
+    def same(value: T) -> T:
+        return known.setdefault(value, value)  # type: ignore[return-value]  # an equal value
 
     # The last plugin often returns the result of the first one.
     partial = record.result if record.partial == record.result else record.partial
-    record = record.with_fields(config=same(record.config), plugins=same(record.plugins), partial=partial)
-    return replace(attachment, config=record.config, record=record)
+    # Not with_fields(): a dictionary that is filled at once needs three times the memory.
+    record = replace(
+        record, config=same(record.config), plugins=same(record.plugins), partial=partial, source=None,
+        network=same(record.network), version=same(record.version), boot=same(record.boot),
+    )  # fmt: skip
+    return replace(attachment, config=record.config, network=record.network, record=record)
 
 
 def plugin_names(*nets: NetworkConfigList) -> list[str]:

@@ -79,7 +79,7 @@ def _misplaced(node: NodeState, one: Attachment) -> NodeFinding:
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", one.path),))
     identity = node.identity_of(name)
-    reserved = node.reserved_for.get(identity[:2], ()) if identity is not None else ()
+    reserved = node.reserved_for(*identity[:2]) if identity is not None else []
     if any(reservation.address in node.addresses_of(one) for reservation in reserved):
         # Under the identity in it, it would be the record of a container that does not exist.
         meaning = "its address is reserved for the container of the file name: the content was edited"

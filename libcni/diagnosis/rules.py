@@ -115,7 +115,7 @@ def _mends(node: NodeState, one: Attachment, missing: Mapping[str, str]) -> tupl
         "masquerade" in missing and not {program_of(address) for address in node.addresses_of(one)} <= node.rules.keys()
     )
     # portmap fills the chain anew that it shares with the container's other interfaces on the network.
-    shares = any("port" in kind for kind in missing) and len(node.attached[one.network, one.container_id]) > 1
+    shares = any("port" in kind for kind in missing) and len(node.attached(one.network, one.container_id)) > 1
     if not nft_alone and not shares and not node.unusable_plugin(one):
         return "", (mend_of("add-rules", one, *missing),)
     return node.reloads(one, interrupts=True)
@@ -300,7 +300,7 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
     """
     network, container_id, addresses = mend.network, mend.target, mend.details
     ifname = mend.containers[0].partition(":")[2]
-    recorded = {one.ifname for one in node.attached.get((network, container_id), ())}
+    recorded = {one.ifname for one in node.attached(network, container_id)}
     is_recorded = bool(recorded) and (ifname in recorded or not ifname)
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
     for program in sorted({program_of(address) for address in addresses}):
@@ -326,7 +326,7 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
         yield from ((program, "filter", rule) for rule in joined.from_iterable(allowed))
     mark = masquerade_mark(network, container_id, ifname)
     marked = [(MASQUERADE, rule) for rule in node.table("nft", MASQUERADE).find("masq_checks", mark)]
-    if not is_recorded and ("", container_id) not in node.attached:
+    if not is_recorded and not node.attached("", container_id):
         marked += [(table, rule) for table, _, rule in port_rules(node.rules.get("nft", {}), container_id)]
     yield from (("nft", table, rule) for table, rule in marked if _address_in(rule) in addresses)
 
@@ -358,8 +358,8 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         is_ours = network in node.known_networks or (
             not network and all(any(is_in_ranges(net, one) for net in node.networks) for one in addresses)
         )
-        recorded = node.attached.get((network, container_id), [])
-        reserved = {one.address for one in node.reserved_for.get((network, container_id), ())}
+        recorded = node.attached(network, container_id)
+        reserved = {one.address for one in node.reserved_for(network, container_id)}
         left = addresses.keys() - reserved - {address for one in recorded for address in node.addresses_of(one)}
         # An unfinished or unreadable attachment may have any of the addresses. The repair asks again under the lock of
         # the container, when no ADD of it can run.
