@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcni.kernel.system as system
 from libcni.engine.ended import ended_among, sweep
 from libcni.errors import ConfigError
+from libcni.manager.options import read_once
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
 from libcni.store.boot import namespaces_of_processes
 
@@ -72,9 +73,7 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
 
 def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
     """Return the runtimes to ask; raises TypeError for a string, and ConfigError for none."""
-    if isinstance(runtimes, str):
-        raise TypeError(f"runtimes must be a sequence, not {runtimes!r}")
-    asked = tuple(runtimes)
+    asked = read_once("runtimes", runtimes)
     if not asked:
         # An iterator that was read before is empty, too. Without a runtime, every container would seem to have ended.
         raise ConfigError("there is no runtime to ask", hint=f"known runtimes: {', '.join(RUNTIMES)}")

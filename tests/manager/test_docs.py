@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-import libcni.manager
-from libcni.config.jsontext import dumps
 from manager.fakes import RESULT, ManagerNode
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,11 +29,3 @@ def test_the_code_in_the_page_works(node: ManagerNode, capsys: pytest.CaptureFix
         "True ",
         "[('front', 'eth0'), ('back', 'net1')]",
     ]
-
-
-def test_public_names_are_sorted_there_and_documented() -> None:
-    names = libcni.manager.__all__
-    assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
-    for name in names:
-        assert name == "LOOPBACK" or getattr(libcni.manager, name).__doc__, name
-    assert json.loads(dumps(libcni.manager.LOOPBACK.name)) == "cni-loopback"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import libcni.testing
 from libcni import CNIConfig, Invocation, NetworkConfigList, Outcome, PluginError, PluginNotFoundError, RuntimeConf
 from libcni.aio import AsyncCNIConfig
 from libcni.errors import PluginTimeoutError
@@ -105,13 +104,3 @@ def test_the_same_for_asyncio(net: NetworkConfigList, tmp_path: Path) -> None:
 
     asyncio.run(live())
     assert executor.verbs[:2] == [("ADD", "bridge"), ("ADD", "tuning")]
-
-
-def test_the_public_names_are_sorted_and_there() -> None:
-    names = libcni.testing.__all__
-    assert sorted(names) == names
-    assert dir(libcni.testing) == names
-    for name in names:
-        assert getattr(libcni.testing, name).__name__ == name
-    with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = libcni.testing.nothing_like_it  # type: ignore[attr-defined]
