@@ -212,9 +212,9 @@ class ManagerBase(Generic[ClientT]):
             unknown.append((error.network or "", error))
             return []
         for request in requests:
-            given = request.network
+            requested = request.network
             try:
-                wanted.append((request, self.network(given) if isinstance(given, str) else given))
+                wanted.append((request, self.network(requested) if isinstance(requested, str) else requested))
             except NetworkNotFoundError as error:
                 if unknown is None:
                     raise
@@ -311,5 +311,5 @@ def _check_container(container: Container) -> None:
 def add_problems(error: BaseException, problem: CNIError) -> None:
     """Add the errors of a tear-down as notes to the exception that ended the block."""
     problems = problem.exceptions if isinstance(problem, CNIErrorGroup) else (problem,)
-    for one in problems:
-        error.add_note(f"when the container was torn down: {one}")
+    for cause in problems:
+        error.add_note(f"when the container was torn down: {cause}")

@@ -30,10 +30,10 @@ LOOPBACK = NetworkConfigList.from_dict(
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of networks: ``given`` in code, then ``directories``. The first network of a name wins."""
+    """The sources of networks: ``in_code``, then ``directories``. The first network of a name wins."""
 
     directories: tuple[str, ...]
-    given: tuple[NetworkConfigList, ...] = ()
+    in_code: tuple[NetworkConfigList, ...] = ()
     loopback: NetworkConfigList | None = None
 
 
@@ -124,7 +124,7 @@ def choose_default(networks: NetworkSet, default: Default) -> tuple[NetworkConfi
 
 def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> NetworkSet:
     """Read the sources. An unreadable network stays as it was in ``last``. ``find`` returns a plugin's path."""
-    networks = {net.name: net for net in sources.given}
+    networks = {net.name: net for net in sources.in_code}
     problems: list[CNIError] = []
     kept: list[str] = []
     for directory in sources.directories:

@@ -139,7 +139,7 @@ class ManagerOperation:
         try:
             yield
         finally:
-            _blocks.set(tuple(one for one in _blocks.get() if one is not block))
+            _blocks.set(tuple(outer for outer in _blocks.get() if outer is not block))
             block.end()
 
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:

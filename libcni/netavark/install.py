@@ -49,7 +49,7 @@ def _seen_by_podman(directory: str) -> list[str]:
     except ValueError:
         return [f"podman did not say whether it finds it: {asked.stderr.strip() or asked.stdout.strip()}"]
     # Podman names no directory, and root's driver serves no user: it may not write root's records.
-    others = [file for one in _SEARCHED if one != directory and os.path.exists(file := os.path.join(one, NAME))]
+    others = [file for other in _SEARCHED if other != directory and os.path.exists(file := os.path.join(other, NAME))]
     if is_seen and not others:
         return [f"podman finds it: podman network create --driver {NAME} NETWORK"]
     problem = f"podman may find {others[0]} first" if is_seen else "podman does not look there"

@@ -98,7 +98,7 @@ class Installation:
         if self._resolv_conf:
             mount = {"destination": "/etc/resolv.conf", "type": "bind", "source": "resolv.conf"}
             mounts = document.get("mounts") or []
-            if all(isinstance(one, dict) and one.get("destination") != mount["destination"] for one in mounts):
+            if all(isinstance(entry, dict) and entry.get("destination") != mount["destination"] for entry in mounts):
                 document["mounts"] = [*mounts, {**mount, "options": ["bind", "ro"]}]
         return document
 

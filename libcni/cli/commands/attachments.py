@@ -76,5 +76,5 @@ def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachm
     near = [
         closest(word, sorted({getattr(attachment, name) for attachment in recorded})) for word, name in asked if word
     ]
-    meant = [one for one in near if one and one not in {word for word, _ in asked}]
+    meant = [name for name in near if name and name not in {word for word, _ in asked}]
     return f"no attachment matches; there are {len(recorded)}" + (f"; did you mean {' '.join(meant)}?" if meant else "")
