@@ -50,7 +50,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain, last_results
 from libcni.verbs.host_ports import HostPort, check_host_ports, host_ports, reserved_host_ports
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership, checked_conf, replaced_namespace
+from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -375,14 +375,15 @@ class Attempt:
         """Run ADD of each plugin, with the result of the one before.
 
         Raises:
-            NamespaceMismatchError: another namespace is at the path by now. The other plugins are not run.
+            NamespaceMismatchError: another namespace is at the path by now, or another interface has the name. The
+                other plugins are not run.
         """
         chain, record = self.chain, self.journal.record
         last = len(chain.net.plugins) - 1
         printed: bytes | None = None
         for index in range(last + 1):
-            if index and not self._has_namespace():
-                raise replaced_namespace(record, "ADD")
+            if index and record.netns:
+                self._check_place()
             prev_result = self.result.text if self.result is not None else None
             invocation = chain.invocation("ADD", index, prev_result)
             outcome = await chain.call(invocation, then=index + 1 if index < last else None)
@@ -397,16 +398,29 @@ class Attempt:
                 # Without it a later DEL could not undo what this plugin did. So the ADD must fail with this write.
                 self._write_step(index)
 
-    def _has_namespace(self) -> bool:
-        netns = self.journal.record.netns
-        return self.place.netns is None or same_namespace(self.place, self.chain.node.namespace(netns))
+    def _check_place(self) -> None:
+        """Raise NamespaceMismatchError if the next plugin would change another namespace, or another's interface."""
+        node, record = self.chain.node, self.journal.record
+        seen = self._look()
+        # A plugin may make the interface anew, and report the new one.
+        place = self._taken(seen, is_last=False)
+        is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
+        # The namespace last: a whole new one may be another container's.
+        if not same_namespace(self.place, node.namespace(record.netns)):
+            raise replaced_namespace(record, "ADD")
+        if is_other and same_namespace(self.place, seen):
+            raise replaced_interface(record)
 
     def _take(self, *, is_last: bool) -> None:
-        result, ifname = self.result, self.journal.record.ifname
-        if result is not None and self.journal.record.netns:
-            macs = reported_macs(result, ifname)
-            only_addresses = bool(result.ips and not result.interfaces)
-            self.place = taken(self.place, self._look(), reported=macs, only_addresses=only_addresses, is_last=is_last)
+        if self.journal.record.netns:
+            self.place = self._taken(self._look(), is_last=is_last)
+
+    def _taken(self, seen: Place, *, is_last: bool) -> Place:
+        if self.result is None:
+            return self.place
+        reported = reported_macs(self.result, self.journal.record.ifname)
+        only_addresses = bool(self.result.ips and not self.result.interfaces)
+        return taken(self.place, seen, reported=reported, only_addresses=only_addresses, is_last=is_last)
 
     def _write_step(self, plugin: int | None) -> None:
         text = self.result.text if self.result is not None else self.journal.record.partial

@@ -228,6 +228,14 @@ def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
     return mismatch(record, problem, record.netns, "attach it again if the new namespace is the container's")
 
 
+def replaced_interface(record: Record) -> NamespaceMismatchError:
+    """Return the error for an ADD whose interface another program has replaced. It leaves that one alone."""
+    problem = (
+        f"its interface {record.ifname} in {record.netns} was replaced during the ADD; the container is not attached"
+    )
+    return mismatch(record, problem, record.netns, "find out which program made the interface, then attach it again")
+
+
 def not_attached(identity: Identity, problem: str, state: str = "") -> NotAttachedError:
     """Return the error for a verb that needs a completed ADD."""
     network, container_id, ifname = identity

@@ -208,7 +208,7 @@ FAULTS = {
     "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_part", take_torn)),
     "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
     "no-look-before-the-second-plugin": Fault(
-        "namespace_replaced_during_add", put(Attempt, "_has_namespace", lambda _: True)
+        "namespace_replaced_during_add", put(Attempt, "_check_place", lambda *_: None)
     ),
     "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
 }

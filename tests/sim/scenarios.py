@@ -106,6 +106,7 @@ SCENARIOS: dict[str, Race] = {
     "crowd": Race((), before="crowd 48 4 2.4", after="most_of_half 48"),
     # Reload, and what is composed of verbs.
     "namespace_replaced_during_add": Race(("add A bt",), ("replace_namespace A",)),
+    "interface_replaced_during_add": Race(("add A bt",), ("replace_interface A",)),
     "namespace_replaced_during_set_up": Race(("set_up A bs bw",), ("replace_namespace A",)),
     "namespace_replaced_during_reload": Race(
         ("reload A",), (f"replace_namespace A {NEIGHBOUR} empty",), before="add A bs"

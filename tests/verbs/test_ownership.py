@@ -589,10 +589,10 @@ def empty_world(*args: Any, **more: Any) -> World:
     return World(*args, **{"interfaces": {}, "macs": {}, **more})
 
 
-def test_an_add_looks_twice_before_the_first_and_once_after_each_plugin() -> None:
+def test_an_add_looks_twice_before_the_first_plugin_and_once_before_and_after_each_further_one() -> None:
     world = empty_world({("ADD", "a"): printed(interfaces=WITH_MAC["interfaces"])}, after={"ADD a": make_interface})
     world.run(add_verb, THREE, HERE)
-    assert world.looks <= len(THREE.plugins) + 2
+    assert world.looks <= 2 * len(THREE.plugins) + 1
     (record,) = world.recorded.values()
     assert (record.netns_id, record.netns_cookie, record.interface) == ((4, 7), 70, Known(2, MAC))
 
@@ -888,6 +888,29 @@ def test_an_add_whose_namespace_is_replaced_runs_no_further_plugin(plugin: str) 
     assert [line for line in world.verbs() if line.startswith("ADD")] == ["ADD a", "ADD b"][: 1 + (plugin == "b")]
     assert world.netns_of("DEL") == ["", "", ""]
     assert world.recorded == {}
+
+
+def test_an_add_whose_interface_is_replaced_runs_no_further_plugin() -> None:
+    reported = printed(interfaces=WITH_MAC["interfaces"])
+    world = empty_world({("ADD", "a"): reported}, after={"ADD a": make_interface, "ADD b": replace_interface})
+    with pytest.raises(NamespaceMismatchError, match="eth0 in /here was replaced during the ADD"):
+        world.run(add_verb, THREE, HERE)
+    assert [line for line in world.verbs() if line.startswith("ADD")] == ["ADD a", "ADD b"]
+    assert world.netns_of("DEL") == ["", "", ""]
+    assert world.recorded == {}
+
+
+def test_a_plugin_may_make_the_interface_of_an_add_anew() -> None:
+    def make_anew(world: World) -> None:
+        world.interfaces[ETH0] = 9
+
+    reported = printed(interfaces=WITH_MAC["interfaces"])
+    world = empty_world(
+        {("ADD", name): reported for name in "abc"}, after={"ADD a": make_interface, "ADD b": make_anew}
+    )
+    world.run(add_verb, THREE, HERE)
+    (record,) = world.recorded.values()
+    assert (record.state, record.interface) == (READY, Known(9, MAC))
 
 
 def test_an_add_that_replaces_stays_in_its_namespace() -> None:
