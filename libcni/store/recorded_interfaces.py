@@ -33,7 +33,7 @@ from libcni.store.records import RecordStore, Version
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_ALL_AGAIN_SECONDS = 0.1
+_ALL_AGAIN_SECONDS = 1.0
 """Seconds after which a question looks at all files again, even if the directory has not changed."""
 
 
@@ -92,7 +92,7 @@ class _Look(NamedTuple):
 
     Attributes:
         directory: the directory's version before the look.
-        at: the time of the last look at all files.
+        at: the end of the last look at all files.
         files: each file.
         changing: the files that can change while the directory stays the same.
     """
@@ -169,12 +169,12 @@ class RecordedInterfaces:
         return OtherRecords(self._last.files.values() if self._last is not None else (), but)
 
     def _look(self, last: _Look) -> _Look:
-        directory, now = self._records.directory_version(), system.monotonic()
+        directory, age = self._records.directory_version(), system.monotonic() - last.at
         # A new file and one that replaces another change the directory. Verbs write into the file of an attachment
         # until it is complete, and Go rewrites its files in place at any time. Complete ones of this library change in
         # place only if a runtime with Go libcni attaches the same interface, or in an editor: after the time above
         # they are looked at, too.
-        is_same = directory is not None and directory == last.directory and now - last.at < _ALL_AGAIN_SECONDS
+        is_same = directory is not None and directory == last.directory and age < _ALL_AGAIN_SECONDS
         versions = self._records.versions(last.changing if is_same else None)
         files = {name: file for name, file in last.files.items() if is_same or name in versions}
         changed = [
@@ -185,7 +185,7 @@ class RecordedInterfaces:
         for name, data in self._records.bytes_of(changed):
             files[name] = _File(self._records, name, versions[name], data)
         changing = tuple(name for name, file in files.items() if not file.is_complete or file.version is None)
-        return _Look(directory, last.at if is_same else now, files, changing)
+        return _Look(directory, last.at if is_same else system.monotonic(), files, changing)
 
 
 def _host_ports(record: Record) -> Iterator[object]:

@@ -205,7 +205,7 @@ def test_a_complete_record_that_is_rewritten_in_place_is_read_again_soon(
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.9"]
     Path(journal.record.path).write_bytes(as_go(record("c1", "10.0.0.2")))
     now = system.monotonic
-    monkeypatch.setattr(system, "monotonic", lambda: now() + 1.0)
+    monkeypatch.setattr(system, "monotonic", lambda: now() + 2.0)
     assert addresses(recorded) == ["10.0.0.2"]
 
 
