@@ -67,6 +67,10 @@ def check_ipam(node: NodeState) -> Observations:
     yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
+        lock = os.path.join(directory, "lock")
+        if os.path.isdir(lock):
+            seen, meaning = "the lock of host-local is a directory", "ADD and DEL of its network fail"
+            yield NodeFinding("ipam", "error", "lock-file", lock, seen, meaning, mends=(Mend("set-aside", lock),))
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
     for path, reason in node.unread.items():

@@ -39,6 +39,12 @@ _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose between iptables, nftables and firewalld: of bridge and ptp, and of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
+_DECIDED = (
+    ("filter", "FORWARD", {"DROP", "REJECT"}, "", "the node forwards nothing"),
+    ("nat", "POSTROUTING", {"ACCEPT", "RETURN"}, "masquerade", "no packet of a container gets the node's address"),
+    ("nat", "PREROUTING", {"ACCEPT", "RETURN"}, "port", "no published port leads to its container"),
+)
+"""(table, chain, verdicts of a first rule after which the kernel asks no other, the rules that it hides, meaning)."""
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
     "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
@@ -267,18 +273,26 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find a firewall that drops each packet before the rules of containers are asked."""
+    """Find a firewall that decides about each packet before the rules of containers are asked."""
     for program in ("iptables", "ip6tables"):
-        [first, *_] = node.table(program, "filter").chains.get("FORWARD") or [()]
-        if first[2:3] != ("-j",) or first[3] not in {"DROP", "REJECT"}:
-            continue
-        if containers := [id_of(one) for one in live if program in map(program_of, node.addresses_of(one))]:
-            yield NodeFinding(
-                "rules", "error", "all-dropped", f"chain FORWARD of {program}",
-                f"its first rule is -j {first[3]}: the node forwards nothing",
-                f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there",
-                "find out who added the rule; it has to come after those of the containers", (), tuple(containers),
-            )  # fmt: skip
+        for table, chain, verdicts, hidden, meaning in _DECIDED:
+            [first, *_] = node.table(program, table).chains.get(chain) or [()]
+            if first[2:3] != ("-j",) or first[3] not in verdicts:
+                continue
+            families = (one for one in live if program in map(program_of, node.addresses_of(one)))
+            if containers := [id_of(one) for one in families if not hidden or _has_rules(node, one, hidden)]:
+                yield NodeFinding(
+                    "rules", "error", "all-dropped", f"chain {chain} of {program}",
+                    f"its first rule is -j {first[3]}: {meaning}",
+                    f"{counted(len(containers), 'container')} cannot reach other networks, or be reached from there",
+                    "find out who added the rule; it has to come after those of the containers", (), tuple(containers),
+                )  # fmt: skip
+
+
+def _has_rules(node: NodeState, one: Attachment, kind: str) -> bool:
+    """Return whether an attachment has rules of iptables of a kind."""
+    wanted = (fact["iptables"].kind for fact, backend in _wanted(node, one) if backend in {"", "iptables"})
+    return any(name.startswith(kind) for name in wanted)
 
 
 def rules_to_remove(

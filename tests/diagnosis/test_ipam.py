@@ -11,7 +11,7 @@ import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
-from libcni import RuntimeConf
+from libcni import PluginError, RuntimeConf
 from libcni.diagnosis import NodeFinding
 from libcni.diagnosis.ipam import check_ipam
 from libcni.kernel.netlink import Link, Network
@@ -212,6 +212,18 @@ def test_a_reservation_is_made_as_host_local_makes_it(node: OperatorNode) -> Non
     assert reservation.read_bytes() == content
     node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
     assert node.leased() == {}
+
+
+@pytest.mark.real
+def test_a_directory_in_the_place_of_host_locals_lock_is_set_aside(node: OperatorNode) -> None:
+    node.attach("c1")
+    lock = node.leases / "net" / "lock"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(PluginError):
+        node.attach("c2")
+    node.mend("the lock of host-local is a directory")
+    node.attach("c3")
 
 
 def test_reservations_that_cannot_be_read_are_said(made: MadeNode) -> None:

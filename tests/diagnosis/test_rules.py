@@ -236,6 +236,17 @@ def test_a_firewall_that_drops_all_is_named(made: MadeNode, rule: str, count: in
     assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == [], "it comes last"
 
 
+@pytest.mark.parametrize("chain", ["POSTROUTING", "PREROUTING"])
+def test_a_first_rule_that_hides_those_of_containers_is_named(published: MadeNode, chain: str) -> None:
+    reading = published.reading()
+    rules = reading.table("iptables", "nat").chains[chain]
+    rules.insert(0, ("-A", chain, "-j", "ACCEPT"))
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert (found.name, found.subject, found.mends) == ("all-dropped", f"chain {chain} of iptables", ())
+    rules.append(rules.pop(0))
+    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == [], "it comes last"
+
+
 def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
     published.records.clear()
     published.reservations.clear()
