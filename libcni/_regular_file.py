@@ -1,4 +1,4 @@
-"""Read a file that may be anything: a FIFO, a device, or larger than the memory."""
+"""Read a file of unknown kind safely: it may be a FIFO, a device, or larger than the memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _CHUNK = 1 << 20
 
 
 class UnusableFileError(Exception):
-    """A file that is not a regular one, or too large. The text tells which."""
+    """The file is not a regular file, or too large. The text says which."""
 
 
 def read_regular(descriptor: int, limit: int) -> bytes:
-    """Return the bytes of an open file and close it. Open it with O_NONBLOCK: the open of a FIFO waits for a writer.
+    """Return the bytes of an open file and close it. Open it with O_NONBLOCK: otherwise opening a FIFO may block.
 
     Raises:
         UnusableFileError: it is not a regular file, or has more than ``limit`` bytes.
@@ -28,13 +28,13 @@ def read_regular(descriptor: int, limit: int) -> bytes:
             raise UnusableFileError("it is not a regular file")
         # Check the size before reading: a sparse file of 8 TiB uses no space on the disk, but would fill the memory.
         if status.st_size > limit:
-            raise UnusableFileError(f"at most {limit:,} bytes are accepted, and it has {status.st_size:,} bytes")
+            raise UnusableFileError(f"it has {status.st_size:,} bytes, and at most {limit:,} are accepted")
         data = system.read(descriptor, (status.st_size or _CHUNK) + 1)
-        # The size is no limit: a file in /proc has size 0, and another program may append to the file.
+        # The file may have more bytes than its size: a file in /proc has size 0, and another program may append.
         while len(data) > status.st_size and (more := system.read(descriptor, _CHUNK)):
             data += more
             if len(data) > limit:
-                raise UnusableFileError(f"at most {limit:,} bytes are accepted, and it has more")
+                raise UnusableFileError(f"it has more than {limit:,} bytes")
         return data
     finally:
         system.close(descriptor)

@@ -157,8 +157,8 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             CNIErrorGroup: all errors, as of ``del_attachment``; ``report`` is the list of outcomes in the order of the
-                attachments, each a DelReport or a CNIError. If a second attempt failed, its error has notes with that
-                of the first.
+                attachments, each a DelReport or a CNIError. The error of a second attempt has notes with the error of
+                the first.
         """
         from libcni.verbs.detach_each import del_attachments
 
@@ -197,10 +197,11 @@ class CNIConfig(ClientBase[Executor]):
         return self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 
     def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
-        """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS). Stop at the first no.
+        """Ask a network's plugins in order whether they can serve ADD (spec 1.1.0, section 2, STATUS).
 
         Raises:
-            PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity).
+            PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity). The
+                plugins after it are not asked.
             PluginTimeoutError: a PluginError: the plugin did not answer before the deadline.
         """
         from libcni.verbs.status import status_or_raise
@@ -238,7 +239,7 @@ class CNIConfig(ClientBase[Executor]):
         Only the versions that its configuration lists are candidates. Give the returned network to STATUS or GC, too.
 
         Raises:
-            VersionError: there is none; the error names the plugins that support none of the candidates.
+            VersionError: there is no such version; the error names the plugins that support none of the candidates.
             PluginError: a plugin does not answer before the deadline, or fails.
         """
         from libcni.verbs.version import negotiate
@@ -285,29 +286,29 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.forget import forget
 
-        # A node and not the store alone: the record of a container that a verb works on must not be removed.
+        # Through a node, which locks: the record of a container that another verb works on must not be removed.
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
-        """Detach and attach a recorded container again in place: its network is interrupted for the time of both verbs.
+        """Detach a recorded container and attach it again in the same namespace; its network is down meanwhile.
 
-        It mends what somebody removed: rules that a firewall's reload has flushed, an interface, a route. The recorded
-        configuration and arguments are used. Addresses of host-local, those of the recorded arguments and those of
-        ``static`` stay; other IPAM plugins may give others. The attachment keeps its owner. Other attachments of the
-        container that share rules with it are reloaded with it.
+        This restores removed firewall rules, interfaces and routes. It uses the recorded configuration and arguments.
+        Addresses of host-local, of the recorded arguments and of ``static`` stay the same; other IPAM plugins may give
+        other addresses. The attachment keeps its owner. Other attachments of the container that share rules with it
+        are reloaded with it.
 
-        ``attachment`` is in the state ``ready`` or ``lost``, or ``pending`` or ``detaching`` after a reload that was
-        stopped.
+        ``attachment`` must be in the state ``ready`` or ``lost``, or ``pending`` or ``detaching`` after an interrupted
+        reload.
 
         Returns:
-            The new result. If the container could not get its own addresses again, it has others.
+            The new result. It has other addresses if the container could not get the earlier ones again.
 
         Raises:
             RecordError: the record cannot be written, or rules of another runtime carry the container's ID; nothing
                 was run.
-            NamespaceMismatchError: another namespace or another interface came while the plugins detached; it is not
-                touched, and the attachment is detached.
-            PluginError: a plugin failed. The record stays, so that a further reload can mend the attachment.
+            NamespaceMismatchError: another namespace or interface replaced the container's while the plugins detached
+                it; the replacement is not touched, and the attachment is detached.
+            PluginError: a plugin failed. The record stays, so that a further reload can restore the attachment.
             CNIErrorGroup: several attachments that share rules failed.
         """
         from libcni.verbs.reload import own_result, reload
@@ -380,7 +381,7 @@ class _BlockingNode(Node):
 
 
 async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-    """Run coroutines that never suspend in ``most`` threads, and return their values in order."""
+    """Run coroutines that never suspend in at most ``most`` threads, and return their values in order."""
     if min(most, len(works)) < 2:  # noqa: PLR2004 - one needs no thread
         return [await work() for work in works]
     with system.thread_pool(min(most, len(works))) as pool:

@@ -12,7 +12,7 @@
     ├── AttachmentExistsError               ADD: this container already has that interface
     │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
     ├── NamespaceMismatchError              the given namespace is not the recorded one, or was replaced meanwhile
-    ├── NotAttachedError                    CHECK: no completed ADD is on record, or what it made no longer exists
+    ├── NotAttachedError                    CHECK: no completed ADD is on record, or its interface no longer exists
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
     └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
@@ -45,6 +45,14 @@ __all__ = [
 _SHOWN = 2048
 # Members of ErrorCode, whose import takes time.
 _UNKNOWN_CONTAINER, _TRY_AGAIN_LATER = 3, 11
+_HINTS_OF_CODES = {
+    1: "use a cniVersion that the plugin supports in the network's configuration, or install another plugin",
+    2: "correct the network's configuration, or install a plugin that supports the field",
+    4: "correct the container's ID, the interface name, the namespace or CNI_ARGS",
+    7: "correct the network's configuration",
+    8: "give the container's namespace",
+    _TRY_AGAIN_LATER: "the plugin asks you to try again later",
+}
 # A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout and stderr, that an error keeps."""
@@ -302,7 +310,7 @@ class NetworkNotFoundError(ConfigError, LookupError):
         from difflib import get_close_matches  # plugins start without it
 
         near = get_close_matches(self.network or "", self.known, 1)
-        known = f"there are: {', '.join(self.known)}"
+        known = f"the known networks: {', '.join(self.known)}"
         return Hint(f"did you mean {near[0]}? T{known[1:]}" if near else known)
 
 
@@ -385,8 +393,8 @@ class PluginNotFoundError(CNIError):
         self.rejected = rejected
 
     def _usual_hint(self) -> Hint | None:
-        text = "install it there, or name its directory in {argument}"
-        return Hint(text, argument="path", value=None) if self.searched else None
+        text = "install it there, or name its directory in {argument}" if self.searched else "name one in {argument}"
+        return Hint(text, argument="path", value=None)
 
 
 class PluginError(CNIError):
@@ -484,11 +492,15 @@ class PluginError(CNIError):
 
     def _usual_hint(self) -> Hint | None:
         if self.rollback_errors:
-            return Hint.about(self, "correct the cause, then detach it", "del")
-        if self.retryable:
-            return Hint("the plugin asks you to try again later")
+            return Hint.about(self, "correct the cause, then detach the container", "del")
+        if self.code in _HINTS_OF_CODES:
+            return Hint(_HINTS_OF_CODES[self.code])
+        if self.signal is not None:
+            return Hint(
+                "find out what ended the plugin; after SIGKILL, see whether the kernel's log reports low memory"
+            )
         if self.verb == "CHECK":
-            return Hint("see what is wrong, and what mends it", "doctor", options=("--check",))
+            return Hint("see what is wrong, and how to repair it", "doctor", options=("--check",))
         # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
         if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
             text = "see whether the plugin supports the network's version"
@@ -520,7 +532,7 @@ class PluginTimeoutError(PluginError, TimeoutError):
         # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
         if self.verb == "VERSION":
             return Hint("install the plugin again")
-        return Hint("a higher {argument} gives it more time", argument="timeout", value=None)
+        return Hint("a higher {argument} gives the plugin more time", argument="timeout", value=None)
 
 
 class InvalidOutputError(PluginError):
@@ -580,7 +592,7 @@ class AttachmentExistsError(_AttachmentError):
     """
 
     def _usual_hint(self) -> Hint | None:
-        text = "use {argument}, or detach it first"
+        text = "use {argument}, or detach the container first"
         return Hint.about(self, text, "del", argument="on_existing", value="replace")
 
 
@@ -610,7 +622,7 @@ class InterfaceExistsError(AttachmentExistsError):
         directory, _, name = self.netns.rpartition("/")
         is_named = directory in {"/run/netns", "/var/run/netns"}
         ip = ("ip", "-n", name) if is_named else ("nsenter", f"--net={self.netns}", "ip")
-        text = "choose another name, let the plugins work on it ({argument}), or if nobody uses it, remove it"
+        text = "choose another name, let the plugins use the interface ({argument}), or remove it if nobody uses it"
         return Hint(text, argument="on_existing", value="allow", other_command=(*ip, "link", "del", self.ifname))
 
 
@@ -637,7 +649,7 @@ class NamespaceMismatchError(_AttachmentError):
     """
 
     def _usual_hint(self) -> Hint | None:
-        text = "{argument} detaches it from the given one; detach it from the recorded one"
+        text = "detach the container from the recorded namespace; {argument} uses the given one"
         return Hint.about(self, text, "del", argument="use_given")
 
 
@@ -664,7 +676,7 @@ class NotAttachedError(_AttachmentError):
     def _usual_hint(self) -> Hint | None:
         if not self.state:
             return Hint("see the recorded attachments", "attachments")
-        return Hint.about(self, "detach it, then attach it again", "del")
+        return Hint.about(self, "detach the container, then attach it again", "del")
 
 
 class LockTimeoutError(CNIError, TimeoutError):
@@ -693,7 +705,7 @@ class LockTimeoutError(CNIError, TimeoutError):
 
     def _usual_hint(self) -> Hint | None:
         # Without a path, other operations of the same client were the reason.
-        return Hint("see which program holds it", "doctor") if self.path else None
+        return Hint("see which program holds the lock", "doctor") if self.path else None
 
 
 class RecordError(CNIError):
@@ -733,10 +745,10 @@ class RecordError(CNIError):
 
     def _usual_hint(self) -> Hint | None:
         if self.missing == "attachment":
-            text = "detach it with the network's configuration, or set the record aside"
+            text = "detach the container by its network and namespace, or move the record to the folder corrupt"
             return Hint(text, "repair", options=("--yes",))
         if self.errno in {EACCES, EPERM} and os.geteuid():
-            return Hint("run it as root")
+            return Hint("run this program as root")
         if self.errno in LIMIT_HINTS:
             return Hint(LIMIT_HINTS[self.errno])
         return Hint("see what is wrong with the disk", "doctor") if self.errno else None

@@ -66,10 +66,11 @@ class DelPolicy:
     """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
 
     Attributes:
-        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones;
-            the plugins remove the interface whoever made it.
-        refuse_unrecorded: if there is no usable record and the namespace has an interface of the name, raise
-            InterfaceExistsError and run nothing. Otherwise the plugins free its address while the interface lives.
+        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones.
+            The plugins then remove the interface even if another program created it.
+        refuse_unrecorded: if there is no usable record, but the namespace has an interface of that name, raise
+            InterfaceExistsError and run nothing. Without it the plugins free the address while the interface still
+            uses it.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
 
@@ -95,7 +96,7 @@ class AddOptions(TypedDict, total=False):
             that another container publishes.
         strict: refuse capability arguments that no plugin declares, and results in another version than the
             network's.
-        negotiate_version: ask the plugins, and use the highest version that all of them support.
+        negotiate_version: ask the plugins for their spec versions, and use the highest that all of them support.
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
             and GC; ``rollback``: roll back before it ends.

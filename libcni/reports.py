@@ -1,4 +1,4 @@
-"""What the verbs report, for annotations.
+"""The types of the verbs' reports, for annotations.
 
     from libcni.reports import GCReport
 

@@ -232,7 +232,7 @@ def test_allow_replaces_the_record_where_it_is(node: FakeNode) -> None:
 def test_a_document_is_no_network(cni: CNIConfig, rt: RuntimeConf) -> None:
     document: Any = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]}
     for verb in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
-        with pytest.raises(TypeError, match="a NetworkConfigList or a name, not dict"):
+        with pytest.raises(TypeError, match="a NetworkConfigList or a network's name"):
             verb(document, rt)
 
 

@@ -48,7 +48,7 @@ def test_the_first_of_two_is_repeated(node: FakeNode, attachments: list[Attachme
 def test_it_goes_on_over_errors(node: FakeNode, attachments: list[Attachment]) -> None:
     node.record("c2").write_bytes(b"")
     [torn] = [one for one in node.cni.get_cached_attachments() if one.state == "corrupt"]
-    with pytest.raises(CNIErrorGroup, match="2 of 2 attachments were not detached") as caught:
+    with pytest.raises(CNIErrorGroup, match="2 of 2 attachments could not be detached") as caught:
         node.cni.del_attachments([torn, attachments[0]])
     assert [type(error) for error in caught.value.exceptions] == [RecordError, PluginError]
     assert node.states() == ["ready", "detaching", "corrupt"]

@@ -119,7 +119,10 @@ def test_texts_say_what_is_known() -> None:
     assert texts[6].startswith('plugin "bridge" failed (ADD; network n, container c1, interface eth0): broken')
     assert "stderr: 'e'" in texts[6]
     assert str(ConfigError("it is empty")) == "it is empty"
-    assert str(PluginNotFoundError("x")) == 'plugin "x": no plugin directories given (CNI_PATH is empty)'
+    assert (
+        str(PluginNotFoundError("x"))
+        == 'plugin "x": no plugin directories given (CNI_PATH is empty) (name one in path)'
+    )
     assert str(PluginError("p", Invocation("VERSION", "x", "", b"", {}))) == 'plugin "x" failed (VERSION): p'
 
 

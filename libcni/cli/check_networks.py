@@ -64,7 +64,7 @@ def _of(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> _Checked:
     answers = ask_plugins(cni, net)
     problems = [answer.problem for answer in answers if answer.problem is not None]
     if not net.plugins:
-        problems.append(libcni.ConfigError("the network has no plugins", file=net.file))
+        problems.append(libcni.ConfigError("the network has no plugins: add at least one to its list", file=net.file))
     return net.name, answers, problems
 
 

@@ -76,7 +76,8 @@ def capability_args(text: str) -> dict[str, Any]:
     source = text[1:] if text.startswith("@") else "capability arguments"
     document = _parse(read_bytes(source) if text.startswith("@") else text, source)
     if not isinstance(document, dict):
-        raise ConfigError("capability arguments must be an object, such as {mac: ...}", file=source)
+        problem = f"they must be an object, such as {{mac: ...}}, not {type(document).__name__}"
+        raise ConfigError(problem, file=source)
     return document
 
 
@@ -128,5 +129,5 @@ def _parse(data: bytes | str, source: str) -> Any:
 
     documents = read_yaml(data, source)
     if len(documents) > 1:
-        raise ConfigError("it has several YAML documents, and one is expected", file=source)
+        raise ConfigError(f"it has {len(documents)} YAML documents, and must have one", file=source)
     return documents[0] if documents else None

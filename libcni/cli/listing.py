@@ -16,7 +16,7 @@ from libcni.cli.inputs import Selection, Target
 from libcni.cli.render import SHORT, is_of_engine, plural, print_block, short_ids
 from libcni.cli.session import Session
 
-_UNREADABLE = 'to detach it, give the namespace, or "" if it no longer exists: NETWORK NETNS -c ID; see what is known'
+_UNREADABLE = 'to detach it: libcni del NETWORK NETNS -c ID, NETNS "" if the namespace no longer exists; see more'
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -40,7 +40,7 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
     if (corrupt := corrupt_error(cni, container, ifname)) is not None:
         raise corrupt
     if container in {net.name for net in libcni.read_config_directory(cni.conf_dir).networks}:
-        raise UsageError(f"{container} is a network, and CONTAINER is expected; --network {container} selects by it")
+        raise UsageError(f"{container} is a network, not a container; to select by network: --network {container}")
     about = (f", interface {ifname}" if ifname else "") + (f", network {network}" if network else "")
     raise libcni.NotAttachedError(
         f"there is no record of container {container}{about}",
@@ -51,7 +51,9 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
 def check_no_container(cni: libcni.CNIConfig, target: Target) -> None:
     """Raise UsageError if somebody gave a container and an interface where NETWORK and NETNS are expected."""
     if target.netns and "/" not in target.network + target.netns and target.network in _recorded_ids(cni):
-        raise UsageError(f"{target.network} is a container; did you mean: {target.network} -i {target.netns}")
+        raise UsageError(
+            f"{target.network} is a container, not a network; did you mean: {target.network} -i {target.netns}"
+        )
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False) -> Selection:
@@ -65,7 +67,7 @@ def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = Fal
     text, _, ifname = selection.container.partition(":")
     if not text:
         # Every ID begins with "", so an empty variable of a script would name the container of the only record.
-        raise UsageError("the ID of the container is empty; give one")
+        raise UsageError("the ID of CONTAINER is empty")
     container = recorded_container(cni, text, removes=removes)
     return Selection(container, selection.ifname or ifname, selection.network)
 
@@ -73,7 +75,7 @@ def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = Fal
 def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:
     recorded = _recorded_ids(cni)
     if container in recorded:
-        return libcni.Hint("see its attachments", "attachments", container_id=container)
+        return libcni.Hint("see the container's attachments", "attachments", container_id=container)
     near = [name for name in recorded if name.startswith(container)] or get_close_matches(container, recorded, 1)
     return libcni.Hint(f"did you mean container {near[0]}? Give its whole ID") if near else None
 
@@ -107,7 +109,7 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = Fals
     if removes and (len(text) < SHORT or not is_of_engine(longer[0])):
         return text
     if len(longer) > 1:
-        raise UsageError(f"{len(longer)} container IDs begin with {text}: {', '.join(longer)}")
+        raise UsageError(f"{len(longer)} container IDs begin with {text}: {', '.join(longer)}; give more of the ID")
     if removes:
         print(f"note: {text} is container {longer[0]}", file=sys.stderr)
     return longer[0]
@@ -141,9 +143,9 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
         if attachment.state == "corrupt" and f"-{container}-{ifname}" in name:
             path, problem = attachment.path, attachment.problem
             return libcni.RecordError(
-                f"{path}: it may be the record of container {container}, and is unusable: {problem}",
+                f"{path}: this record, perhaps of container {container}, cannot be used: {problem}",
                 path=path,
-                hint=libcni.Hint("run it as root") if attachment.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
+                hint=libcni.Hint("run libcni as root") if attachment.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
             )
     return None
 
@@ -151,7 +153,7 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
 def check_include_go(session: Session, *, include_go: bool) -> None:
     """Raise UsageError if --include-go would include nothing more."""
     if include_go and session.owner:
-        raise UsageError("--include-go contradicts --owner: records of Go libcni have no owner")
+        raise UsageError("--include-go and --owner exclude each other: records of Go libcni have no owner")
 
 
 def note_left(count: int, which: str) -> None:
@@ -169,7 +171,7 @@ def note_left_out(session: Session, container: str | None) -> None:
     ]
     if unreadable:
         doctor = f"see: {session.hint_command(libcni.Hint('', 'doctor'))}"
-        hint = "run it as root" if any(attachment.is_denied for attachment in unreadable) else doctor
+        hint = "run libcni as root" if any(attachment.is_denied for attachment in unreadable) else doctor
         print(f"note: left out {plural(len(unreadable), 'record')} that cannot be read; {hint}", file=sys.stderr)
 
 

@@ -60,9 +60,12 @@ class Argument:
 
 def seconds(text: str) -> float:
     """Read a number of seconds, 0 or more."""
-    value = float(text)
-    if not value >= 0:  # NaN, too
-        raise ValueError
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:  # also refuses NaN
+        raise argparse.ArgumentTypeError(f"it must be a number of seconds, 0 or more, not {text!r}")
     return value
 
 
@@ -72,7 +75,7 @@ NETWORK = Argument(
 )  # fmt: skip
 NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The network namespace, a path.")
 OPTIONAL_NETNS = NETNS.but(nargs="?", default=None)
-IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, as cnitool does.")
+IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, like cnitool.")
 CONTAINER = Argument(
     "container", metavar="CONTAINER", complete=containers, help="A container: its ID, or the start of the ID.",
 )  # fmt: skip
@@ -84,7 +87,7 @@ SELECTION = (CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
 OPTIONAL_SELECTION = (OPTIONAL_CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
 CONTAINER_ID = Argument(
     "--container", "-c", metavar="ID", complete=containers,
-    help="The container's ID; by default derived from NETNS, as cnitool does.",
+    help="The container's ID; by default derived from NETNS, like cnitool.",
 )  # fmt: skip
 IFNAME = Argument(
     "--ifname", "-i", variable="CNI_IFNAME", default="eth0", metavar="NAME", help="The interface inside the container."
@@ -98,31 +101,31 @@ TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
 """The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
 RECORDED_OR_TARGET = (
     NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
-        help="A container: its ID, or the start of the ID; or with NETNS, as for cnitool: a network."),
-    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface; eth0, or without NETNS: all."), CONTAINER_ID, CNI_ARGS,
-    CAPABILITIES, ONLY_NETWORK.but(dest="only"),
+        help="A container: its ID, or the start of the ID. With NETNS: a network, like cnitool."),
+    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: eth0; without NETNS all."), CONTAINER_ID,
+    CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
 )  # fmt: skip
 """A container with -i and -n, or cnitool's NETWORK and NETNS."""
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
 INCLUDE_GO = Argument("--include-go", action="store_true",
-    help="Include records of Go libcni. They name no owner: they may be running containers of podman.")  # fmt: skip
+    help="Include records of Go libcni. They name no owner, and may be of podman's running containers.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
 DIRECTORIES = (
     Argument("--conf-dir", variable="NETCONFPATH", default="/etc/cni/net.d", metavar="DIR",
-        help="Network configurations."),
+        help="The directory of network configurations."),
     Argument("--path", variable="CNI_PATH", default=os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
-        metavar="DIR[:DIR]", help="Plugins."),
+        metavar="DIR[:DIR]", help="The directories of plugins."),
     Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default="/var/lib/cni", metavar="DIR",
-        help="Records and locks."),
+        help="The directory of records and locks."),
 )  # fmt: skip
 OWNER = Argument(
     "--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
-    help="The owner of what add attaches. gc and repair detach only its attachments.",
+    help="The owner of the attachments that add makes. gc and repair detach only those of this owner.",
 )  # fmt: skip
 COMMON = (
     *DIRECTORIES, OWNER,
-    Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="Limit of each verb; 0: none."),
+    Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="The time limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
         help="text, json or yaml; for doctor also openmetrics."),
     Argument("--no-trunc", action="store_true", help="Show whole container IDs in tables."),

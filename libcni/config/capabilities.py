@@ -2,7 +2,7 @@
 
     capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)])
 
-Import this module only for a caller that uses it: pydantic takes longer to start than a plugin.
+Import this module only where it is used: importing pydantic takes longer than starting a plugin.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ else:
 
 
 def _key(name: str) -> str:
-    """Return the conventions' key of a field."""
+    """Return a field's key in CONVENTIONS.md."""
     first, *rest = name.split("_")
     return _KEYS.get(name) or first + "".join(part.capitalize() for part in rest)
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return words that name the known word that is nearly ``word``, or ""."""
+    """Return a suggestion for the misspelt ``word``, such as "; did you mean mac?", or ""."""
     folded = {_folded(name): name for name in known}
     nearest = get_close_matches(_folded(word), folded, 1, _SIMILAR)
     return f"; did you mean {folded[nearest[0]]}?" if nearest else ""
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def _config_error(error: ValidationError, where: str, name_of: Callable[[str], str] = str) -> ConfigError:
-    """Return the first of pydantic's errors in the object at ``where``; ``name_of`` returns what to call a field."""
+    """Convert the first of pydantic's errors in the object at ``where``; ``name_of`` returns a field's shown name."""
     first = error.errors(include_url=False)[0]
     path = tuple(part if isinstance(part, int) else name_of(part) for part in first["loc"])
     location = format_location(where, path)
@@ -102,8 +102,8 @@ def _config_error(error: ValidationError, where: str, name_of: Callable[[str], s
     return ConfigError(problem, location=location or None)
 
 
-# The conventions gain keys over the years, and a plugin may know a key that this library does not: that is what "extra"
-# is for. A misspelt key or a wrong value of a known one is refused here, because many plugins would ignore it.
+# A plugin may know keys that this library does not: they go into "extra". A misspelt key and a wrong value of a known
+# key are refused here, because many plugins would ignore them.
 class _Capability(BaseModel):
     """Base class of capability arguments. A value that the conventions do not allow raises a ConfigError."""
 
@@ -216,7 +216,7 @@ class Bandwidth(_Capability):
 
 
 class IPRange(_Capability):
-    """One pool of ``ipRanges``. A value that is not an address raises ConfigError.
+    """An address pool of ``ipRanges``. A value that is not an address raises ConfigError.
 
     Attributes:
         subnet (str): the network, in CIDR form.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from libcni.errors import InvalidIdentifierError
+from libcni.errors import InvalidIdentifierError, short_repr
 
 __all__ = ["format_args", "parse_args"]
 
@@ -24,7 +24,8 @@ def parse_args(text: str) -> Args:
     for pair in pairs:
         # Go's plugins refuse the same texts (pkg/types/args.go, LoadArgs).
         if len(pair) != 2 or not pair[0]:  # noqa: PLR2004 - key and value
-            raise InvalidIdentifierError("CNI_ARGS pair", "=".join(pair), "it must be KEY=VALUE")
+            rule = f"it must be KEY=VALUE; several are separated by ';' (in {short_repr(text)})"
+            raise InvalidIdentifierError("CNI_ARGS pair", "=".join(pair), rule)
     return check_args((key, value) for key, value in pairs)
 
 
@@ -36,12 +37,12 @@ def format_args(pairs: Args) -> str:
 def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
     """Return ``args`` as pairs in order.
 
-    A ``=`` in a value is accepted although Go's plugins refuse it (pkg/types/args.go): the text can carry it.
+    A ``=`` in a value is accepted, because CNI_ARGS can hold it, although Go's plugins refuse it (pkg/types/args.go).
 
     Raises:
-        InvalidIdentifierError: they are no pairs, or CNI_ARGS cannot carry a key or value.
+        InvalidIdentifierError: ``args`` are not pairs, or a key or value has a character that CNI_ARGS cannot hold.
     """
-    rule = 'it must be pairs such as ("KEY", "VALUE") or a mapping; for a text such as "KEY=VALUE" use parse_args'
+    rule = 'it must be a mapping, or pairs such as ("KEY", "VALUE"); for a text such as "KEY=VALUE" use parse_args'
     value: Any = args
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidIdentifierError("CNI_ARGS", value, rule)
@@ -61,7 +62,7 @@ def _checked(kind: str, text: Any, forbidden: str) -> str:
     # The text has no escapes: a ";" in a value would begin a second pair, which the caller did not give.
     if not is_environment_text(text) or any(char in forbidden for char in text):
         listed = " or ".join(f"'{char}'" for char in forbidden)
-        raise InvalidIdentifierError(what, text, f"it must be text without {listed} or NUL")
+        raise InvalidIdentifierError(what, text, f"it must not contain {listed}, NUL or a lone surrogate")
     return text
 
 

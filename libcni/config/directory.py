@@ -1,4 +1,4 @@
-"""A directory of network configurations: load order, duplicates, and unusable files."""
+"""Read a directory of network configurations: the load order, duplicate names, and unusable files."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ class ConfigDirectory:
         if self.networks:
             problem = f'no network named "{name}"'
         if self.problems:
-            # The reader looks for one network: the files that seem to be of it come first.
+            # Show the files that seem to define the wanted network first.
             likely = sorted(
                 self.problems, key=lambda error: name not in os.path.relpath(error.file or "", self.directory)
             )
             more = "; ..." if len(likely) > _SHOWN else ""
             unusable = "; ".join(str(error) for error in likely[:_SHOWN])
-            problem += f", and {len(likely)} unusable: {unusable}{more}"
+            files = "1 file cannot be used" if len(likely) == 1 else f"{len(likely)} files cannot be used"
+            problem += f", and {files}: {unusable}{more}"
         known = tuple(net.name for net in self.networks)
         hint = None
         if not known and (others := other_conf_dirs(self.directory)):
@@ -92,7 +93,8 @@ def read_networks(files: Iterable[str]) -> tuple[dict[str, NetworkConfigList], l
             continue
         first = networks.setdefault(net.name, net)
         if first is not net:
-            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
+            problem = f'network "{net.name}" is already defined in {first.file}'
+            problems.append(ConfigError(problem, file=file, location="name"))
     return networks, problems
 
 

@@ -8,7 +8,7 @@ from libcni.errors import InvalidIdentifierError
 # untrusted input inside its directory. No regular expressions: importing re would take longer than a plugin's run.
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _OTHERS = _FIRST | frozenset("_.-")
-_NAME_RULE = "it must start with a letter or digit, then only letters, digits, '_', '.' and '-' (ASCII)"
+_NAME_RULE = "it must start with an ASCII letter or digit, and contain only these, '_', '.' and '-'"
 _NOT_IN_A_TYPE = frozenset("/\\\0")
 _IFNAME_BYTES = 15
 _KEPT_IFNAMES = frozenset({".", "..", "all", "default"})
@@ -93,4 +93,4 @@ def _encoded(kind: str, name: str) -> bytes:
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise InvalidIdentifierError(kind, name, "it must be text that UTF-8 can carry") from None
+        raise InvalidIdentifierError(kind, name, "UTF-8 cannot encode it") from None

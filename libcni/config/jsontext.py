@@ -22,9 +22,9 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")
 _OPENING, _CLOSING = {"{", "["}, {"}", "]"}
 MAX_DEPTH = 200
-"""How deep a document may be nested."""
+"""The number of levels that a document may have."""
 MAX_ELEMENTS = 10_000
-"""How many elements a result may have in its lists and objects together."""
+"""The number of elements that the lists and objects of a result may have together."""
 # Strings and other text without structure; then a bracket, a comma, the quote of an endless string, or the end.
 _STRUCTURE = re.compile(r'(?s)(?:[^"\[\]{},]|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{},"]|\Z)')
 _COMMENT = re.compile(r"//|/\*|#")
@@ -58,7 +58,7 @@ _Span: TypeAlias = tuple[str, int, int, int, int, Any]
 
 
 class Member(NamedTuple):
-    """A member of an object: its key and its value, each decoded and as text of the document."""
+    """A member of an object: its key and its value, each decoded and as the text in the document."""
 
     key: str
     key_text: str
@@ -96,7 +96,7 @@ def decode_utf8(data: bytes | str) -> str:
         except UnicodeDecodeError as error:
             raise JSONTextError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
     if text.startswith("\ufeff"):
-        raise JSONTextError("it starts with a byte order mark", hint="save it as UTF-8 without BOM")
+        raise JSONTextError("it starts with a byte order mark", hint="save it as UTF-8 without a byte order mark")
     return text
 
 
@@ -147,16 +147,16 @@ def members(text: str) -> list[Member]:
 
 
 def values(text: str, split: Collection[str]) -> Values:
-    """Return the (value, text of the value) of each key of the object ``text``; of duplicates, the last one counts.
+    """Return (value, text of the value) for each key of the object ``text``; of duplicates, the last one counts.
 
-    ``split``: the keys whose value is not decoded: it is what this function returns for an object, of which the same
-    keys are split, or the texts of an array's elements. Raises JSONTextError as ``parse`` does.
+    ``split``: keys whose values are not decoded. In place of the value there is, for an object, the mapping that this
+    function returns for it; for an array, the list of its elements' texts. Raises JSONTextError as ``parse`` does.
     """
     return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return an object that may be cut off or damaged with its whole members alone, and the index after the last."""
+    """Return the whole members of an object that may be cut off or damaged, as text, and the index after the last."""
     spans: list[_Span] = []
     with suppress(StopIteration, ValueError, RecursionError):
         _read_members(text, _open(text, "{", "an object"), (), spans)
@@ -256,7 +256,7 @@ _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_enc
 
 
 def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> _T:
-    """Return what ``read`` finds at ``index``; raises JSONTextError if that is not all of the text."""
+    """Return the value that ``read`` decodes at ``index``; raise JSONTextError if more text follows."""
     try:
         value, end = read(text, index)
     except (StopIteration, ValueError, RecursionError) as error:
@@ -297,7 +297,7 @@ def _read_members(
 
 
 def _split(text: str, start: int, split: Collection[str]) -> tuple[Any, int]:
-    """Return the value of a member that is split, and the index after it; see ``members``."""
+    """Return the value of a split key, and the index after it; see ``values``."""
     inside = _skip(text, start + 1)
     if text.startswith("[", start):
         return _read_elements(text, inside)
@@ -326,7 +326,7 @@ def _scan_error(text: str, error: Exception) -> JSONTextError:
     if isinstance(error, StopIteration):
         error = json.JSONDecodeError("Expecting value", text, error.value)
     if isinstance(error, json.JSONDecodeError):
-        return JSONTextError(error.msg, _position(text, error.pos), _hint(text, error.pos))
+        return JSONTextError(f"it is not JSON: {error.msg}", _position(text, error.pos), _hint(text, error.pos))
     if isinstance(error, RecursionError):
         return JSONTextError("it is nested too deeply")
     if isinstance(error, _ConstantError):  # the decoder does not tell where
@@ -368,8 +368,9 @@ def _next(text: str, end: int, close: str) -> int:
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:
-    shown = f"'{text[index]}'" if index < len(text) else "the end"
-    return JSONTextError(f"expected {wanted}, found {shown}", _position(text, index), _hint(text, index))
+    shown = f"'{text[index]}'" if index < len(text) else "the end of the document"
+    problem = f"it is not JSON: {wanted} was expected, not {shown}"
+    return JSONTextError(problem, _position(text, index), _hint(text, index))
 
 
 def _position(text: str, index: int) -> str:

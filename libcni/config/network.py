@@ -19,12 +19,12 @@ from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
 __all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
 
 Form = Literal["list", "plugin"]
-"""What a document is: a configuration list, or a single plugin configuration."""
+"""The form of a document: a configuration list, or a single plugin configuration."""
 
 _FORMS: dict[str, Form] = {".conflist": "list", ".conf": "plugin", ".json": "plugin"}
 _MAX_BYTES = 16 << 20
 MAX_CONFIG_ELEMENTS = 100_000
-"""How many elements a configuration may have in its lists and objects together."""
+"""The number of elements that the lists and objects of a configuration may have together."""
 # Keys of a plugin object that the runtime writes itself (spec 1.1.0, section 3, Deriving execution configuration).
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
 # Reserved for the runtime. Removed: a document could forge the list of valid attachments that GC sends.
@@ -211,7 +211,7 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     """
     for key, value in values.items():
         if not key or value is None:
-            raise ConfigError("an injected key must not be empty, nor its value None", location=repr(key))
+            raise ConfigError("an injected key must not be empty, and its value not None", location=repr(key))
     # The round trip through JSON turns models and tuples into plain values, and finds values without a JSON form.
     plain = jsontext.parse(_encode(values).decode())
     new = {key: jsontext.dumps(value) for key, value in plain.items()}
@@ -222,7 +222,7 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
 
 
 def parse_recorded(data: bytes | str, file: str | None = None) -> NetworkConfigList:
-    """Parse the document of a record; nothing is logged. See ``_Reader.is_lenient``. Raises ConfigError."""
+    """Parse a record's configuration leniently, without logging; see ``_Reader.is_lenient``. Raises ConfigError."""
     return _Reader(file, is_lenient=True).network(data)
 
 
@@ -237,9 +237,9 @@ class _Reader:
 
     Attributes:
         file: the document's path, for errors.
-        is_lenient: the document is from a record, and DEL must be able to run: accept all that Go libcni accepts. These
-            are any number of elements and levels, bytes that are not UTF-8, keys in any case, unknown versions, and
-            values of the wrong type, which are left out.
+        is_lenient: the document is from a record, and DEL must be able to run, so accept all that Go libcni accepts:
+            any number of elements and levels, bytes that are not UTF-8, keys in any case and unknown versions. Values
+            of the wrong type are left out.
     """
 
     file: str | None = None
@@ -316,10 +316,10 @@ class _Reader:
         keys = {member.key for member in members}
         form: Form = "plugin" if "type" in keys and "plugins" not in keys else "list"
         if wanted == "plugin" and "plugins" in keys:
-            raise self._error("this is a list of plugins", hint="name the file .conflist")
+            raise self._error('the file has a list of plugins ("plugins")', hint="rename the file to .conflist")
         if wanted == "list" and form == "plugin":
-            hint = 'name the file .conf, or put it into "plugins"'
-            raise self._error("this is a single plugin configuration", hint=hint)
+            hint = 'rename the file to .conf, or move the plugin into a list "plugins"'
+            raise self._error("the file has a single plugin's configuration", hint=hint)
         return wanted or form
 
     def _plugins(self, members: list[Member], values: Mapping[str, Any]) -> tuple[PluginConfig, ...]:
@@ -430,7 +430,7 @@ def read_network(path: str) -> NetworkConfigList:
             replace(_Reader(file).plugin_document(read_document(file)), source=file) for file in drop_ins
         )
     if not net.plugins:
-        raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")
+        raise ConfigError('the network has no plugins: add "plugins", or a drop-in file', file=path, location="plugins")
     return net
 
 
@@ -455,14 +455,14 @@ def _duplicates(members: list[Member], where: str) -> list[str]:
         return []
     times = Counter(member.key for member in members)
     return [
-        f"{format_location(where, (key,))}: the key occurs {number} times; the last one counts"
+        f"{format_location(where, (key,))}: the key occurs {number} times; the last value is used"
         for key, number in times.items()
         if number > 1
     ]
 
 
 def _replaced(members: list[Member], where: str) -> list[str]:
-    problem = "the runtime sets this key; the document's value is left out"
+    problem = "the runtime sets this key; the document's value is ignored"
     return [
         f"{format_location(where, (member.key,))}: {problem}"
         for member in members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Light: the search for a plugin imports it, which plugins use, too.
+# Import nothing slow here: plugins import this module to find the plugins that they delegate to.
 
 DIRECTORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "k3s": (
@@ -25,16 +25,16 @@ DIRECTORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("~/.local/libexec/cni", "~/opt/cni/bin", "/usr/local/libexec/cni", "/usr/libexec/cni", "/opt/cni/bin"),
     ),
 }
-"""The directories of configurations and of plugins, by whose they are."""
+"""For each distribution or runtime, its directories of configurations and of plugins."""
 
 
 def other_conf_dirs(searched: str) -> str:
-    """Return the known directories of this node with configurations, but for the given one, in words; "" if none."""
+    """Return the known configuration directories that this node has, except ``searched``, as text; "" if none."""
     return _existing(0, [searched], "")
 
 
 def other_plugin_dirs(searched: list[str] | tuple[str, ...], plugin: str = "") -> str:
-    """Return the known directories of this node with plugins, in words; with ``plugin`` only those that have it."""
+    """Return this node's known plugin directories as text, except ``searched``; only those with ``plugin`` if given."""
     return _existing(1, searched, plugin)
 
 

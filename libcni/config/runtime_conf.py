@@ -39,8 +39,8 @@ class RuntimeConf:
             None: empty on ADD; the recorded ones on CHECK and DEL.
 
     Raises:
-        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
-        ConfigError: ``capability_args`` or ``network_args`` is no mapping, or a value in it has no JSON form.
+        InvalidIdentifierError: ``args`` are not pairs, or a key or value has a character that CNI_ARGS cannot hold.
+        ConfigError: ``capability_args`` or ``network_args`` is not a mapping, or a value in it has no JSON form.
 
     Examples:
         >>> rt = RuntimeConf("c1", "/run/netns/c1", "eth0", args={"K8S_POD_NAME": "web"})

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class WrongValueError(ValueError):
-    """A decoded value is not valid for its key. ``path`` leads to it from the checked object."""
+    """A decoded value is not valid for its key. ``path``: the keys and indexes that lead to the value."""
 
     def __init__(self, problem: str, path: tuple[int | str, ...] = ()) -> None:
         super().__init__(f"{format_location('', path)}: {problem}" if path else problem)
@@ -53,7 +53,7 @@ def nullable(check: Check) -> Check:
 
 
 def list_of(check: Check) -> Check:
-    """Return a check for a list of such values."""
+    """Return a check for a list whose elements pass ``check``."""
     return lambda value: [_at(check, index, item) for index, item in enumerate(_list(value))]
 
 
@@ -102,7 +102,7 @@ LIST_KEYS: dict[str, Check] = {
 
 
 def format_location(where: str, path: tuple[int | str, ...]) -> str:
-    """Return a location in a document in words: ``plugins[1].capabilities.mac``."""
+    """Return a location in a document as text: ``plugins[1].capabilities.mac``."""
     location = where
     for part in path:
         location += f"[{part}]" if isinstance(part, int) else f".{part}" if location else str(part)

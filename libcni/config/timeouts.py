@@ -1,4 +1,4 @@
-"""Time limits: one rule for every timeout that a caller can give."""
+"""Check the timeouts that a caller gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read YAML from files of people and clusters: plain values only, and no aliases that expand."""
+"""Read YAML: plain values only, and no aliases that expand to many values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import yaml
 from libcni.errors import ConfigError
 
 _MAX_COPIED = 10_000
-"""How many values the aliases of a stream may stand for together."""
+"""The number of values that the aliases of a stream may expand to together."""
 
 
 class _Loader(yaml.SafeLoader):  # the full loader would let a document make any Python object
-    """Refuses aliases that stand for many values: each level of nested aliases multiplies the document's size."""
+    """Refuses aliases that expand to many values: each level of nested aliases multiplies the document's size."""
 
     def __init__(self, stream: bytes | str) -> None:
         super().__init__(stream)
@@ -22,7 +22,7 @@ class _Loader(yaml.SafeLoader):  # the full loader would let a document make any
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Make the next node, and count the nodes in it."""
+        """Compose the next node, and count the nodes in it."""
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # the stubs have no type
         is_alias = self.check_event(yaml.AliasEvent)
         before = self._nodes
@@ -43,7 +43,7 @@ def read_yaml(data: bytes | str, file: str | None) -> list[Any]:
     """Return the documents of a YAML stream, decoded; JSON is YAML as well.
 
     Raises:
-        ConfigError: the text is not YAML, or its aliases stand for more than 10,000 values together.
+        ConfigError: the text is not YAML, or its aliases expand to more than 10,000 values together.
     """
     try:
         return list(yaml.load_all(data, _Loader))

@@ -1,4 +1,4 @@
-"""What a repair does for each kind of mend. Each act asks once more, under the lock that an ADD would hold."""
+"""Carry out each kind of mend. Each act first checks, under the lock that an ADD would hold, whether it is needed."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ from libcni.verbs.delete import check_unchanged
 from libcni.verbs.node import Node
 
 _SECONDS = 30.0
-"""How long to wait for a lock."""
+"""Seconds to wait for a lock."""
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
 
 
 class NotNeeded(Exception):  # noqa: N818 - no error
-    """Nothing is left of a mend: its cause has gone."""
+    """The mend is not needed any more: its cause is gone."""
 
 
 class Task(NamedTuple):
-    """A mend that is to be carried out.
+    """A mend to carry out.
 
     Attributes:
-        node: the state of the node in which it was found.
+        node: the state of the node at the diagnosis.
         mend: the mend.
-        ask_again: returns the state of the node now, and what is left of the mend, or raises NotNeeded.
+        ask_again: returns the present state of the node and the part of the mend that is still needed, or raises
+            NotNeeded.
     """
 
     node: NodeState
@@ -78,7 +79,7 @@ def _reserve(task: Task) -> None:
             holder, _, interface = file.read().strip().partition("\n")
             if [(holder.strip(), interface.strip())] != expected:
                 raise FileExistsError(17, f"it is reserved for {holder.strip()} by now", path)
-        # A kill must not leave an empty file, which would be a reservation of nobody's. host-local reads no such name.
+        # A kill must not leave an empty file, a reservation without an owner. host-local ignores this name.
         draft = f"{task.mend.target}/.libcni-{os.getpid()}"
         with open(draft, "w", encoding="utf-8", newline="") as file:
             file.write(f"{container_id}\r\n{ifname}")
@@ -87,9 +88,9 @@ def _reserve(task: Task) -> None:
 
 def _release(task: Task) -> None:
     with _host_local_lock(task.mend.target):
-        # Nobody can allocate an address before the lock is released. So who has none of these now never gets it.
+        # No address can be allocated before the lock is released, so the answer stays true until then.
         node, mend = task.ask_again()
-        # First: after a kill only the reservation leads to the file.
+        # Before the reservation: after a kill only the reservation leads to flannel's file.
         _remove_files_of_flannel(node, mend)
         for address in mend.details:
             with suppress(FileNotFoundError):
@@ -111,7 +112,7 @@ def _remove_files_of_flannel(node: NodeState, mend: Mend) -> None:
         if held <= freed and not node.attached(mend.network, container_id):
             for path in known[container_id]:
                 with suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as file:
-                    # The name is another network's if the container is attached to two of flannel's.
+                    # The file belongs to another network if the container is attached to two networks of flannel.
                     if json.load(file).get("name") == mend.network:
                         os.unlink(path)
 
@@ -128,7 +129,7 @@ def _restore_path(task: Task) -> None:
         try:
             status, copy = os.fstat(descriptor), f"/proc/self/fd/{descriptor}"
             seen = Place((status.st_dev, status.st_ino), netlink.read_network(copy).cookie)
-            # Another process may have the number by now, for example one of the host, and another namespace its inode.
+            # Another process, for example of the host, may have the PID now, and another namespace the inode number.
             if not same_namespace(place_of(attachment.record), seen):
                 raise FileNotFoundError(2, f"process {space.process} has ended", attachment.netns)
             if is_empty_file(attachment.netns):
@@ -153,7 +154,7 @@ def _change_link(task: Task) -> None:
             status = os.fstat(descriptor)
             network = task.node.spaces[status.st_dev, status.st_ino].network
         assert network is not None
-        # By number: a link that has been made since with the same name is another one.
+        # By index: a link that was created since with the same name is another one.
         index, netns = network.links[mend.target].index, f"/proc/self/fd/{descriptor}"
         if mend.kind == "set-up":
             netlink.change_link(netns, index)
@@ -172,7 +173,7 @@ def _add_rules(task: Task) -> None:
 
 
 async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, ...]) -> None:
-    """Run ADD of the plugins that only make rules, in place, and masquerade as bridge and ptp do."""
+    """Run ADD of the plugins that only create rules, and create the masquerade rules of bridge and ptp."""
     await node.lock([attachment.network], attachment.container_id)
     record = node.records.find(attachment.record.identity)
     check_unchanged(record or attachment.record.with_fields(owner=None), attachment.record)
@@ -212,7 +213,7 @@ def _remove_rules(task: Task) -> None:
     node, mend = task.ask_again()
     for program, table, rule in removals(node, mend):
         if rule[0] == "-X":
-            # Not flushed: a rule that came meanwhile makes the removal of the chain fail.
+            # Do not flush the chain: a rule that was added meanwhile must make the chain's removal fail.
             for inside in node.table(program, table).chains[rule[1]]:
                 rules.remove(program, table, inside)
             rules.change(program, rule)
@@ -222,7 +223,7 @@ def _remove_rules(task: Task) -> None:
             except FileNotFoundError:
                 continue
             except OSError:
-                # Two mends of one group may be for one address, and another program may remove its rules meanwhile.
+                # Two mends of a group may be for the same address, and another program may remove its rules meanwhile.
                 chain = rules.saved_rules(program).get(table, rules.Table()).chains.get(rule[1], ())
                 if program == "nft" or rule in chain:
                     raise
@@ -254,17 +255,17 @@ ACTS: Final[Mapping[MendKind, Callable[[Task], None]]] = MappingProxyType({
     "join": _change_link, "add-address": _change_link, "add-route": _change_link, "add-rules": _add_rules,
     "remove-rules": _remove_rules, "reload": _reload, "set-aside": _set_aside, "remove": _remove, "release": _release,
 })  # fmt: skip
-"""The act of each kind. ``detach`` is none: many attachments are detached side by side."""
+"""The function of each kind of mend. ``detach`` has none: many attachments are detached in parallel."""
 
 
 def lock_for(mend: Mend) -> LockRequest | None:
-    """Return the lock that a repair holds for a mend; None if the act itself acquires what it needs.
+    """Return the lock that a repair holds for a mend; None if the act itself acquires its locks.
 
-    Several mends with such locks ask again once, under all of them.
+    A group of mends with such locks is checked again once, under all of the locks.
     """
     if mend.kind == "remove-rules":
         return LockRequest((), mend.target)
-    # Another file that is set aside may be that of the locks.
+    # Any other file to move may be the lock file.
     is_record = mend.kind == "set-aside" and os.path.basename(os.path.dirname(mend.target)) == "results"
     return LockRequest(all_containers=True) if is_record else None
 
@@ -297,11 +298,11 @@ def _host_local_lock(directory: str) -> Iterator[None]:
         deadline = time.monotonic() + _SECONDS
         while True:
             try:
-                # flock(2), as host-local: a lock of fcntl(2) would not exclude it.
+                # flock(2), like host-local: a lock of fcntl(2) would not exclude it.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # A host-local that hangs must not hang the repair.
+                # A hanging host-local must not block the repair.
                 if time.monotonic() >= deadline:
                     text = f"{path}: a plugin held the lock for {_SECONDS:.0f} s"
                     raise LockTimeoutError(text, what=directory, path=path, seconds=_SECONDS) from None

@@ -15,7 +15,7 @@ _error = partial(NodeFinding, "configuration", "error")
 
 
 def check_configuration(node: NodeState) -> Observations:
-    """Find configuration files that cannot be used, and keys without effect."""
+    """Find unusable configuration files, and keys without effect."""
     path = node.cni.conf_dir
     if not os.path.isdir(path):
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
@@ -44,7 +44,7 @@ def check_configuration(node: NodeState) -> Observations:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
         yield _error(
             "unusable-file", problem.file or path, seen, "its network cannot be used",
-            # Not of the file alone: a second file of a network's name is in order by itself.
+            # Name both files if two have one network name: each of them is in order by itself.
             _remedy(problem, path),
         )  # fmt: skip
     for net in found.networks:

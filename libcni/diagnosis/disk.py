@@ -15,7 +15,7 @@ _error = partial(NodeFinding, "disk", "error")
 
 
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
-"""With less than this an ADD may not be recorded."""
+"""The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can be recorded, so none is run"
 
 
@@ -46,10 +46,10 @@ def _path(path: str, *, is_top: bool) -> Observations:
         remedy = f"remove the link, and move {target} to its place"
         yield _error("symbolic-link", path, f"a symbolic link to {target}", "no record can be read or written", remedy)
     elif not stat.S_ISDIR(mode):
-        # The given path may be a mistake, such as a file of the system: no mend moves that.
+        # The given path may be a mistake, such as a system file, so no mend moves it.
         remedy = "use another record directory (--cache-dir), or move the file if nobody needs it" if is_top else ""
         yield _error("no-directory", path, "it is not a directory", _UNRECORDED, remedy, mends=() if is_top else aside)
-    # A read-only file system is reported for the disk. access() would blame the rights for it.
+    # A read-only file system is reported for the disk. access() would report it as missing rights.
     elif not os.statvfs(path).f_flag & os.ST_RDONLY and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         remedy = "run as root, or use another record directory (--cache-dir)"
         yield _error("not-writable", path, "this user may not write to it", _UNRECORDED, remedy)
@@ -80,7 +80,7 @@ def _existing(path: str) -> str:
 
 
 def _mount_of(path: str) -> str:
-    """Return the mount that a path is in: also a bind mount, which has the device of the directory around it."""
+    """Return the mount point of a path. A bind mount counts, although it has the device of its parent directory."""
     real = os.path.realpath(path)
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         points = {line.split()[4].encode(errors="surrogateescape").decode("unicode_escape") for line in file}

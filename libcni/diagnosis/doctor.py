@@ -58,20 +58,20 @@ def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = 
 
 
 def report_on(node: NodeState, *, run_check: bool = False, skip: Collection[NodeCheck] = ()) -> DoctorReport:
-    """Run the checks on a state of a node, but for those to ``skip``."""
+    """Run the checks on a state of a node, except those in ``skip``."""
     observations: list[Observation] = []
 
     def collect(name: NodeCheck, checking: Observations) -> None:
         try:
             observations.extend(checking)
         except (OSError, CNIError) as error:
-            # A check that fails must not hide the findings of the others, nor look like a check without findings.
+            # A failed check must not hide the findings of other checks, nor look like a check without findings.
             observations.append(NotChecked(name, "the rest of this check", str(error)))
 
     for name, check in _CHECKS:
         if name not in skip:
             collect(name, check(node))
-    # What CHECK says about an attachment with a finding of its own is no second finding.
+    # An error of CHECK is no further finding for an attachment that has a finding already.
     explained = {
         container
         for observation in observations
@@ -96,9 +96,9 @@ def _named(pods: dict[str, str], containers: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _guarded(node: NodeState, finding: NodeFinding) -> NodeFinding:
-    """Let each mend that runs DEL for an interface that exists interrupt its container, whatever the check says.
+    """Mark each mend that runs DEL for an existing interface as interrupting its container, whatever the check says.
 
-    A check can take a container that works for one that is cut off. So no repair with ``--yes`` alone takes it away.
+    A check can mistake a working container for one that is cut off. So ``repair --yes`` alone never detaches it.
     """
     return replace(
         finding,

@@ -1,4 +1,4 @@
-"""Compare recorded configurations with the files of today."""
+"""Compare recorded configurations with the present files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ConfigChange:
     """A value that differs between two configurations.
 
     Attributes:
-        key: its place, such as ``plugins[0].ipam.subnet``.
+        key: the path of the key, such as ``plugins[0].ipam.subnet``.
         recorded: the value that ADD used; None if the key was missing.
-        current: the value of today; None if the key is missing.
+        current: the present value; None if the key is missing.
 
     Examples:
         >>> ConfigChange("mtu", recorded=1500, current=9000).key
@@ -93,7 +93,7 @@ def check_drift(node: NodeState) -> Observations:
 def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
     path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
     newest = max(attachments, key=lambda one: one.record.created or 0)
-    # An unusable file, whatever its name, may be the network's: corrected, it would collide with a second one.
+    # An unusable file, whatever its name, may define the network: after its correction a second file would collide.
     unusable = node.directory.problems if node.directory is not None else ()
     advice = "correct the unusable file if it is its own, or put its file back" if unusable else "put its file back"
     show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
@@ -111,7 +111,7 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
 def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observations:
     changed: list[Attachment] = []
     keys: dict[str, None] = {}
-    # Most attachments of a network have the same configuration: it is compared once.
+    # Most attachments of a network have the same configuration, so compare it once.
     compared: dict[object, tuple[ConfigChange, ...]] = {}
     for one in attachments:
         same = one.config, one.record.plugins, one.record.version

@@ -16,7 +16,7 @@ _INTERPRETER = "install it, or correct the first line"
 
 
 def executable_problem(path: str) -> tuple[str, str] | None:
-    """Return why an executable cannot be started and what to do, or None. Reads the file's start, runs nothing."""
+    """Return why an executable cannot be started and what to do, or None. Read only the beginning of the file."""
     try:
         with open(path, "rb") as file:
             line = file.readline(4096)

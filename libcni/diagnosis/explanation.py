@@ -1,4 +1,4 @@
-"""Explain which plugins each verb of a network would call: a client plays the verbs with an executor that runs none."""
+"""Explain which plugins each verb of a network would call, by running the verbs with an executor that runs nothing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def explain(
             cni = CNIConfig(path, f"{directory}/old", conf_dir=directory, executor=player, env={}, durable=False)
             os.makedirs(f"{cni.cache_dir}/results", mode=0o700)
             shutil.copy(attachment.path, f"{cni.cache_dir}/results")
-            # The recorded namespace counts, because the caller of DEL and CHECK may leave it out.
+            # Use the recorded namespace: a caller of DEL and CHECK may omit it.
             recorded_rt, origin = replace(rt, netns=None), f"from the record {attachment.path}"
             used = recorded_network(attachment.record) or net
         no_check = "disableCheck is set" if used.disable_check else ""
@@ -159,7 +159,7 @@ class _Player(RecordingExecutor):
         self.calls.clear()
         try:
             run()
-        # A verb that refuses its arguments is an explanation, too: the error says why nothing would run.
+        # The error of a verb that refuses its arguments is its explanation: it says why nothing would run.
         except CNIError as error:
             note = note or str(error)
         made = [
@@ -178,7 +178,7 @@ def _result(invocation: Invocation) -> Outcome:
 
 def _changes(net: NetworkConfigList, invocation: Invocation) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the keys that were injected and removed between a plugin's configuration and its stdin."""
-    # Texts, not decoded values: 1.0 and 1.00 are equal in Python, and a plugin in another language may differ.
+    # Compare texts, not decoded values: 1.0 and 1.00 are equal in Python, but perhaps not for a plugin.
     own = {member.key: member.text for member in jsontext.members(net.plugins[invocation.index].text)}
     sent = {member.key: member.text for member in jsontext.members(invocation.stdin.decode(errors="surrogatepass"))}
     injected = tuple(key for key, text in sent.items() if own.get(key) != text)

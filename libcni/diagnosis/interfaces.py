@@ -36,7 +36,7 @@ _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
 def check_interfaces(node: NodeState) -> Observations:
-    """Find what cuts containers off: interfaces, addresses, routes, bridges and masters."""
+    """Find faults that cut containers off: of interfaces, addresses, routes, bridges and masters."""
     if node.host is None:
         yield NotChecked("interfaces", "this node", node.unread.get("this node", "its interfaces are unknown"))
         return
@@ -71,7 +71,7 @@ def _all_sides(node: NodeState, host: Network) -> Observations:
 
 
 _Users = list[tuple[Attachment, Mapping[str, Any]]]
-"""The attachments that are on a device of the host, each with its plugin's configuration."""
+"""The attachments that use a device of the host, each with its plugin's configuration."""
 
 
 def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
@@ -194,7 +194,7 @@ def _gateways(node: NodeState, users: _Users) -> list[str]:
 
 
 def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
-    """Find a device that is down, or has lost the address that is a gateway."""
+    """Find a device that is down, or has lost its gateway address."""
     containers = tuple(dict.fromkeys(id_of(one) for one, _ in users))
     about = partial(NodeFinding, check="interfaces", severity="error", subject=subject, containers=containers)
     if users and not link.is_up:
@@ -207,7 +207,7 @@ def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> I
 
 
 def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
-    """Find routes of the node that lead to a bridge's containers over another interface."""
+    """Find routes of the node to a bridge's containers that use another interface, and missing ones."""
     names = {other.index: other.name for other in host.links.values()}
     main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
     for full in gateways if link.is_up else ():
@@ -245,7 +245,7 @@ def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6N
 
 
 def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network) -> Observations:
-    """Find what is wrong on the host about one container: its veth and the routes to it."""
+    """Find faults of one container on the host: in its veth and the routes to it."""
     about = partial(finding_about, one, "interfaces", "error")
     meaning = _CUT_OFF
     documents = node.documents(one)
@@ -299,7 +299,7 @@ def _link_mend(kind: MendKind, one: Attachment, link: Link, *details: str, netns
 
 
 def _inside(node: NodeState, one: Attachment, inside: Network) -> Iterator[NodeFinding]:
-    """Find what is wrong inside a container."""
+    """Find faults inside a container's namespace."""
     about = partial(finding_about, one, check="interfaces", severity="error")
     result = result_of(one)
     link = inside.links.get(one.ifname)
@@ -373,7 +373,7 @@ def _routes(node: NodeState, one: Attachment, inside: Network, link: Link) -> It
 
 
 def _changed_by_hand(node: NodeState, one: Attachment, link: Link) -> Iterator[NodeFinding]:
-    """Find another hardware address, or another size of packets, than the record or the configuration has."""
+    """Find a hardware address or MTU that differs from the record or the configuration."""
     sizes = [size for document in node.documents(one) if isinstance(size := document.get("mtu"), int) and size > 0]
     mac = place_of(one.record).mac
     changes = (
@@ -391,7 +391,7 @@ def _without_interface(node: NodeState, one: Attachment) -> NodeFinding:
     result = result_of(one)
     macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
     for space in node.spaces.values():
-        # A device of the host that went home has not been moved.
+        # A device of the host that returned to the host's namespace has not been moved.
         if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
             continue
         for link in space.network.links.values():
@@ -433,7 +433,7 @@ def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
 
 
 def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Observations:
-    """Run CHECK of the live attachments, if wanted; ``explained``: those that have a finding already."""
+    """If ``run_check``, run CHECK of the live attachments; ``explained``: those that have a finding already."""
     attachments = [one for one in node.attachments if one.state in LIVING and os.path.exists(one.netns)]
     if not attachments:
         return
@@ -475,7 +475,7 @@ def _failed_check(node: NodeState, one: Attachment, error: CNIError) -> NodeFind
     # A plugin that crashed or hung says nothing about the attachment.
     says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
     if says_so or isinstance(error, NotAttachedError):
-        # Nothing else that the doctor looks at is wrong: the container may work.
+        # The doctor's own checks found no fault, so the container may work.
         seen, meaning = f"CHECK failed: {error.text}", "a plugin finds the container's network damaged"
         remedy, mends = node.reloads(one, interrupts=True)
         return about(name="check-failed", severity="error", seen=seen, meaning=meaning, remedy=remedy, mends=mends)

@@ -18,9 +18,9 @@ from libcni.store.model import LIVING
 
 
 def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
-    """Look in every namespace for a container without a usable record, by the addresses that are reserved for it.
+    """Search all namespaces for a container without a usable record, by the addresses that are reserved for it.
 
-    The finding has a remedy if the container lives, mends if it does not, and neither if nobody knows.
+    The finding has a remedy if the container lives, mends if it does not, and neither if that is unknown.
     """
     # host-local before 0.8 wrote no interface name.
     reserved = [one for one in node.reserved_for(network, container_id) if one.ifname in {"", ifname}]
@@ -115,7 +115,7 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
 
 
 def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
-    """Return the recorded attachment that has an address of a network's pool now."""
+    """Return the recorded attachment whose interface has an address of a network's pool now, or None."""
     for one in node.recorded_addresses.get(address, ()):
         space = node.space_of(one) if one.state in LIVING else None
         holds = space is not None and any(space is other for other, _ in node.holders.get(address, ()))
@@ -125,7 +125,7 @@ def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
 
 
 def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> bool:
-    """Return whether a reservation names another attachment than the only one that has the address by record."""
+    """Return whether a reservation names another attachment than the only one whose record has the address."""
     recorded = node.recorded_addresses.get(reservation.address, ())
     # host-local before 0.8 wrote no interface name. Its GC frees what is reserved for an interface that is not valid.
     names = {(one.container_id, ifname) for one in recorded for ifname in (one.ifname, "")}
@@ -135,7 +135,7 @@ def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> boo
 
 
 def _same_pools(node: NodeState, one: Attachment, address: str) -> Iterator[tuple[str, str]]:
-    """Yield (network, directory) of today's other networks that give the same address on the same bridge."""
+    """Yield (network, directory) of the other configured networks that give the same address on the same bridge."""
     bridges = _bridges(node.recorded(one))
     for net in node.networks:
         if net.name != one.network and bridges & _bridges(net) and is_in_ranges(net, address):
@@ -212,14 +212,14 @@ def _duplicates(node: NodeState) -> Observations:
             "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
             "two containers may use the same address",
             "find out which of them keeps the address; the others need one of their own" if strangers else "",
-            # A reload asks for the reserved address again: it gives another one only to who has no reservation.
+            # A reload requests the reserved address again, so only a container without a reservation gets another one.
             () if strangers else tuple(mend for one in wrong for mend in node.reloads(one, interrupts=True)[1]),
             tuple(names),
         )  # fmt: skip
 
 
 def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
-    """Find addresses of the pool that an interface has, and of which neither a reservation nor a record is left."""
+    """Find addresses of the pool that an interface has, without a reservation and without a record."""
     pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
     known = {*node.recorded_addresses, *(one.address for one in reservations), *(str(one.gateway) for one in pool)}
     for address, holders in node.holders.items():

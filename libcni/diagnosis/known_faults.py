@@ -1,4 +1,4 @@
-"""Faults of plugins because of which CHECK fails for containers that are in order."""
+"""Known faults of plugins: their CHECK fails for containers that are in order."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KNOWN_FAULTS = (
         "a bridge without an address changes its MAC with its ports",
     ),
 )
-"""Faults of plugins in CHECK: (plugin, a pattern in its message, what it means). The container may be in order.
+"""Faults of plugins in CHECK: (plugin, a pattern in its message, the meaning). The container may be in order.
 
-Release 1.9.1 still has those without a version.
+Release 1.9.1 still has the faults for which no version is given.
 """
 
 
@@ -33,7 +33,7 @@ def known_fault(error: CNIError) -> tuple[str, str] | None:
     The container may be in order, and attaching it again does not help.
 
     Args:
-        error: what CHECK raised.
+        error: the error that CHECK raised.
     """
     if not isinstance(error, PluginError):
         return None

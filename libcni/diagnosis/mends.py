@@ -1,4 +1,4 @@
-"""Mends: what ``libcni repair`` can do about a finding, as data."""
+"""Mends: the changes with which ``libcni repair`` can solve a finding, as data."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ MendKind = Literal[
     "set-aside", "reserve", "restore-path", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
     "remove-rules", "reload", "remove", "release", "detach",
 ]  # fmt: skip
-"""The kinds in the order in which a repair carries them out: what others depend on first, what is lost last."""
+"""The kinds in the order in which a repair carries them out: others depend on the first, the last remove data."""
 
 ORDER: Final[tuple[MendKind, ...]] = get_args(MendKind)
 FOR_THE_DEAD: Final = {"remove-rules", "set-aside", "detach"}
-"""The kinds of which several are carried out between two looks if they interrupt nobody."""
+"""The kinds that are carried out in groups, between two examinations of the node, if they interrupt nobody."""
 GROUPED: Final = {"release", "remove-rules", "remove"}
-"""The kinds of which one mend serves several containers, each of its ``details`` for itself."""
+"""The kinds of which one mend serves several containers: each of its ``details`` is independent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A change that would help.
+    """A change that would solve a finding.
 
     Attributes:
         kind: ``set-aside`` a file; ``reserve`` an address for the container that has it; ``restore-path`` of a
             namespace; ``forward`` packets; ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and
             ``add-route``; ``add-rules`` of an attachment in place; ``remove-rules`` for addresses of a dead container;
             ``reload`` an attachment; ``remove`` temporary files; ``release`` reservations; ``detach`` an attachment.
-        target: what is changed: a file, a directory, a link, or for rules a container's ID.
-        details: the addresses, routes or the bridge, and for ``add-rules`` what is missing.
+        target: the changed object: a file, a directory, a link, or for rules a container's ID.
+        details: the addresses, routes or the bridge, and for ``add-rules`` the missing rules.
         containers: the attachments that it is for, as ``ID:IFNAME``.
-        interrupts: the attachments that lose something that works, for a moment or for good.
+        interrupts: the attachments that lose a working interface, address, route or rule, at least for a moment.
         network: the network of reservations and rules.
         netns: the path of the namespace of a link; "" for the node's own.
 
@@ -51,7 +51,7 @@ class Mend:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Its kind and what it changes, which tell that two mends are the same change at two times."""
+        """Its kind and the objects that it changes: equal for the same change in two diagnoses."""
         return self.kind, self.target, self.network, self.netns, *(() if self.kind in GROUPED else self.details)
 
 

@@ -23,7 +23,7 @@ __all__ = ["attachment_age"]
 def attachment_age(attachment: Attachment) -> float | None:
     """Return the age of an attachment in seconds, or None if its record has no time.
 
-    Within one boot the age is measured with the boot clock, which nobody can set. If the record has only a wall-clock
+    Within one boot the age is measured with the boot clock, which cannot be set. If the record has only a wall-clock
     time, an age below zero is shown as zero.
     """
     record = attachment.record
@@ -53,18 +53,18 @@ def _why_unknown(node: NodeState, one: Attachment) -> str:
 
 
 def _space_by_now(node: NodeState, one: Attachment) -> Space | None:
-    """Return the namespace of an attachment of this boot that its path does not lead to, or None if it has gone.
+    """Return the namespace of an attachment of this boot if its path no longer leads to it; None if it has ended.
 
-    A path can lose its namespace while the container runs: it was unmounted, it was of a process that has ended,
-    somebody has edited the record, or this program has another mount namespace. An address that is freed then goes to
-    a second container.
+    A path can lose its namespace while the container runs: it was unmounted, its process has ended, somebody has
+    edited the record, or this program has another mount namespace. If the address were freed then, a second container
+    would get it.
     """
     identity = one.record.netns_id
     space = node.spaces.get(identity) if identity is not None and one.state != STALE_BOOT else None
     if space is None:
         return None
-    # The cookie as it was read with the processes. To read it again here would fail if the process has ended since, of
-    # another container whose namespace has the same number.
+    # Use the cookie that was read with the processes. If a process has ended since, its PID may lead to another
+    # container now, whose namespace may have the same inode number.
     cookie = space.network.cookie if space.network is not None else 0
     if not same_namespace(place_of(one.record), Place(identity, cookie)):
         return None
@@ -117,7 +117,7 @@ def _dead(node: NodeState, one: Attachment, reason: str) -> NodeFinding:
 
 
 def _lost_path(one: Attachment, space: Space) -> NodeFinding:
-    """Return the finding for a namespace that has lost its path, and that has a process or another path."""
+    """Return the finding for a namespace that has lost its path, but has a process or another path."""
     by_now = f"process {space.process} lives in that" if space.process else f"that is {space.path} now"
     seen = f"{one.netns} does not lead to its namespace any more, and {by_now}"
     about = partial(finding_about, one, "namespaces", "warning", "lost-path", seen)
@@ -125,16 +125,16 @@ def _lost_path(one: Attachment, space: Space) -> NodeFinding:
     if not space.process:
         return about(meaning, f"find out whether a container uses {space.path}; call repair when it has gone")
     if not is_no_namespace(one.netns):
-        # A mount over another container's namespace would let the tear-down of that container remove this one's.
+        # After a mount over another container's namespace, that container's tear-down would remove this container's.
         return about(meaning, "another container has the path: call repair when the process has ended")
     if not _sees_mounts_of_the_node():
-        # What is lost here may be in order where the runtime is, and a mount from here can spoil it.
+        # The path may be in order in the runtime's mount namespace, and a mount from here could break it.
         return about(meaning, "call repair in the mount namespace of process 1, which may have the path")
     return about(meaning, "", (replace(mend_of("restore-path", one), target=one.netns),))
 
 
 def _sees_mounts_of_the_node() -> bool:
-    """Return whether this program is in the mount namespace of process 1, as runtimes are; False if it is unknown."""
+    """Return whether this program is in the mount namespace of process 1, like runtimes; False if that is unknown."""
     with suppress(OSError):
         own, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")
         return (own.st_dev, own.st_ino) == (first.st_dev, first.st_ino)

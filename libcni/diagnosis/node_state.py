@@ -32,7 +32,7 @@ from libcni.store.records import RecordStore, names_of, without_hash
 
 NAMED = "/run/netns"
 _ROOT_OF_NODE = "/proc/1/root"
-"""In a pod with hostPID, what the node mounts."""
+"""The root directory of process 1: in a pod with hostPID it shows the node's mounts."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """The inode of the machine's own PID namespace (include/linux/proc_ns.h)."""
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/{}/forwarding", 6: "/proc/sys/net/ipv6/conf/{}/forwarding"}
@@ -83,19 +83,19 @@ class NodeState:
     Attributes:
         cni: the client whose directories are read.
         directory: the configurations, or None if they cannot be read.
-        attachments: all records, of all owners, but the misplaced ones.
-        misplaced: the records whose file has the name of another attachment: copies that somebody made.
-        set_aside: the file names of corrupt records that repair has moved away.
+        attachments: the attachments of all records of all owners, except the misplaced records.
+        misplaced: the records whose file has the name of another attachment: somebody copied them.
+        set_aside: the file names of corrupt records that repair has moved to ``corrupt``.
         record_error: why the records cannot be listed, or None.
         host: the interfaces and routes of this namespace, which the plugins use.
         spaces: all network namespaces, by path and by process.
-        reservations: those of host-local, by network and directory.
-        rules: the rules by program and table; a program that cannot be read is missing.
-        forwards: whether the kernel forwards packets, by the file that says so: of all interfaces, of each bridge, and
-            of those with a default route.
-        unread: what could not be read, with the reason.
+        reservations: the reservations of host-local, by network and directory.
+        rules: the rules by program and table; a program whose rules cannot be listed is missing.
+        forwards: whether the kernel forwards packets, by its setting's file: of all interfaces, of each bridge, and of
+            the interfaces with a default route.
+        unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
-        started: when the reading began, in seconds since 1970.
+        started: when the state was read, in seconds since 1970.
         blind: why this program may not see the node's containers; "" if it sees them.
     """
 
@@ -125,13 +125,13 @@ class NodeState:
         return self.directory.networks if self.directory else ()
 
     def configured(self, network: str) -> NetworkConfigList | None:
-        """Return the configuration that a network has today, or None."""
+        """Return the present configuration of a network, or None."""
         return next((net for net in self.networks if net.name == network), None)
 
     def recorded(self, one: Attachment) -> NetworkConfigList | None:
         """Return the configuration that an attachment's ADD used, or None if it cannot be read."""
         record = one.record
-        # Most attachments of a network have the same configuration: it is decoded once.
+        # Most attachments of a network have the same configuration, so decode it once.
         key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
         if key not in self._recorded:
             self._recorded[key] = recorded_network(record)
@@ -163,15 +163,15 @@ class NodeState:
 
     @functools.cached_property
     def live(self) -> tuple[tuple[Attachment, Network], ...]:
-        """The ready attachments whose namespace can be read, with what is in it."""
+        """The ready attachments whose namespace can be read, each with its interfaces and routes."""
         spaces = ((one, self.space_of(one)) for one in self.attachments if one.state in LIVING)
         return tuple((one, space.network) for one, space in spaces if space is not None and space.network is not None)
 
     @functools.cached_property
     def working(self) -> frozenset[str]:
-        """The paths of the records whose interface exists in its namespace: a DEL takes it from its container.
+        """The paths of the records whose interface exists: a DEL would take it from a container.
 
-        An unfinished attachment counts only if a process lives in the namespace: else a killed ADD has left it.
+        An unfinished attachment counts only if a process lives in the namespace: otherwise a killed ADD has left it.
         """
         found = ((one, self.space_of(one)) for one in self.attachments)
         return frozenset(
@@ -184,16 +184,17 @@ class NodeState:
     def elsewhere(self) -> frozenset[str]:
         """The paths of the records whose bridge or master is in another network namespace than this program.
 
-        There a bridge, a host end or a rule that is missing here is no fault: rootless, or in a pod without the host's
-        network. The kernel tells it by the other end of a living interface. If one attachment of the network has its
-        end here, this is the right namespace, and the end of another one was moved.
+        That is so for rootless containers, or if this program runs in a pod without the host's network. Then a bridge,
+        a host end or a rule that is missing here is no fault. The kernel shows it by the other end of a living
+        interface. If one attachment of the network has its host end here, this is the right namespace, and the end of
+        another attachment was moved.
         """
         ends: dict[str, set[bool]] = {}
         for one, inside in self.live:
             link = inside.links.get(one.ifname)
             if link is not None and link.peer_namespace is not None:
                 ends.setdefault(one.network, set()).add(link.peer_namespace == inside.reader)
-        # A network without a living interface says nothing: then those of the others decide.
+        # For a network without a living interface, those of the other networks decide.
         everywhere = {is_here for here in ends.values() for is_here in here}
         return frozenset(one.path for one in self.attachments if ends.get(one.network, everywhere) == {False})
 
@@ -210,13 +211,13 @@ class NodeState:
         return _grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
 
     def strangers(self, address: str) -> list[tuple[Space, Link]]:
-        """Return the interfaces that have an IP address, and of which no record says so."""
+        """Return the interfaces that have an IP address without a record of it."""
         recorded = {namespace_identity(one.netns) for one in self.recorded_addresses.get(address, ()) if one.netns}
         holders = self.holders.get(address, ())
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
 
     def host_ends(self, one: Attachment) -> list[Link]:
-        """Return the ends on the host of an attachment's veths, also if they have other names by now."""
+        """Return the host ends of an attachment's veths, even if they were renamed."""
         links = self.host.links if self.host is not None else {}
         ends = (links.get(name) or self._host_links_by_mac.get(mac) for name, mac in self.outcome_of(one).veths)
         return [end for end in ends if end is not None]
@@ -250,7 +251,7 @@ class NodeState:
         mac = place_of(one.record).mac
         link = space.network.links.get(one.ifname) if space is not None and space.network is not None else None
         if link is not None and link.kind != "ipvlan" and is_other_mac(mac, link.mac):
-            # A DEL takes it for another one's, and leaves it.
+            # A DEL would consider it another attachment's, and leave it alone.
             return (
                 f"give the interface its hardware address back, inside: ip link set dev {one.ifname} address {mac}",
                 (),
@@ -274,9 +275,9 @@ class NodeState:
         return ""
 
     def renamed_bridge(self, one: Attachment) -> str:
-        """Return the bridge on which an attachment works instead of the configured one, or "".
+        """Return the bridge that an attachment uses instead of the configured one, or "".
 
-        A person has renamed it. If the configured one exists, a later ADD has made it.
+        Somebody has renamed the bridge. If the configured one exists, a later ADD has created it.
         """
         names = [bridge_of(document) for document in self.documents(one) if document.get("type") == "bridge"]
         links = self.host.links if self.host is not None else {}
@@ -298,7 +299,7 @@ class NodeState:
         return _grouped((pair[1].container_id, pair) for pair in pairs)
 
     def is_young(self, reservations: Iterable[Reservation]) -> bool:
-        """Return whether one of the reservations may be of an ADD that runs: it has no interface yet."""
+        """Return whether one of the reservations may belong to a running ADD, which has no interface yet."""
         return any(one.changed > self.started - self.pending_after for one in reservations)
 
     def attached(self, network: str, container_id: str) -> list[Attachment]:
@@ -316,7 +317,7 @@ class NodeState:
 
     @functools.cached_property
     def why_unknown(self) -> str:
-        """Why nobody can say that an address is unused; "" if this program sees all namespaces."""
+        """Why an address cannot be known to be unused; "" if this program sees all namespaces."""
         if self.blind:
             return self.blind
         if os.geteuid():
@@ -328,7 +329,7 @@ class NodeState:
         return ""
 
     def table(self, program: str, table: str) -> Table:
-        """Return a table of a program; one without chains if it does not exist or cannot be read."""
+        """Return a table of a program; an empty one if it does not exist or cannot be read."""
         return self.rules.get(program, {}).get(table) or Table()
 
     def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
@@ -343,7 +344,7 @@ class NodeState:
         return frozenset({net.name for net in self.networks} | {one.network for one in self.attachments if one.network})
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:
-        """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
+        """Return (network, container ID, interface) of a record's file name, if a known network's name begins it."""
         networks = self.known_networks | {network for network, _ in self.reservations}
         name = without_hash(filename)
         # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
@@ -359,7 +360,7 @@ class NodeState:
         return any(ifname in {"", one.ifname} for one in recorded) or self.is_unreadable(network, container_id, ifname)
 
     def is_unreadable(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record that is corrupt, or was set aside, may be of this attachment."""
+        """Return whether a record that is corrupt, or was moved to ``corrupt``, may be of this attachment."""
         return any(name.startswith(network) and f"-{container_id}-{ifname}" in name for name in self._unreadable_names)
 
     @functools.cached_property
@@ -370,7 +371,7 @@ class NodeState:
 
 
 def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeState:
-    """Read the state of a node. What cannot be read is in ``unread``."""
+    """Read the state of a node. Objects that cannot be read are in ``unread``."""
     started = time.time()
     directory = None
     with suppress(ConfigError):  # the check of the configurations reports it
@@ -453,7 +454,7 @@ def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
     for parent in parents:
         with suppress(OSError):
             found.update(entry.path for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False))
-    # host-local makes the lock first. Another program's directory has none.
+    # host-local creates the lock first. A directory of another program has none.
     return {path for path in found if os.path.exists(os.path.join(path, "lock"))}
 
 
@@ -485,7 +486,7 @@ def sees_processes() -> bool:
     for number in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             if os.stat(f"/proc/{number}/ns/pid").st_ino != own:
-                return True  # that of a container: its descendants are visible
+                return True  # a container's PID namespace: its descendants are visible
     return False
 
 
@@ -545,7 +546,7 @@ def result_of(attachment: Attachment) -> Result | None:
 
 
 def _forwarding(host: Network | None) -> list[str]:
-    """Return the interfaces that have to forward packets of containers."""
+    """Return the interfaces that must forward the packets of containers."""
     links = host.links.values() if host is not None else ()
     return ["all", *uplinks_of(host), *(link.name for link in links if link.kind == "bridge")]
 
@@ -579,12 +580,12 @@ def bridge_of(document: Mapping[str, Any]) -> str:
 
 
 def is_gateway(bridge: Mapping[str, Any]) -> bool:
-    """Return whether a configuration of ``bridge`` gives the bridge the address that is the containers' gateway."""
+    """Return whether a configuration of ``bridge`` gives the bridge the containers' gateway address."""
     return bridge.get("isGateway") is True or bridge.get("isDefaultGateway") is True
 
 
 def name_of(attachment: Attachment) -> str:
-    """Return an attachment in words."""
+    """Return an attachment's name for a finding."""
     return f"container {attachment.container_id}, {attachment.network}, {attachment.ifname}"
 
 

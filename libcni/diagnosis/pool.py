@@ -1,4 +1,4 @@
-"""Count the addresses of host-local's pools: who has them, and which of them a repair would free."""
+"""Count the addresses of host-local's pools: used, free, and those that a repair would free."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from libcni.store.model import LIVING
 
 _FREES = {"release", "detach"}
 _LOW = 10
-"""A pool is low if fewer than one in so many addresses is free."""
+"""A pool is low if fewer than one in ten addresses is free."""
 
 
 def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[AddressPool]:
     """Yield the pool of each range set, and of each directory of a network without a known configuration.
 
-    A reservation is of the dead if a mend of the findings frees it and interrupts nobody.
+    A reservation counts as one of a dead container if a mend of the findings frees it and interrupts nobody.
     """
     mends = [mend for finding in findings for mend in finding.mends if mend.kind in _FREES and not mend.interrupts]
     released = {f"{mend.target}/{address}" for mend in mends if mend.kind == "release" for address in mend.details}
@@ -38,7 +38,7 @@ def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[Addre
 
 
 def _range_sets(node: NodeState, network: str, directory: str) -> list[list[AddressRange]]:
-    """Return the range sets of the network that reserves in a directory, by today's configuration or by a record."""
+    """Return the range sets of the network that reserves in a directory, from its configuration or a record."""
     nets: list[NetworkConfigList | None] = [*node.networks, *map(node.recorded, node.attachments)]
     for net in nets:
         if directory in reservation_directories(net):

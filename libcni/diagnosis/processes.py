@@ -14,10 +14,10 @@ __all__ = ["lock_users"]
 
 
 def plugin_processes(cni: CNIConfig, attachment: Attachment) -> dict[int, str]:
-    """Return the plugins that run for an attachment now, by PID, each as text; found by their environment.
+    """Return the plugins that run for an attachment now, by PID, each as text. They are known by their environment.
 
     Another runtime on this machine can use the same container ID. So the namespace, the interface and the lock file
-    must match, too: the doctor tells people to end these processes.
+    must match as well, because the doctor advises to end these processes.
     """
     identity = namespace_identity(f"{cni.cache_dir}/locks") or (0, 0)
     wanted = {

@@ -1,4 +1,4 @@
-"""Find corrupt records, records that were set aside, and unfinished verbs."""
+"""Find corrupt records, records that were moved to ``corrupt``, and unfinished verbs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ASIDE = re.compile(r"(.+)\.\d{10,}")
 
 
 def check_records(node: NodeState) -> Observations:
-    """Find records that cannot be read, that were set aside, or whose verb did not end."""
+    """Find records that cannot be read, that were moved to ``corrupt``, or whose verb did not complete."""
     if node.record_error is not None:
         yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
         return
@@ -37,7 +37,7 @@ def check_records(node: NodeState) -> Observations:
     for one in node.attachments:
         if one.is_denied:
             # The state is ``corrupt`` because this user may not read the record. The record itself may be in order.
-            yield NotChecked("records", one.path, f"{one.problem}; run it as root")
+            yield NotChecked("records", one.path, f"{one.problem}; run this program as root")
         elif one.state == CORRUPT:
             yield _corrupt(node, one)
         elif one.state in _HALF_DONE:
@@ -54,7 +54,7 @@ def check_records(node: NodeState) -> Observations:
 
 
 def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
-    """Return what is known of the container of a record's file name, or None if the name does not tell it."""
+    """Return the finding about the container of a record's file name, or None if the name does not identify it."""
     identity = node.identity_of(filename)
     return None if identity is None else replace(look_for(node, *identity), check="records")
 
@@ -116,7 +116,7 @@ def _half_done(node: NodeState, one: Attachment) -> NodeFinding:  # noqa: PLR091
     space = node.space_of(one)
     age = attachment_age(one)
     if space is not None and space.process:
-        # A verb that was killed at its very end, or at its beginning, leaves a container that works.
+        # A verb that was killed at its very end, or at its beginning, leaves a working container.
         meaning += f", and process {space.process} lives in {one.netns}"
         if one.record.has_ended:
             works = space.network is not None and one.ifname in space.network.links
@@ -152,7 +152,7 @@ def _set_aside(node: NodeState) -> Observations:
                 remedy=remove,
             )
         else:
-            # As long as the container lives, the file is all that is known of it.
+            # As long as the container lives, the file is the only trace of its attachment.
             severity: Severity = "warning" if found.remedy or found.mends else "note"
             meaning = f"by its file name it was {found.subject}; {found.meaning}"
             yield about(

@@ -1,4 +1,4 @@
-"""Repair a node: diagnose, plan, mend, watch what living containers have, and diagnose again."""
+"""Repair a node: diagnose, plan, mend, check that living containers lose nothing, and diagnose again."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from libcni.store.locks import LockRequest
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
 
 _LOOKS = 8
-"""How often a repair of very many attachments looks at the node while it carries out mends of one kind."""
+"""How often a repair of very many attachments examines the node while it carries out mends of one kind."""
 _AT_ONCE, _AT_MOST = 25, 250
-"""How many mends for the dead are carried out between two looks, and how many at most: each holds a descriptor."""
+"""The usual and the largest number of mends for dead containers between two examinations: each holds a descriptor."""
 _SECOND_LOOK = 1.0
-"""Seconds after which a loss is looked at again: a runtime may just end this container."""
+"""Seconds after which a loss is examined again: the runtime may just be ending this container."""
 _WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "drift"}
 
 
 @dataclass(frozen=True, slots=True)
 class MendOutcome:
-    """A mend, and what became of it.
+    """A mend and its outcome.
 
     Attributes:
         mend: the mend.
         finding: the name of the finding that it is for.
-        state: ``planned``, ``mended``, ``failed``, ``not needed`` (its cause had gone when its turn came), or ``left``.
-        needs: what would let the repair carry it out: pairs of an option, ``interrupt``, ``include_go`` or ``owner``,
-            and its value.
+        state: ``planned``, ``mended``, ``failed``, ``not needed`` (its cause was gone when its turn came), or ``left``.
+        needs: the options with which the repair would carry it out, as pairs: ``interrupt``, ``include_go`` or
+            ``owner``, and the value.
         reason: why it failed, else "".
 
     Examples:
@@ -64,9 +64,9 @@ class NodeRepair:
     """The outcome of a repair, or its plan.
 
     Attributes:
-        outcomes: the mends in their order; those that are left come last.
+        outcomes: the mends in their order; the mends that are left come last.
         report: the diagnosis after the repair.
-        stopped: what a living container has lost in the repair, which stopped it; else "".
+        stopped: what a living container lost during the repair, if that stopped the repair; else "".
 
     Examples:
         >>> repair_node(cni).stopped
@@ -91,20 +91,20 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
 ) -> NodeRepair:
     """Diagnose a node, carry out the mends of the findings, and diagnose it again.
 
-    Each mend is carried out only if a new diagnosis, immediately before it, still asks for it. Before the first one and
-    after each one, or each group of mends for the dead, the repair looks at what all living containers have:
-    interfaces, addresses, routes, reservations and published ports. If a container has lost something and the mends do
-    not name it, the repair stops.
+    Each mend is carried out only if a new diagnosis, immediately before it, still requires it. Before the first mend
+    and after each mend, or each group of mends for dead containers, the repair examines all living containers: their
+    interfaces, addresses, routes, reservations and published ports. If a container has lost one of these and the mends
+    do not name the container, the repair stops.
 
-    Attachments are detached and reloaded if they are of the client's owner, or if ``only`` or ``interrupt`` names them.
-    What is missing on the node is restored for all.
+    Attachments are detached and reloaded if they belong to the client's owner, or if ``only`` or ``interrupt`` names
+    them. Missing objects of the node, such as addresses of bridges, are restored for all owners.
 
     Args:
         cni: the client whose directories are repaired.
         dry_run: change nothing, only plan.
         interrupt: the containers, as ``ID`` or ``ID:IFNAME``, that may be interrupted; ``["all"]``: all.
         only: the names of findings and containers to which the repair is limited; (): all.
-        include_go: for a client without an owner: also detach and reload attachments of Go libcni's records.
+        include_go: for a client without an owner: also detach and reload attachments that Go libcni recorded.
         pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
             abandoned.
         run_check: whether to run CHECK of each ready attachment in the diagnosis.
@@ -122,7 +122,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
         run.belongings = _Belongings.of(node)
         while not run.stopped and run.carry_out(run.plan(node, report)):
             node = run.read()
-            # A mend can uncover the next one: a link that is up again lacks its routes.
+            # A mend can reveal the next one: a link that is up again lacks its routes.
             report = report_on(node, run_check=run_check)
     left = run.plan(node, report) if not run.stopped else []
     states = ({"planned"} if dry_run else set()) | {"left"}
@@ -149,7 +149,7 @@ class _Run:
     stopped: str = ""
 
     def read(self) -> NodeState:
-        """Return the state of the node now."""
+        """Return the present state of the node."""
         return read_node(self.cni, pending_after=self.pending_after)
 
     def plan(self, node: NodeState, report: DoctorReport) -> list[MendOutcome]:
@@ -171,7 +171,7 @@ class _Run:
         return not self.only or finding.name in self.only or bool(_names(mend.containers) & self.only)
 
     def _needs(self, node: NodeState, mend: Mend) -> Iterator[tuple[str, str]]:
-        """Yield the options that are lacking to carry out a mend."""
+        """Yield the options without which a mend is not carried out."""
         for name in mend.interrupts:
             if not self.interrupt & {"all", *_names([name])}:
                 yield "interrupt", name
@@ -204,9 +204,9 @@ class _Run:
         return bool(todo) and not self._has_lost(self.read())
 
     def _note(self, outcomes: Iterable[MendOutcome]) -> None:
-        """Note what became of mends. What seemed not to be needed is tried again if the next diagnosis asks for it.
+        """Store the outcomes of mends. A mend that was not needed is tried again if the next diagnosis requires it.
 
-        Another program can hide a cause for a moment: a namespace that begins or ends while it is read, for example.
+        A cause can be hidden for a moment, for example while a namespace begins or ends.
         """
         for outcome in outcomes:
             if outcome.state != "not needed" or outcome.mend in self.outcomes:
@@ -214,12 +214,12 @@ class _Run:
             self.outcomes[outcome.mend] = outcome
 
     def _mends(self, node: NodeState) -> dict[tuple[str, ...], Mend]:
-        """Return the mends that a diagnosis asks for now, by what they change."""
+        """Return the mends that a new diagnosis requires, by their keys."""
         report = report_on(node, skip=_WITHOUT_MENDS)
         return {mend.key: mend for mend in merged(tuple(mend for finding in report.findings for mend in finding.mends))}
 
     def _current(self, node: NodeState, planned: MendOutcome, mends: dict[tuple[str, ...], Mend]) -> Mend | None:
-        """Return what is left of a planned mend; None if its cause has gone, or if it would interrupt somebody else."""
+        """Return the rest of a planned mend; None if its cause is gone, or if it would interrupt other containers."""
         mend, current = planned.mend, mends.get(planned.mend.key)
         if planned.finding == "check-failed":
             return mend if self._fails_check(node, mend) else None
@@ -248,13 +248,13 @@ class _Run:
         return ask_again
 
     def _together(self, tasks: list[tuple[MendOutcome, Task]]) -> None:
-        """Carry out mends under all their locks, and ask again once for all of them."""
+        """Carry out mends under all their locks, after one new diagnosis for all of them."""
         with ExitStack() as stack:
             failures: dict[LockRequest | None, CNIError] = {}
             for request in dict.fromkeys(lock_for(task.mend) for _, task in tasks):
                 try:
                     stack.enter_context(locked(self.cni, request) if request is not None else nullcontext())
-                except CNIError as error:  # another verb of this container hangs: the others are mended
+                except CNIError as error:  # another verb of this container hangs: carry out the other mends
                     failures[request] = error
             node = self.read()
             mends = self._mends(node)
@@ -275,7 +275,7 @@ class _Run:
             self._note([replace(left, state="failed" if failed else "mended", reason=str(outcome) if failed else "")])
 
     def _has_lost(self, node: NodeState) -> bool:
-        """Return whether a living container has lost something that the mends since the last look do not name."""
+        """Return whether a living container has lost something, but no mend since the last examination names it."""
         named = {name for mend in self.since_look for name in (*mend.containers, *mend.interrupts)}
         now = _Belongings.of(node)
         if lost := self.belongings.lost(now, named):
@@ -307,9 +307,9 @@ def _outcome(planned: MendOutcome, task: Task) -> MendOutcome:
 
 
 def _chunks(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
-    """Yield the mends that are carried out between two looks: one, a group of the dead, or of very many an eighth.
+    """Yield the mends between two examinations: one, a group for dead containers, or an eighth of very many.
 
-    A look at 10,000 containers takes seconds.
+    An examination of 10,000 containers takes seconds.
     """
     for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
         alike = list(group)
@@ -321,26 +321,26 @@ def _chunks(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
                 outcome
             )
         parts = list(by_container.values())
-        # Mends for the dead, which interrupt nobody, are carried out in groups: each look takes half a second.
+        # Mends for dead containers interrupt nobody. Carry them out in groups: each examination takes half a second.
         at_once = _AT_ONCE if kind in FOR_THE_DEAD and not any(outcome.mend.interrupts for outcome in alike) else 1
         size = min(_AT_MOST, max(at_once, len(parts) // _LOOKS))
         yield from (list(chain.from_iterable(parts[at : at + size])) for at in range(0, len(parts), size))
 
 
 def _names(containers: Iterable[str]) -> set[str]:
-    """Return the names of containers: ``ID:IFNAME`` and ``ID``."""
+    """Return both names of each container: ``ID:IFNAME`` and ``ID``."""
     return {name for container in containers for name in (container, container.partition(":")[0])}
 
 
 @dataclass(frozen=True, slots=True)
 class _Belongings:
-    """What the living containers of a node have, by namespace; of the node itself under None.
+    """The interfaces, addresses, routes and ports of living containers, by namespace; the node's own under None.
 
     Attributes:
-        things: in words.
-        ours: those of this node. A machine can have others, which change by themselves.
-        names: the containers that are in a namespace by record.
-        records: the records that lead there. If they change, the container's runtime is at work.
+        things: these objects, as text.
+        ours: the namespaces of this node. A machine can have others, which change by themselves.
+        names: the containers whose record names the namespace.
+        records: the records that name the namespace. If they change, the container's runtime is working on it.
     """
 
     things: dict[Identity | None, set[str]] = field(default_factory=dict)
@@ -380,8 +380,8 @@ class _Belongings:
         return belongings
 
     def lost(self, now: _Belongings, named: set[str]) -> list[str]:
-        """Return what has been lost since, but by the named containers, and by those whose runtime is at work."""
-        # Of a container whose record was made from nothing or removed, or that has ended, nothing was taken.
+        """Return the losses since ``self``, except of the named containers and of those whose runtime is working."""
+        # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
         return [
             f"{some(sorted(self.names.get(identity, {'a container without a record'})))} has lost {thing}"
             for identity, things in self.things.items()

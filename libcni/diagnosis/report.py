@@ -13,23 +13,23 @@ __all__ = ["AddressPool", "Checked", "DoctorReport", "NodeFinding", "NotChecked"
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "containers",
 ]  # fmt: skip
-"""The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
+"""The name of a check. ``containers``: the command line's check for attachments of ended containers."""
 
 Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """A difference between the node's state and its correct state. One cause is one finding, of one or many containers.
+    """A fault of the node. One cause is one finding, about one or many containers.
 
     Attributes:
         check: the name of the check that found it.
-        severity: ``error`` (something does not work), ``warning`` (something will fail, or is lost), ``note``.
+        severity: ``error`` (something does not work), ``warning`` (something will fail, or is wasted), ``note``.
         name: the name of the cause, such as ``link-down``.
         subject: the file, directory, network, plugin or attachment.
-        seen: the observation; of many containers that of the first three.
+        seen: the observation; for many containers that of the first three.
         meaning: the consequence.
-        remedy: what a person has to find out or to do, if no mend can; "" if the mends are enough.
+        remedy: what the administrator has to do, if no mend can; "" if the mends are enough.
         mends: what ``repair_node`` can do about it.
         containers: the attachments that it is about, as ``ID:IFNAME``.
         pods: the pods of these attachments, as ``NAMESPACE/NAME``, if their records name some.
@@ -54,7 +54,7 @@ class NodeFinding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Something that a check looked at.
+    """The objects that a check examined.
 
     Attributes:
         check: the name of the check.
@@ -71,7 +71,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """Something that a check could not look at, so that nothing is known about it.
+    """An object that a check could not examine, so that nothing is known about it.
 
     Attributes:
         check: the name of the check.
@@ -95,10 +95,10 @@ class AddressPool:
     Attributes:
         network: the network's name.
         directory: where host-local reserves the addresses.
-        addresses: how many there are; None if no configuration tells.
-        living: how many are reserved for containers that exist.
-        dead: how many are reserved for containers that no longer exist.
-        unknown: how many are reserved for containers of which nothing is known.
+        addresses: the number of addresses; None if no configuration is known.
+        living: the number of addresses reserved for containers that exist.
+        dead: the number reserved for containers that no longer exist.
+        unknown: the number reserved for containers of which nothing is known.
 
     Examples:
         >>> AddressPool("cbr0", "/var/lib/cni/networks/cbr0", 61, living=3, dead=58).free
@@ -114,12 +114,12 @@ class AddressPool:
 
     @property
     def reserved(self) -> int:
-        """How many are reserved."""
+        """The number of reserved addresses."""
         return self.living + self.dead + self.unknown
 
     @property
     def free(self) -> int | None:
-        """How many are free; None if nobody knows how many there are."""
+        """The number of free addresses; None if ``addresses`` is None."""
         return None if self.addresses is None else max(0, self.addresses - self.reserved)
 
 
@@ -182,7 +182,7 @@ def grouped(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
 
 
 def some(texts: Sequence[str], separator: str = ", ", most: int = 3) -> str:
-    """Return the first texts, and how many more there are."""
+    """Return the first texts, and the number of the others."""
     more = f"{separator}and {len(texts) - most} more" if len(texts) > most else ""
     return f"{separator.join(texts[:most])}{more}"
 

@@ -37,7 +37,7 @@ from libcni.store.model import LIVING
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
-"""The keys that choose between iptables, nftables and firewalld: of bridge and ptp, and of portmap and firewall."""
+"""The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
 _DECIDED = (
     ("filter", "FORWARD", {"DROP", "REJECT"}, "", "the node forwards nothing"),
@@ -52,12 +52,12 @@ _OWNERS = {
 
 
 class Fact(NamedTuple):
-    """What the rules of a plugin do for an address of a container.
+    """An effect of a plugin's rules on an address of a container.
 
     Attributes:
         kind: ``masquerade``, ``port 8080/tcp`` or ``firewall``.
-        mark: what tells whose it is: a chain of iptables, the comment of nftables, or its beginning; "" for a
-            firewall's.
+        mark: the mark of the rule's owner: a chain of iptables, or the comment of nftables or its beginning; "" for
+            rules of the plugin firewall.
         address: the address of the container.
     """
 
@@ -128,7 +128,7 @@ def _mends(node: NodeState, one: Attachment, missing: Mapping[str, str]) -> tupl
 
 
 def facts_of(node: NodeState) -> Facts:
-    """Return what the rules of the node do for addresses of containers, by backend."""
+    """Return the facts of the node's rules, by backend."""
     return {
         "iptables": dict(joined(_of_iptables(node, "iptables"), _of_iptables(node, "ip6tables"))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
@@ -136,7 +136,7 @@ def facts_of(node: NodeState) -> Facts:
 
 
 def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | None]]:
-    """Yield what the rules of iptables do; not what is cut off because a chain or the jump to it is missing."""
+    """Yield the facts of the rules of iptables, except of chains to which no jump leads."""
     nat, allowed = node.table(program, "nat"), node.table(program, "filter")
     for rule in nat.chains.get("POSTROUTING", ()):
         inside = nat.chains.get(rule[-1], ())
@@ -154,7 +154,7 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
 
 
 def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | None]]:
-    """Yield what the rules of nftables do; not what is cut off because the jump to their chain is missing."""
+    """Yield the facts of the rules of nftables, except of chains to which no jump leads."""
     chains = tables.get(MASQUERADE, Table()).chains
     if any("masq_checks" in rule for rule in chains.get("postrouting", ())):
         for rule in chains.get("masq_checks", ()):
@@ -169,7 +169,7 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
 
 
 def _owner(backend: str, rule: Rule) -> Owner | None:
-    """Return whose rule it is, as its comment says; None if the chain of iptables is not that container's."""
+    """Return the owner that a rule's comment names; None if the iptables chain does not belong to that container."""
     found = next(filter(None, map(_OWNERS[backend].search, rule)), None)
     if found is None:
         return None
@@ -185,7 +185,7 @@ def _after(rule: Rule, option: str) -> str:
 
 
 def _host_after(rule: Rule, option: str) -> str:
-    """Return the address after an option, or "" if it is none of a single host."""
+    """Return the address after an option, or "" if it is not the address of a single host."""
     address, _, length = _after(rule, option).partition("/")
     return address if length in {"32", "128"} else ""
 
@@ -195,7 +195,7 @@ def _without_port(target: str) -> str:
 
 
 def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
-    """Yield what the plugins' rules do for an attachment, as a fact of each backend, and the configured backend."""
+    """Yield the facts that an attachment's plugins should create, by backend, with the configured backend."""
     network, container = one.network, one.container_id
     addresses = node.addresses_of(one)
     for document in node.documents(one):
@@ -233,7 +233,7 @@ def _published(one: Attachment, document: Mapping[str, Any], addresses: Sequence
 
 
 def _look(node: NodeState, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:
-    """Return whether the rules do what is wanted, or why that is unknown."""
+    """Return whether the rules have a wanted fact, or the reason why that is unknown."""
     if backend and backend not in wanted:
         return f"rules of {backend}: the doctor reads those of iptables and nftables only"
     # Without a configured backend a plugin chooses: iptables, or nftables where that is missing.
@@ -256,7 +256,7 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
             is_bridge = document.get("type") == "bridge"
             if document.get("type") == "ptp" or (is_bridge and is_gateway(document)):
                 paths = [FORWARDING[version].format("all") for version in versions]
-                # The switch of all interfaces switches each of them, and in IPv6 nothing else counts for the uplinks.
+                # The setting for all interfaces changes each interface, and in IPv6 only it applies to the uplinks.
                 if all(node.forwards.get(path, True) for path in paths):
                     paths = [FORWARDING[4].format(name) for name in uplinks if 4 in versions]  # noqa: PLR2004 - the version of IP
                     paths += [FORWARDING[version].format(bridge_of(document)) for version in versions if is_bridge]
@@ -305,12 +305,12 @@ def rules_to_remove(
 
 
 def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
-    """Yield (program, table, rule) of the rules to remove; "-X" instead of a rule: the chain, which is unused then.
+    """Yield (program, table, rule) of the rules to remove. "-X" instead of a rule: remove the chain, then unused.
 
-    All interfaces of a container on a network have one chain of iptables for masquerade and one for ports; portmap's
-    rules in nftables are those of all its interfaces. Rules for other addresses stay: they are of another interface, or
-    of another runtime's container of the same ID. If there is a record, the rules of portmap and firewall stay, because
-    its DEL removes them.
+    All interfaces of a container on a network share one iptables chain for masquerade and one for ports, and portmap's
+    rules in nftables. Rules for other addresses stay: they belong to another interface, or to a container of another
+    runtime with the same ID. If there is a record, the rules of portmap and firewall stay, because its DEL removes
+    them.
     """
     network, container_id, addresses = mend.network, mend.target, mend.details
     ifname = mend.containers[0].partition(":")[2]
@@ -334,7 +334,7 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
             yield program, "nat", ("-X", published)
         else:
             yield from ((program, "nat", rule) for rule in ended)
-        # These have no container's name: another container may have the address by now.
+        # These rules do not name their container, and another container may have the address now.
         hosts -= {_host(address) for address in node.recorded_addresses}
         allowed = (node.table(program, "filter").find("CNI-FORWARD", host) for host in sorted(hosts))
         yield from ((program, "filter", rule) for rule in joined.from_iterable(allowed))
@@ -368,7 +368,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
     for (container_id, network, ifname), addresses in (
         owners.items() if not (node.record_error or node.why_unknown) else ()
     ):
-        # A network that nobody here knows is another runtime's. portmap's rules in nftables name none.
+        # An unknown network belongs to another runtime. portmap's rules in nftables name no network.
         is_ours = network in node.known_networks or (
             not network and all(any(is_in_ranges(net, one) for net in node.networks) for one in addresses)
         )
@@ -380,7 +380,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         is_known = node.is_unreadable(network, container_id) or (
             not all(one.state in LIVING and node.addresses_of(one) for one in recorded) if recorded else bool(reserved)
         )
-        # Another runtime's container may have them, also beside a recorded one that got the address a second time.
+        # A container of another runtime may have the addresses, even if a recorded container got them a second time.
         if not is_ours or is_known or any(node.strangers(address) for address in left):
             continue
         if mends := rules_to_remove(node, network, container_id, ifname, sorted(left)):

@@ -41,8 +41,8 @@ def ended_among(
         # A node agent's pod, for example, sees neither the containers' processes nor, perhaps, the engine's state.
         if attachment.state != STALE_BOOT and not sees_same_processes(attachment.record):
             raise ConfigError(
-                f"container {attachment.container_id} was attached in another PID namespace, "
-                "so it is unknown whether it runs",
+                f"container {attachment.container_id} was attached in another PID namespace, so this process cannot "
+                "tell whether the container runs",
                 hint="run this in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
             )
     return tuple(ended)

@@ -1,4 +1,4 @@
-"""How plugins are found and run. Give your own executor to ``CNIConfig(executor=...)``.
+"""Find and run plugins. Give your own executor to ``CNIConfig(executor=...)``.
 
 The names are resolved on first use, so that plugins can import ``libcni.executor.find`` alone.
 """

@@ -126,7 +126,7 @@ class AsyncPreparedProcess:
         """
         child, self._child = self._child, None
         if child is None:
-            raise RuntimeError("this started plugin has received its input, or was discarded, already")
+            raise RuntimeError("this started plugin has already received its input, or was discarded")
         return await self._run(child, timeout, stdin)
 
     async def discard(self) -> None:
@@ -147,17 +147,17 @@ _starter = HelperThread()
 
 
 async def _start_in_thread(child: Child, deadline: float) -> None:
-    """Start a process as ``Child.start`` does, but in a thread.
+    """Start a process like ``Child.start``, but in a thread.
 
-    On a busy machine a start takes some milliseconds. If 64 verbs start plugins, the event loop would be blocked for a
-    tenth of a second again and again.
+    On a busy machine a start takes some milliseconds. The starts of 64 verbs would block the event loop for a tenth of
+    a second.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     starts = loop_events.of_running_loop().starts
     left = None if deadline == math.inf else deadline - time.monotonic()
     try:
-        # asyncio.timeout takes as long as all the rest of a start in this thread.
+        # asyncio.timeout doubles the time that a start needs in this thread, so use it only if there is a wait.
         async with asyncio.timeout(left) if starts.locked() else nullcontext():
             await starts.acquire()
     except TimeoutError:
@@ -190,12 +190,12 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
 
 
 async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -> None:
-    """Wait for the end of a start. A file system that hangs keeps the thread, and the starts that wait for it."""
+    """Wait for the end of a start. A file system that hangs blocks the thread, and the starts that wait for it."""
 
     def give_up() -> None:
         _set(ended, PluginTimeoutError("it did not start in time, and was stopped", child.invocation))
 
-    # Not asyncio.wait or asyncio.timeout: they take as long as all the rest of the start in this thread.
+    # Not asyncio.wait or asyncio.timeout: they would double the time that a start needs in this thread.
     events = loop_events.of_running_loop()
     if deadline != math.inf:
         events.call_at(deadline, ended, give_up)
@@ -218,8 +218,8 @@ def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
 class _Watcher:
     """Waits on the running event loop for the end of a plugin process, and reads its output.
 
-    ``_stage`` says what it watches: the process's "exit" alone at first, because most plugins end soon and their output
-    fits into the pipes; then the "output" as well; after ``kill`` the end only ("killed").
+    ``_stage`` is "exit" at first: only the process's exit is watched, because most plugins end soon and their output
+    fits into the pipes. In "output" the pipes are watched as well. After ``kill`` it is "killed": only the exit.
     """
 
     def __init__(self, child: Child) -> None:
@@ -266,7 +266,7 @@ class _Watcher:
             events.cancel(self)
 
     def _set_timer(self, seconds: float = math.inf) -> None:
-        """Call ``_on_time`` at the deadline, or after some seconds if that is earlier."""
+        """Call ``_on_time`` at the deadline, or after ``seconds`` if that is earlier."""
         seconds = min(seconds, POLL_SECONDS) if self._is_polled else seconds
         when = min(self._deadline, time.monotonic() + seconds)
         if self._events is not None and when != math.inf:
@@ -296,7 +296,7 @@ class _Watcher:
             self._set_timer()
 
     def _look(self) -> bool:
-        """Return whether there is nothing to wait for any more."""
+        """Examine the process and its output; return whether the wait is over."""
         try:
             has_ended = self._child.has_ended()
         except OSError as error:
@@ -328,7 +328,7 @@ class _Watcher:
             self._events.remove_reader(descriptor)
 
     def _end(self, error: Exception | None = None, *, is_ended: bool = True) -> None:
-        """End the wait with an error, or with whether the process has ended."""
+        """End the wait with ``error``, or with ``is_ended`` as its value."""
         if self._waiter is None or self._waiter.done():
             return
         if error is None:

@@ -1,4 +1,4 @@
-"""One plugin process: started, watched, stopped and reaped. How to wait for it is the executors' part.
+"""Start, watch, stop and reap one plugin process. The executors wait for it.
 
 An executor polls ``exit_fd`` and the pipes of ``streams``, and calls ``streams.read``, ``has_ended`` and ``finish``.
 """
@@ -25,29 +25,29 @@ KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. If it takes longer, a later start reaps it."""
 
 START_WAIT = 0.1
-"""The same for a process that cannot be watched; short, because an event loop waits as well."""
+"""Seconds to wait for a killed process that cannot be watched; short, because an event loop waits as well."""
 
 POLL_SECONDS = 0.02
-"""Seconds between two looks at a process whose end no descriptor reports: there is no pidfd, or a tracer keeps the
+"""Seconds between two polls of a process whose end no descriptor reports: there is no pidfd, or a tracer keeps the
 exit status."""
 
 _INHERITED = 19
-"""The plugin's number of the descriptor of ``CallOptions.inherit``; low, since a host may allow few descriptors."""
+"""The number that ``CallOptions.inherit``'s descriptor has in the plugin; low, since a host may allow few of them."""
 
 _BUSY_SECONDS = 5.0
-_CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
+_CANNOT_STOP = "still runs after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     **LIMIT_HINTS,
     errno.E2BIG: "a variable has 128 KiB or more, or all exceed the limit (getconf ARG_MAX): use less args and env",
-    errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
-    errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
-    errno.ETXTBSY: "another program writes to it",
+    errno.ENOEXEC: "install a program for this machine, or a script with #! in its first line",
+    errno.ENOENT: "the file or its interpreter (see its first line) is missing: install the plugin again",
+    errno.ETXTBSY: "another program writes to the file: try again when it has finished",
     errno.EAGAIN: "there are too many processes or threads: raise the limit (ulimit -u, pids.max)",
-    errno.EBADF: f"at least {_INHERITED + 1} open files must be allowed (ulimit -n), and the inherited one be open",
+    errno.EBADF: f"allow at least {_INHERITED + 1} open files (ulimit -n), and keep the descriptor of inherit open",
 }
 
 _running: set[Streams] = set()
-"""The streams of the processes that run. Not the processes: one that nobody refers to is killed."""
+"""The streams of the running processes. Not the Child objects: a Child without references kills its process."""
 
 _unreaped: list[Child] = []
 """Released processes that had not ended. The next start of a plugin reaps those that have ended by then."""
@@ -56,12 +56,12 @@ _unreaped: list[Child] = []
 class Child:
     """A plugin process.
 
-    The object exists before the process does, so an executor can enter its ``try`` first. A process that nobody refers
-    to is killed.
+    The object exists before the process does, so an executor can enter its ``try`` first. If the object is freed, it
+    kills its process.
 
-    ``_state`` begins as "new". ``spawn`` makes it "starting" and then "running". ``release`` makes it "released": the
-    process is reaped and its descriptors are closed. ``kill`` makes it "left" if another thread starts the process and
-    the start takes too long: that thread kills the process then.
+    ``_state`` begins as "new". ``spawn`` sets "starting" and then "running". ``release`` sets "released": the process
+    is reaped and its descriptors are closed. ``kill`` sets "left" if another thread takes too long to start the
+    process: that thread then kills the process.
 
     Attributes:
         invocation: the call that it runs.
@@ -91,14 +91,14 @@ class Child:
             self.kill(START_WAIT)
 
     def start(self, *, ahead: bool = False) -> None:
-        """Start the process. If it fails, it can be called again after ``retry_delay``.
+        """Start the process. After a failure, call ``retry_delay`` before another ``start``.
 
         Args:
             ahead: give the process an empty pipe for stdin, for ``feed``.
 
         Raises:
             OSError: the executable cannot be started, or the process cannot be watched.
-            ValueError: the path or a variable has a character that the kernel does not take.
+            ValueError: the path or a variable has a character that the kernel does not accept.
         """
         try:
             self.set_up(ahead=ahead)
@@ -122,7 +122,7 @@ class Child:
         return False
 
     def retry_delay(self, error: OSError | ValueError, deadline: float) -> float:
-        """Allow another start after one that failed; return the seconds to sleep before it.
+        """Allow another start after a failed one; return the seconds to sleep before it.
 
         Raises:
             PluginError: the executable cannot be started, or has been open for writing for 5 s or until the deadline.
@@ -137,7 +137,7 @@ class Child:
     def _start_error(self, error: OSError | ValueError) -> BaseException:
         if is_foreign(error):
             return error
-        # A ValueError: such as a NUL, or a "=" in a variable's name.
+        # A ValueError reports, for example, a NUL, or a "=" in a variable's name.
         reason, number = (error.strerror, error.errno) if isinstance(error, OSError) else (error, None)
         problem = f"{self.invocation.path} cannot be started: {reason}"
         return PluginError(problem, self.invocation, was_run=False, hint=_START_HINTS.get(number or 0))
@@ -145,7 +145,7 @@ class Child:
     # The steps of a start. If one fails, the caller kills the child.
 
     def set_up(self, *, ahead: bool = False) -> None:
-        """Make the process's descriptors, and prepare its start. Raises as ``start``."""
+        """Open the process's descriptors, and prepare its start. Raises the errors of ``start``."""
         if _unreaped:
             _reap_unreaped()
         _running.add(self.streams)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
@@ -157,9 +157,9 @@ class Child:
         self._launch = prepare_spawn(self.invocation.path, env, moves)
 
     def spawn(self) -> None:
-        """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``.
+        """Start the process, unless ``kill`` was called. Another thread may call this. Raises the errors of ``start``.
 
-        It makes only one system call: after each one, the event loop may have to wait for the interpreter's lock.
+        Make only one system call: after each, the event loop may have to wait for the interpreter's lock.
         """
         with self._lock:
             # After a kill the verb's locks are released, and the plugin must not act any more.
@@ -177,7 +177,7 @@ class Child:
                 self.kill()
 
     def watch(self) -> None:
-        """Make ``exit_fd``. Raises OSError."""
+        """Open ``exit_fd``. Raises OSError."""
         while self.streams.theirs:
             os.close(self.streams.theirs.pop())
         try:
@@ -207,7 +207,7 @@ class Child:
         return self._status is not None or not self._pid[0]
 
     def finish(self) -> Outcome:
-        """Read what is left in the pipes, reap the process and return its outcome. It must have ended.
+        """Read the rest of the pipes, reap the process, which must have ended, and return its outcome.
 
         If the plugin failed, its process group is killed: a helper that it left behind would work on during the
         roll-back. If it succeeded, its group is left alone, because some plugins start a daemon on purpose.
@@ -219,12 +219,12 @@ class Child:
         self.streams.read_rest()
         status = self._status
         if status is None:
-            hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
-            text = "its exit status cannot be known"
+            hint = "this program ignores SIGCHLD, or reaps processes that it did not start: stop that"
+            text = "its exit status is unknown"
             raise PluginError(text, self.invocation, self._outcome(), hint=hint)
         exited = status.si_code == os.CLD_EXITED
         outcome = self._outcome(status.si_status if exited else None, None if exited else status.si_status)
-        # A result is a JSON object; whether it is a valid one is found out later.
+        # A result is a JSON object. Its content is checked later.
         printed = outcome.stdout.strip()
         is_document = printed.startswith(b"{") and printed.endswith(b"}")
         if outcome.exit_status != 0 or (self.invocation.verb in {"ADD", "VERSION"} and not is_document):
@@ -233,7 +233,7 @@ class Child:
         return outcome
 
     def is_owned(self) -> bool:
-        """Return whether this process started the plugin, rather than being forked from that one."""
+        """Return whether this process started the plugin; False in a forked child of that process."""
         return os.getpid() == self._owner
 
     def signal(self, number: int) -> None:
@@ -247,7 +247,7 @@ class Child:
         if not pid or not self.is_owned():
             return
         with suppress(OSError):
-            # A plugin in its group must get one TERM: many programs take a second one for "at once, do not clean up".
+            # A plugin in its group must get one TERM: many programs stop without cleaning up at the second.
             # A second KILL is harmless, and catches a plugin that leaves its group after this test.
             if number == signal.SIGKILL or os.getpgid(pid) != pid:
                 os.kill(pid, number)
@@ -271,7 +271,7 @@ class Child:
             self.release()
 
     def _may_release(self, deadline: float) -> bool:
-        """Return whether this thread releases the process. If another one starts it now, wait for that start."""
+        """Return whether this thread may release the process. If another thread is starting it, wait for the start."""
         while True:
             with self._lock:
                 if self._state == "new":
@@ -302,7 +302,7 @@ class Child:
         self._state = "released"
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
-        """Return the error for a process that was at its deadline; call ``kill`` first."""
+        """Return the error for a process that reached its deadline; call ``kill`` first."""
         problem = f"it did not end within {timeout or 0.0:.3g} s, and {_CANNOT_STOP if self._pid[0] else 'was stopped'}"
         return PluginTimeoutError(problem, self.invocation, self._outcome())
 
@@ -310,7 +310,7 @@ class Child:
         """Return the error for a process that cannot be watched, or that printed too much."""
         if isinstance(error, OutputLimitError):
             return InvalidOutputError(str(error), self.invocation, self._outcome())
-        problem = f"it was stopped, because it cannot be watched: {error.strerror}"
+        problem = f"it was stopped, because its process cannot be watched: {error.strerror}"
         return PluginError(problem, self.invocation, self._outcome())
 
     def _waitid(self, flag: int = 0) -> Any:
@@ -319,7 +319,7 @@ class Child:
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
 
     def _reap(self) -> bool:
-        """Reap the process if it has ended; return whether none is left to reap."""
+        """Reap the process if it has ended; return whether nothing is left to reap."""
         if self._pid[0]:
             try:
                 if self._waitid() is None:
@@ -356,7 +356,7 @@ def busy_delays(deadline: float) -> Iterator[float]:
 
 
 def is_foreign(error: Exception) -> bool:
-    """Return whether an OSError is a timeout, of this library or of the host's signal handler, and no system call's."""
+    """Return whether an OSError is a TimeoutError of this library or of a signal handler, not a system call's error."""
     return isinstance(error, OSError) and (error.errno is None or isinstance(error, CNIError))
 
 
@@ -371,8 +371,8 @@ def _reap_unreaped() -> None:
 
 
 def _after_fork() -> None:
-    # The plugin reads the end of its stdin only when the last copy of the write end is closed: a forked worker that
-    # lives on would keep every plugin that is started ahead waiting, even after this runtime's death.
+    # A plugin sees the end of its stdin only when the last copy of the write end is closed. A forked worker that keeps
+    # running would keep the plugins waiting that were started ahead, even after this runtime's death.
     for streams in _running:
         streams.forget_stdin()
     _running.clear()

@@ -1,4 +1,4 @@
-"""Find a plugin's executable. Plugins that delegate use this too, so the module is light to import."""
+"""Find a plugin's executable. Plugins that delegate import this too, so it must import nothing slow."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             rejected.append(f"{candidate} is not a regular file")
         elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             rejected.append(f"{candidate} is not executable")
-            hint = Hint("make it executable", other_command=("chmod", "+x", candidate))
+            hint = Hint("make the file executable", other_command=("chmod", "+x", candidate))
         else:
             return candidate
     if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):
-        hint = Hint(f"this node has it in {others}: name the directory in {{argument}}", argument="path", value=None)
+        hint = Hint(f"{plugin} is in {others}: name the directory in {{argument}}", argument="path", value=None)
     elif hint is None and (near := _closest(plugin, path)):
-        text = f"did you mean {near}? Else install it there, or name its directory in {{argument}}"
+        text = f"did you mean {near}? If not, install {plugin}, or name its directory in {{argument}}"
         hint = Hint(text, argument="path", value=None)
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint)
 
 
 def _closest(plugin: str, path: Sequence[str]) -> str:
-    """Return the file name in the directories that is most like a plugin's type, or ""."""
+    """Return the file name in the directories that is most similar to a plugin's type, or ""."""
     from difflib import get_close_matches  # plugins start without it
 
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""The protocols of an executor: how plugins are found and run, blocking or on asyncio."""
+"""The protocols of executors, which find and run plugins, blocking or on asyncio."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class CallOptions:
     Attributes:
         timeout: seconds until the plugin is stopped; None: no limit.
         env: the plugin's environment without the CNI_* variables.
-        inherit: a function that returns a descriptor that the plugin inherits, or -1; None: none. Call it just before
-            the start: a verb opens the descriptor then, and every start of a process takes longer for each open one.
-            It raises RecordError if it cannot be opened. As long as it is open, the plugin or its child runs.
-        on_started: called once the plugin has started and has its configuration, before the wait for its end; None:
-            nothing. An executor may leave it out.
+        inherit: a function that returns a descriptor for the plugin to inherit, or -1 for none; None: none. Call it
+            just before the start, because it opens the descriptor. It raises RecordError if that fails. While any
+            process has the descriptor, the next verb of the container considers the plugin running.
+        on_started: a function to call once the plugin has started and has its configuration, before the wait for its
+            end; None: no function. An executor need not call it.
 
     Examples:
         >>> CallOptions(timeout=5.0).timeout
@@ -39,8 +39,8 @@ class CallOptions:
 class Executor(Protocol):
     """An object that finds and runs plugins, blocking.
 
-    It may have a method ``prepare(invocation, options)``, which starts a plugin before its configuration is known. It
-    ignores ``stdin`` and ``timeout`` and returns a PreparedPlugin, or None if the plugin cannot be started now.
+    It may have a method ``prepare(invocation, options)``, which starts a plugin before its configuration is known. The
+    method ignores ``stdin`` and ``timeout``, and returns a PreparedPlugin, or None if the plugin cannot be started now.
 
     Examples:
         >>> class Logged(ProcessExecutor):
@@ -65,7 +65,7 @@ class Executor(Protocol):
     def execute(self, invocation: Invocation, options: CallOptions, /) -> Outcome:
         """Run a plugin until it exits (spec 1.1.0, section 2).
 
-        A plugin that exits by itself is an Outcome, whatever its exit status is.
+        If the plugin exits by itself, return an Outcome, whatever its exit status is.
 
         Args:
             invocation: the executable, its stdin and its CNI_* variables.
@@ -83,11 +83,11 @@ class Executor(Protocol):
 class AsyncExecutor(Protocol):
     """An object that finds and runs plugins on asyncio; the methods are those of Executor.
 
-    ``prepare`` is no coroutine, must not block, and returns an AsyncPreparedPlugin or None.
+    ``prepare`` is not a coroutine, must not block, and returns an AsyncPreparedPlugin or None.
     """
 
     def find(self, plugin: str, path: Sequence[str], /) -> str:
-        """Return the path of a plugin type's executable, as ``Executor.find`` does. It is quick, so no coroutine.
+        """Return the path of a plugin type's executable, like ``Executor.find``. It is fast, so it is not a coroutine.
 
         Raises:
             PluginNotFoundError: no directory has an executable of that name.
@@ -113,7 +113,7 @@ class PreparedPlugin(Protocol):
     def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
         """Send the configuration, close stdin and run the plugin until it exits, as ``Executor.execute`` does.
 
-        A configuration that is larger than the pipe goes to a new process, and this one is killed.
+        If the configuration does not fit into the pipe, this process is killed and a new one receives it.
 
         Args:
             stdin: the execution configuration, UTF-8 JSON.

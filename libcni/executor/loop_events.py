@@ -1,7 +1,6 @@
-"""The descriptors and times that all plugin calls of an event loop wait for.
+"""One epoll instance and one timer for all plugin calls of an event loop.
 
-An event loop spends more time on a reader and two timers for each call than the call itself takes. So all calls of a
-loop share one epoll instance, which the loop watches, and one timer.
+A reader and two timers of the event loop for each call would take more time than the call itself.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ _TICK = 0.005
 """Seconds between two runs of the timer, at least."""
 
 AT_ONCE = 8
-"""The throttle of an event loop: so many verbs begin, and so many ended plugins are handled, in one pass of the loop.
+"""The number of verbs that begin, and of ended plugins that are handled, in one pass of the event loop.
 
-Each takes half a millisecond until it waits, and the loop's other tasks run in between. So many plugins have their
-descriptors, too, while they wait for the thread that starts them: the kernel copies all descriptors for each process
-that starts, and for a descriptor of the lock file it walks through all locks.
+Each blocks the loop for half a millisecond; the loop's other tasks run between two passes. It is also the number of
+plugins that have open descriptors while they wait for the thread that starts them: for each new process the kernel
+copies all descriptors, and walks through all locks for a descriptor of the lock file.
 """
 
-# Only the loop keeps its events, by its reader. They lead to the calls of a loop that was closed, and so to the locks
-# of verbs, which are released when the calls are freed.
+# Weak references: only the loop's reader keeps the LoopEvents alive. When a closed loop is freed, its calls are freed
+# too, and with them the locks of their verbs.
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopEvents]] = WeakKeyDictionary()
 
 
@@ -33,7 +32,7 @@ class LoopEvents:
     """One epoll instance and one timer of an event loop.
 
     Attributes:
-        starts: held by the plugins that are being started.
+        starts: a semaphore that a plugin's start holds.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,7 +58,7 @@ class LoopEvents:
             self._epoll.unregister(descriptor)
 
     def call_at(self, when: float, owner: object, call: Callable[[], object]) -> None:
-        """Call ``call`` at a time of ``time.monotonic``, or a few milliseconds later; replaces the owner's last one."""
+        """Call ``call`` at ``when`` (``time.monotonic``) or some milliseconds later; replace an earlier ``call_at``."""
         self._due[owner] = when, call
         if when < self._next_tick:
             if self._timer is not None:
@@ -68,7 +67,7 @@ class LoopEvents:
             self._timer = asyncio.get_running_loop().call_later(when - time.monotonic(), self._on_time)
 
     def cancel(self, owner: object) -> None:
-        """Forget the owner's call, if it has one."""
+        """Remove the owner's call, if it has one."""
         self._due.pop(owner, None)
         if self._timer is not None and not self._due:
             self._timer.cancel()

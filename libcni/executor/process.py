@@ -25,10 +25,10 @@ GRACE = 0.5
 """Seconds from a plugin's deadline until the call ends at the latest."""
 
 TERM_SHARE = 0.8
-"""The part of the grace that a plugin has after SIGTERM. SIGKILL comes then, and the rest is for its end."""
+"""The part of the grace between SIGTERM and SIGKILL. The rest is for the plugin's end after SIGKILL."""
 
 EXIT_ONLY_SECONDS = 0.005
-"""Seconds to wait for the plugin's exit alone, before reading its output as it comes."""
+"""Seconds to wait for the plugin's exit alone, before reading its output while it runs."""
 
 _LONGEST_POLL = 86400.0
 
@@ -55,7 +55,7 @@ class ProcessExecutor:
         return find_plugin(plugin, path)
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Run a plugin until it exits; see ``Executor.execute``. An exception meanwhile kills its process group.
+        """Run a plugin until it exits; see ``Executor.execute``. An exception during the call kills the process group.
 
         Raises:
             PluginTimeoutError: the plugin was stopped at ``options.timeout``.
@@ -122,7 +122,7 @@ class PreparedProcess:
         """
         child, self._child = self._child, None
         if child is None:
-            raise RuntimeError("this started plugin has received its input, or was discarded, already")
+            raise RuntimeError("this started plugin has already received its input, or was discarded")
         return self._run(child, timeout, stdin)
 
     def discard(self) -> None:
@@ -137,7 +137,7 @@ def _wait_for_end(child: Child, deadline: float) -> bool:
     poll = select.poll()  # select() cannot watch descriptors from 1024 on
     if child.exit_fd >= 0:
         poll.register(child.exit_fd, select.POLLIN)
-    # Most plugins end soon, and their output fits into the pipes: then one wake-up does, and no read comes before it.
+    # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
     poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
     for pipe in child.streams.open_pipes:
         poll.register(pipe, select.POLLIN)

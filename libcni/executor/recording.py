@@ -47,7 +47,7 @@ class RecordedCall:
 
 
 class RecordingExecutor:
-    """An executor that runs nothing, for CNIConfig; ``on_asyncio`` is the same one for AsyncCNIConfig.
+    """An executor that runs nothing, for CNIConfig; ``on_asyncio`` serves an AsyncCNIConfig.
 
     Args:
         answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
@@ -55,7 +55,7 @@ class RecordingExecutor:
             Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
             all later calls get the last one. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
             versions, and the other verbs succeed.
-        plugins: the plugin types that can be found; None: all.
+        plugins: the plugin types that ``find`` finds; None: all.
 
     Attributes:
         calls: the calls so far, oldest first.
@@ -119,7 +119,7 @@ class RecordingExecutor:
 
 
 class _AsyncRecordingExecutor:
-    """A RecordingExecutor as AsyncCNIConfig calls it."""
+    """A RecordingExecutor with the interface of AsyncExecutor."""
 
     def __init__(self, recorder: RecordingExecutor) -> None:
         self.find = recorder.find

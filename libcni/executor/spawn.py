@@ -1,4 +1,4 @@
-"""Start a process with libc's posix_spawn, so that other threads run meanwhile.
+"""Start a process with libc's posix_spawn, so that other threads can run during the start.
 
 ``os.posix_spawn`` holds the interpreter's lock until the new program runs. On a busy machine that takes milliseconds,
 and no other thread of this program runs meanwhile.
@@ -20,7 +20,7 @@ _SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
 _BYTES = 1024
 _SIGNAL_SET_BYTES = 128
 
-# Python ignores SIGPIPE and SIGXFSZ, and hosts may ignore more; a spawned process would inherit that
+# Python ignores SIGPIPE and SIGXFSZ, and host programs may ignore more signals. A spawned process would inherit that.
 _DEFAULT_SIGNALS = tuple(
     getattr(signal, f"SIG{name}")
     for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
@@ -36,12 +36,12 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
         moves: (number, descriptor) pairs: the process gets this program's ``descriptor`` as ``number``.
 
     Returns:
-        A function that starts the process once. It sets the first element of its argument to the process ID, before it
-        returns or raises, even if a signal handler raises: so no process gets lost. It raises OSError if the process
-        cannot be started. Another thread may call it. It needs the interpreter's lock for a few microseconds only.
+        A function that starts the process once. It sets the first element of its argument to the process ID before it
+        returns or raises, even if a signal handler raises, so no process is lost. It raises OSError if the process
+        cannot be started. Another thread may call it. It holds the interpreter's lock for a few microseconds only.
 
     Raises:
-        ValueError: the path or a variable has a character that the kernel does not take.
+        ValueError: the path or a variable has a character that the kernel does not accept.
     """
     program = os.fsencode(path)
     variables = os.fsencode("\0".join(map("=".join, env.items()))).split(b"\0") if env else []

@@ -1,4 +1,4 @@
-"""Which plugins may be started before their configuration is known, and when that helps.
+"""Decide whether a plugin may be started before its configuration is known, and whether that saves time.
 
 A plugin that is started ahead reads its configuration from a pipe that is still empty. That is safe only for a plugin
 that reads stdin before it acts. A runtime uses the three parts together::
@@ -43,16 +43,16 @@ _known: dict[tuple[object, ...], bool] = {}
 def reads_first(path: str) -> bool:
     """Return whether an executable is known to read its configuration before it acts.
 
-    Known are ELF executables that contain ``GO_MARKER``, and Python scripts and zipapps with ``PLUGIN_MARKER``. A link
-    to a file of another name, and a file with several hard links, may be one program for many purposes: they are
-    unknown. The answer is remembered as long as the file stays the same. Otherwise the whole file is read, which
-    takes some milliseconds for a plugin in the page cache.
+    ELF executables that contain ``GO_MARKER`` are known to do so, and Python scripts and zipapps with
+    ``PLUGIN_MARKER``. A link to a file of another name and a file with several hard links are not: they may be one
+    program that acts by its name. The answer is cached until the file changes. Without it the whole file is read,
+    which takes some milliseconds for a plugin in the page cache.
 
     Args:
         path: the executable.
 
     Returns:
-        Whether it is known; False if the file cannot be read or is larger than 256 MiB.
+        Whether that is known; False if the file cannot be read or is larger than 256 MiB.
     """
     try:
         key = (path, *file_identity(path))
@@ -65,15 +65,15 @@ def reads_first(path: str) -> bool:
 
 
 def can_start_ahead() -> bool:
-    """Return whether fewer plugins run in this process than it may use cores.
+    """Return whether this process runs fewer plugins than it may use cores.
 
-    On a busy machine a process that only waits takes a core from one that works.
+    On a busy machine a plugin that starts ahead takes a core from one that works.
     """
     return running_plugins() < len(os.sched_getaffinity(0))
 
 
 def file_identity(file: str | int) -> tuple[int, ...]:
-    """Return numbers that change if the file at a path, or an open one, is written or replaced; raises OSError."""
+    """Return numbers that change if a file (a path or a descriptor) is written or replaced; raises OSError."""
     status = os.stat(file)
     # ctime cannot be set, so a replaced file is always detected, even with the same size and mtime (cp -p, rsync).
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -19,7 +19,7 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 
 
 class OutputLimitError(Exception):
-    """The plugin printed more than it may. The text says how much, and where."""
+    """The plugin printed more than the limit. The text names the limit and the stream."""
 
 
 class Streams:
@@ -27,7 +27,7 @@ class Streams:
 
     Attributes:
         open_pipes: the read ends of stdout and stderr that are not at their end yet.
-        theirs: the process's ends; close them when it has started.
+        theirs: the plugin's ends of the pipes; close them when the plugin has started.
         stdout: the plugin's stdout so far; its first ``KEPT`` bytes after an OutputLimitError.
         stderr: the last bytes of the plugin's stderr, ``KEPT`` or more.
     """
@@ -44,7 +44,7 @@ class Streams:
         self._totals: dict[int, int] = {}
 
     def make(self, stdin: bytes | None) -> list[tuple[int, int]]:
-        """Make the descriptors; return (number in the process, descriptor) pairs. Raises OSError.
+        """Open the descriptors; return (number in the plugin, descriptor) pairs. Raises OSError.
 
         ``stdin``: all that the plugin will read; None: an empty pipe, for ``feed``.
         """
@@ -76,8 +76,8 @@ class Streams:
         return [*enumerate(self._stdin[:1] + theirs)]
 
     def _fill_pipe(self, data: bytes) -> bool:
-        """Make a pipe for stdin that holds ``data`` and then ends; return False if no pipe can hold so much."""
-        # Both ends are in the list until then: a forked copy of this program closes them, so that stdin has an end.
+        """Open a pipe for stdin, write ``data`` and close its write end; return False if ``data`` does not fit."""
+        # Both ends are in the list until then, so a forked child closes its copies, and the plugin's stdin can end.
         self._stdin.extend(os.pipe2(os.O_CLOEXEC))
         write_end = self._stdin[1]
         try:
@@ -98,7 +98,7 @@ class Streams:
         write_end = self._stdin[1]
         if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
             return False
-        # The plugin can have made its pipe smaller: the write does not block, and writes less then.
+        # The plugin may have made its pipe smaller. A non-blocking write then writes less.
         os.set_blocking(write_end, False)
         # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
         is_complete = os.write(write_end, stdin) == len(stdin)
@@ -122,11 +122,11 @@ class Streams:
         if self._totals[pipe] > self._output_limit:
             del self.stdout[KEPT:]
             name = "stderr" if buffer is self.stderr else "stdout"
-            raise OutputLimitError(f"it printed more than {self._output_limit} bytes on {name}, and was stopped")
+            raise OutputLimitError(f"it printed more than {self._output_limit:,} bytes on {name}, and was stopped")
         return len(data)
 
     def read_rest(self) -> None:
-        """Read what the pipes hold now; raises OutputLimitError past the output limit."""
+        """Read the bytes that the pipes hold now; raises OutputLimitError past the output limit."""
         # A grandchild may hold the pipes open for ever: do not wait for their end.
         for pipe in tuple(self.open_pipes):
             if self.read(pipe) == _CHUNK and (waiting := _bytes_waiting(pipe)):

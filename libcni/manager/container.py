@@ -183,7 +183,7 @@ def plan_attachments(
     used: set[str] = set()
     for (request, net), ifname in zip(wanted, names, strict=True):
         if ifname == _LOOPBACK_IFNAME and net is not None and any(plugin.type != "loopback" for plugin in net.plugins):
-            rule = "each namespace has it from the kernel, and only the plugin loopback sets it up"
+            rule = "it is the kernel's loopback interface, which only the plugin loopback sets up"
             raise InvalidIdentifierError("interface name", ifname, rule)
         if net is not None:
             rt = _parameters(container, request, net, ifname, used)
@@ -195,7 +195,9 @@ def plan_attachments(
     # Checked here, before the first ADD: the second network would fail after the first one is attached.
     for name in names:
         if names.count(name) > 1:
-            raise InvalidIdentifierError("interface name", name, "two networks of one container cannot both have it")
+            raise InvalidIdentifierError(
+                "interface name", name, "two networks of one container must have different interface names"
+            )
     return planned
 
 

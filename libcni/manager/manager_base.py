@@ -237,7 +237,7 @@ class ManagerBase(Generic[ClientT]):
             if container.netns == "" or (container.netns is None and self._namespaces is None):
                 raise ConfigError(
                     f"container {container.id}: it has no network namespace",
-                    hint="give netns, or make the manager with namespaces=Namespaces()",
+                    hint="give netns, or create the manager with namespaces=Namespaces()",
                 )
             chosen: AddOptions = {"on_cancel": self.on_cancel, **options}
             return await SetUp(operation, container, planned, self._namespaces, self.policy, chosen).run()

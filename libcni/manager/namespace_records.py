@@ -60,9 +60,9 @@ class ContainerNamespaces:
             return path
         if self._namespaces.exists(container_id):
             raise NamespaceError(
-                f"{path}: there is a network namespace of that name that this manager did not make",
+                f"{path}: a network namespace of that name exists, and this manager did not create it",
                 name=container_id,
-                hint="give the container its path as netns, or remove it",
+                hint=f"to use it, give the container netns={path!r}; to remove it: ip netns delete {container_id}",
             )
         if recorded is not None and is_empty_file(path):
             self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
@@ -109,7 +109,7 @@ class ContainerNamespaces:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise record_error("cannot be listed", self._directory, error) from error
+            raise record_error("the records of namespaces cannot be listed", self._directory, error) from error
         return [name for name in names if self._read(name) is not None]
 
     def _is_same(self, container_id: str, recorded: NamespaceIdentity) -> bool:
@@ -155,7 +155,7 @@ class ContainerNamespaces:
         except (FileNotFoundError, InvalidIdentifierError):
             return None
         except OSError as error:
-            raise record_error("cannot be read", path, error) from error
+            raise record_error("the namespace's record cannot be read", path, error) from error
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
@@ -180,7 +180,9 @@ class ContainerNamespaces:
                 replace_file(container_id, data, drafts, directory, durable=True)
                 sync_directory(directory)
         except OSError as error:
-            raise record_error("cannot be written", f"{self._directory}/{container_id}", error) from error
+            raise record_error(
+                "the record of a namespace cannot be written", f"{self._directory}/{container_id}", error
+            ) from error
 
     def _forget(self, container_id: str) -> None:
         try:
@@ -189,4 +191,6 @@ class ContainerNamespaces:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise record_error("cannot be removed", f"{self._directory}/{container_id}", error) from error
+            raise record_error(
+                "the record of a namespace cannot be removed", f"{self._directory}/{container_id}", error
+            ) from error

@@ -75,12 +75,12 @@ class Namespaces:
         """
         path = self.path(name)
         if self.exists(name):
-            raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
+            raise NamespaceError(f"{path}: a network namespace of that name already exists", name=name)
         try:
             os.makedirs(self.directory, exist_ok=True)
             make_namespace(path, lambda source: announce(namespace_at(source) or ()))
         except OSError as error:
-            raise _failed("made", path, name, error) from error
+            raise _failed("created", path, name, error) from error
         return path
 
     def remove(self, name: str) -> bool:
@@ -97,7 +97,7 @@ class Namespaces:
 
 
 def _failed(what: str, path: str, name: str, error: OSError) -> NamespaceError:
-    hint = "it needs CAP_SYS_ADMIN" if isinstance(error, PermissionError) else None
+    hint = "run this program as root (CAP_SYS_ADMIN)" if isinstance(error, PermissionError) else None
     return NamespaceError(f"{path}: the network namespace cannot be {what}: {error.strerror}", name=name, hint=hint)
 
 

@@ -92,7 +92,8 @@ class NetworkSet:
         else:
             problem = f'no network named "{name}"' + (f" in {where}" if where else "")
         if self.problems:
-            problem += f"; {len(self.problems)} unusable: {'; '.join(str(error) for error in self.problems)}"
+            files = "; ".join(str(error) for error in self.problems)
+            problem += f"; {len(self.problems)} cannot be used: {files}"
         return NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
 
 
@@ -101,7 +102,7 @@ def check_default(default: Default) -> Default:
     if not isinstance(default, str | int):
         default = read_once("default", default)
     if isinstance(default, bool):
-        raise TypeError(f"default must be a number, not {default!r}")
+        raise TypeError(f"default must be a number or names of networks, not {default!r}")
     if not default or (isinstance(default, int) and default < 1):
         raise ValueError(f"default must name at least one network, or be a number from 1 on, not {default!r}")
     return default
@@ -116,8 +117,8 @@ def choose_default(networks: NetworkSet, default: Default) -> tuple[NetworkConfi
     if len(networks.networks) < default:
         names = ", ".join(net.name for net in networks.networks)
         raise NetworkNotFoundError(
-            f"at least {default} networks are needed, and there are only: {names}",
-            hint="add the missing configurations, or make the manager with another default",
+            f"the manager's default needs {default} networks, and only these exist: {names}",
+            hint="add the missing configurations, or create the manager with another default",
         )
     return networks.networks[:default]
 
@@ -134,7 +135,8 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
             first = networks.setdefault(net.name, net)
             if first is not net:
                 where = first.file or "code"
-                problems.append(ConfigError(f'"{net.name}" is already in {where}', file=net.file, location="name"))
+                problem = f'network "{net.name}" is already defined in {where}'
+                problems.append(ConfigError(problem, file=net.file, location="name"))
             elif net.name in old:
                 kept.append(net.name)
     ordered = tuple(networks.values())

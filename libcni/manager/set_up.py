@@ -55,10 +55,11 @@ class SetUp:
         operation = self.operation
         unused = unused_by_all(self.container, [planned.net for planned in self.planned])
         if unused:
-            problem = f"container {self.container.id}: none of its networks declares the capability arguments "
+            problem = f"container {self.container.id}: no plugin of its networks declares the capability "
             problem += ", ".join(unused)
             if self.options.get("strict"):
-                raise ConfigError(problem, hint="declare them in a plugin's capabilities")
+                hint = f'add "capabilities": {{"{unused[0]}": true}} to the plugin that supports it'
+                raise ConfigError(problem, hint=hint)
             logger.warning("%s", problem)
         for planned in self.planned:
             operation.node.find_all(planned.net)

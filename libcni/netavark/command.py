@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     if options.verb == "info":
         return _print({"version": __version__, "api_version": "1.0.0"})
     if options.verb is None or (options.verb != "create" and not options.netns):
-        parser.error("netavark runs this with a verb, and setup and teardown with a network namespace")
+        parser.error("give a verb, and for setup and teardown a network namespace (netavark runs this command)")
     for number in _SIGNALS:
         # What is ignored stays so: netavark ignores both while it tears down.
         if signal.getsignal(number) is not signal.SIG_IGN:

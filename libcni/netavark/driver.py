@@ -81,7 +81,8 @@ class Driver:
             # Podman 4 left records of Go libcni, and its containers keep their IDs.
             if not (other.made_by_go and other.state in {"gone", "stale-boot"}):
                 whose = f"the owner {other.owner}" if other.owner else "another program"
-                raise CNIError(f"{whose} has attached {rt.ifname} of container {rt.container_id} to {other.network}")
+                where = f"container {rt.container_id}, interface {rt.ifname}"
+                raise CNIError(f"{where}: {whose} has already attached this interface to network {other.network}")
         # An own record is of a podman that was killed before it stored the answer, and sets up anew.
         result = self._cni.add_network_list(net, rt, on_existing="replace" if own else "refuse")
         try:
@@ -112,13 +113,15 @@ class Driver:
         if own:
             self._cni.del_attachments(own, policy=_POLICY)
         elif others:
-            logger.warning("%s of container %s is not podman's: it stays", rt.ifname, rt.container_id)
+            logger.warning("container %s: %s stays: another owner attached it", rt.container_id, rt.ifname)
         else:
             # The record is torn or lost. The reservation of an address names the container, so it is podman's.
             try:
                 self._cni.del_network_list(request.options.conf, rt, policy=_POLICY)
             except NetworkNotFoundError:
-                logger.warning("container %s: no record and no network %s", rt.container_id, request.options.conf)
+                logger.warning(
+                    "container %s: nothing detached: no record and no network %s", rt.container_id, request.options.conf
+                )
 
     def _recorded(self, request: Request) -> tuple[list[Attachment], list[Attachment]]:
         """Return the attachments on record of a container's interface: this driver's, and those of others."""

@@ -115,7 +115,7 @@ def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = Non
             elif key == "capabilities":
                 capabilities |= known_capabilities(read_json(text, dict))
             elif key == "ports" and text != "ignore":
-                raise ConfigError(f'"{text}" is not "ignore"')
+                raise ConfigError(f'it must be "ignore", not "{text}"')
             publishes = publishes and key != "ports"
         except CNIError as error:
             raise ConfigError(str(error), file=f"option {key}") from error
@@ -126,7 +126,7 @@ def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = Non
 def _checked(options: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for key, value in options.items():
         if key not in known:
-            raise ConfigError(f'the driver cni has no option "{key}"', hint=f"it has {', '.join(known)}")
+            raise ConfigError(f'the driver cni has no option "{key}"', hint=f"the options are {', '.join(known)}")
         if not isinstance(value, str):
             raise ConfigError(f"option {key}: the value is not a string", file=_WHERE)
         yield key, value

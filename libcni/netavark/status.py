@@ -49,10 +49,11 @@ def check_granted(status: Mapping[str, Any], network: str, ifname: str, ips: Seq
     granted = {_packed(subnet["ipnet"].partition("/")[0], "address") for subnet in own["subnets"]}
     for ip in ips:
         if _packed(ip, "address") not in granted:
-            raise CNIError(f"--ip {ip}: CNI network {network} did not give this address; is it in a range of its ipam?")
+            problem = f"--ip {ip}: CNI network {network} did not give this address"
+            raise CNIError(problem, hint="choose an address in the ranges of its ipam")
     if mac and own["mac_address"].lower() != mac.lower():
-        problem = f"CNI network {network} gave {own['mac_address']}; declare the capability mac in a plugin"
-        raise CNIError(f"--mac-address {mac}: {problem}")
+        problem = f"--mac-address {mac}: CNI network {network} gave {own['mac_address']}"
+        raise CNIError(problem, hint="declare the capability mac in a plugin that supports it")
 
 
 def _packed(address: str, kind: str) -> bytes:
@@ -60,7 +61,7 @@ def _packed(address: str, kind: str) -> bytes:
     try:
         return _socket.inet_pton(_socket.AF_INET6 if ":" in address else _socket.AF_INET, address)
     except (OSError, ValueError) as error:
-        raise CNIError(f'the {kind} "{address}" is no IP address') from error
+        raise CNIError(f'the {kind} "{address}" is not an IP address') from error
 
 
 def _mac(mac: str | None, netns: str, ifname: str) -> str:

@@ -68,7 +68,7 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
     for key in wanted:
         if key.removeprefix(PREFIX) not in KEYS:
             known = ", ".join(PREFIX + name for name in KEYS)
-            raise ConfigError("this hook knows no such annotation", file=f"annotation {key}", hint=f"it knows {known}")
+            raise ConfigError("it is unknown", file=f"annotation {key}", hint=f"the annotations are {known}")
     texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in wanted}
     texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in wanted.items()}
     requests: list[NetworkRequest] | None = None
@@ -112,14 +112,14 @@ def _request(entry: Any) -> NetworkRequest:
         raise ConfigError(f"{short_repr(entry)} is neither a network's name nor an object")
     if unknown := entry.keys() - _REQUEST_KEYS:
         known = ", ".join(sorted(_REQUEST_KEYS))
-        raise ConfigError(f"a network has no member {short_repr(min(unknown))}", hint=f"it has {known}")
+        raise ConfigError(f"the key {short_repr(min(unknown))} is unknown", hint=f"the keys are {known}")
     args = entry.get("args") or {}
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
     ifname, capabilities = entry.get("ifname"), entry.get("capabilities")
     if ifname == "lo":
         # No plugin can make it. Its ADD and each DEL would fail, and the container could never be cleaned up.
-        raise ConfigError("each namespace has an interface lo from the kernel", hint="choose another name")
+        raise ConfigError('the interface name "lo" is the kernel\'s', hint="choose another name")
     return NetworkRequest(
         check_network_name(entry.get("network", "")),
         None if ifname is None else check_ifname(ifname),
@@ -151,7 +151,7 @@ def _port(text: str) -> dict[str, Any]:
         try:
             ipaddress.ip_address(address)
         except ValueError as error:
-            raise ConfigError(f"{short_repr(text)}: {short_repr(address)} is no IP address") from error
+            raise ConfigError(f"{short_repr(text)}: {short_repr(address)} is not an IP address") from error
     mapping = {"hostPort": numbers[0], "containerPort": numbers[1], "protocol": protocol}
     return {**mapping, "hostIP": address} if address else mapping
 

@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
         _hook(options).detach(state.container_id)
         return
     if state.status not in _ATTACH:
-        problem = f'there is nothing to do for container {state.container_id} in status "{state.status}"'
+        problem = f'container {state.container_id} has the status "{state.status}", in which this hook does nothing'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
     # Before the annotations are read: an invalid annotation must not stop a container that this hook ignores.
     if options.annotated_only and not annotated(state.annotations):

@@ -83,7 +83,9 @@ class Hook:
         others = [pin for pin in self._pins.all() if pin.container_id != state.container_id]
         for pin in others:
             if pin.identity == identity and pin.is_alive:
-                logger.info("container %s uses the network of container %s", state.container_id, pin.container_id)
+                logger.info(
+                    "container %s shares the network namespace of container %s", state.container_id, pin.container_id
+                )
                 return
         cleanup = self._timeout * (1 - _ATTACH_SHARE) / len(wanted.requests or (1,))
         cni = self._client(cleanup)
@@ -114,7 +116,7 @@ class Hook:
             # already. It is alive, and this hook must not detach it.
             recorded = cni.get_cached_attachments(container_id)
             if any(self._is_alive(attachment) for attachment in recorded):
-                logger.warning("container %s runs: it stays attached", container_id)
+                logger.warning("container %s still runs, so it stays attached", container_id)
                 return
             self._tear_down(cni, container_id, self._left() / max(1, len(recorded)))
 
@@ -147,7 +149,7 @@ class Hook:
             net = manager.network(str(request.network))
             for name in net.unused_capabilities(as_mapping(request.capability_args)):
                 raise InvalidIdentifierError(
-                    "capability argument", name, f"no plugin of network {net.name} declares it"
+                    "capability argument", name, f"no plugin of network {net.name} declares this capability"
                 )
         return Container(state.container_id, "", requests, wanted.args)
 
@@ -173,21 +175,23 @@ class Hook:
         for pin in self._pins.all(container_id):
             if pin.is_alive and pin.identity != identity:
                 raise CNIError(
-                    f"container {container_id} is attached already, and its process {pin.pid} runs",
-                    hint="two runtimes on one machine need different IDs for their containers",
+                    f"a container {container_id} is attached already, and its process {pin.pid} still runs",
+                    hint="give the new container another ID: two runtimes of one machine must not share IDs",
                 )
         for attachment in cni.get_cached_attachments(container_id):
             if attachment.network and attachment.owner != OWNER:
                 raise CNIError(
-                    f"container {container_id} is attached to network {attachment.network} already, not by this hook",
-                    hint=Hint("detach it", "del", container_id=container_id),
+                    f"container {container_id} is already attached to network {attachment.network} by another program",
+                    hint=Hint("detach the container", "del", container_id=container_id),
                 )
         try:
             self._tear_down(cni, container_id, seconds)
         except CNIError as error:
             # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
             # detaches such an attachment with the corrected configuration, or fails for the same reason.
-            logger.warning("going on with the attachments of an earlier container %s: %s", container_id, error)
+            logger.warning(
+                "container %s: cannot detach the earlier container of this ID; going on: %s", container_id, error
+            )
 
     def _set_up(
         self,
@@ -215,7 +219,7 @@ class Hook:
             try:
                 self._tear_down(manager.cni, container.id, cleanup)
             except CNIError as problem:
-                error.add_note(f"when it was detached again: {problem}")
+                error.add_note(f"the roll-back failed: {problem}")
             raise
 
     def _tear_down(self, cni: CNIConfig, container_id: str, seconds: float) -> None:
@@ -241,7 +245,7 @@ class Hook:
             return
         if not os.path.isabs(bundle):
             raise ConfigError(
-                f"cannot write resolv.conf: the runtime gives {bundle!r} as the bundle, not an absolute path"
+                f"cannot write resolv.conf: the bundle {bundle!r} in the runtime's state is not an absolute path"
             )
         path = os.path.join(bundle, "resolv.conf")
         try:
@@ -251,7 +255,7 @@ class Hook:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with open(system.open(path, flags, 0o644), "w", encoding="utf-8") as file:
                 if not stat.S_ISREG(system.fstat(file.fileno()).st_mode):
-                    raise CNIError(f"cannot write {path}: it is no regular file")
+                    raise CNIError(f"cannot write {path}: it is not a regular file")
                 file.truncate()
                 file.write(text)
         except OSError as error:
@@ -268,13 +272,14 @@ def _own_namespace(state: ContainerState) -> Identity:
     """Return the container's network namespace; refuse one that is not the container's own."""
     if not state.pid:
         raise ConfigError(
-            f'the runtime gives no pid for container {state.container_id} in status "{state.status}"',
+            f'the runtime\'s state of container {state.container_id} has the status "{state.status}" and no pid',
             hint="run this hook as createRuntime or prestart, and as poststop",
         )
     identity = namespace_of(state.pid)
     if identity is None:
         problem = "there is no such process" if not system.exists(f"/proc/{state.pid}") else "permission denied"
-        raise CNIError(f"cannot find the network namespace of process {state.pid}: {problem}")
+        of = f"process {state.pid} (container {state.container_id})"
+        raise CNIError(f"cannot find the network namespace of {of}: {problem}")
     if identity in host_namespaces():
         raise ConfigError(
             f"container {state.container_id} has no network namespace of its own: "

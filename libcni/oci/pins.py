@@ -105,7 +105,7 @@ class Pins:
         except OSError as error:
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
-                hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to",
+                hint=f"run the hook as root (CAP_SYS_ADMIN), with write access to {self.directory}",
             ) from error
         return pin
 

@@ -58,7 +58,7 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
     for runtime in runtimes:
         if "/" not in runtime and runtime not in RUNTIMES:
             known = ", ".join(RUNTIMES)
-            raise ConfigError(f'unknown runtime "{runtime}"', hint=f"{known}, or the path of a state directory")
+            raise ConfigError(f'unknown runtime "{runtime}"', hint=f"give {known}, or the path of its state directory")
         patterns = RUNTIMES.get(runtime)
         for directory in [runtime] if patterns is None else [path for text in patterns for path in glob.glob(text)]:
             try:
@@ -76,7 +76,7 @@ def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
     asked = read_once("runtimes", runtimes)
     if not asked:
         # An iterator that was read before is empty, too. Without a runtime, every container would seem to have ended.
-        raise ConfigError("there is no runtime to ask", hint=f"known runtimes: {', '.join(RUNTIMES)}")
+        raise ConfigError("the list of runtimes is empty", hint=f"give at least one of {', '.join(RUNTIMES)}")
     return asked
 
 

@@ -61,4 +61,4 @@ def dumps(document: object) -> str:
 
 
 def _refuse(value: object) -> NoReturn:
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -89,7 +89,7 @@ class Request:
         previous = self.prev_result
         if previous is None:
             raise VerbError(
-                "missing prevResult: this plugin must follow one that makes an interface", code=INVALID_NETWORK_CONFIG
+                "missing prevResult: put this plugin after one that creates an interface", code=INVALID_NETWORK_CONFIG
             )
         return previous
 
@@ -182,7 +182,8 @@ class Request:
         """
         key = next((key for key in _VALID if key in self.config), None)
         if key is None:
-            raise VerbError(f"{_VALID[0]} is missing: without it a GC must free nothing", code=INVALID_NETWORK_CONFIG)
+            problem = f'missing key "{_VALID[0]}": without this list GC must free nothing'
+            raise VerbError(problem, code=INVALID_NETWORK_CONFIG)
         # Go libcni sends null for the empty list.
         return frozenset(_attachment(key, entry) for entry in self.config[key] or [])
 
@@ -265,4 +266,5 @@ def _attachment(key: str, entry: object) -> tuple[str, str]:
         container_id, ifname = entry.get("containerID"), entry.get("ifname")
         if isinstance(container_id, str) and isinstance(ifname, str):
             return container_id, ifname
-    raise VerbError(f"{key}: {entry!r} is not an attachment", code=INVALID_NETWORK_CONFIG)
+    problem = f"{key}: {entry!r} is not an object with containerID and ifname"
+    raise VerbError(problem, code=INVALID_NETWORK_CONFIG)

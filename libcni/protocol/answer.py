@@ -49,7 +49,7 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
         problem = f"it was ended by signal {outcome.signal}{name}{suffix}"
         return PluginError(problem, invocation, outcome)
     suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"
-    return PluginError(f"exit status {outcome.exit_status}, and {suffix}", invocation, outcome)
+    return PluginError(f"it failed with exit status {outcome.exit_status}, and {suffix}", invocation, outcome)
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
@@ -95,24 +95,24 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
                 problem = f"it printed an error document and exit status 0: {shorten(msg, 300)} (code {code})"
                 raise ResultProblem(problem)
         if strict and result.cni_version != version:
-            raise ResultProblem(f"it answered in version {result.cni_version} instead of {version}")
+            raise ResultProblem(f"its result has version {result.cni_version} instead of {version}")
         return result.as_version(version)
     except (ResultProblem, VersionError) as error:
         raise InvalidOutputError(str(error), invocation, outcome) from error
 
 
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
-    """Return a plugin's answer to VERSION; raises InvalidOutputError. A plugin of 0.2.0 may leave the list out."""
+    """Return a plugin's answer to VERSION; raises InvalidOutputError. A plugin of 0.2.0 may omit the list."""
     try:
         document = jsontext.parse(_bounded(outcome.stdout))
     except JSONTextError as error:
-        problem = f"its version document is not JSON: {error}"
+        problem = f"its version document cannot be read: {error}"
         raise InvalidOutputError(problem, invocation, outcome) from error
     version = document.get("cniVersion") if isinstance(document, dict) else None
     if not isinstance(version, str) or not version:
         raise InvalidOutputError('its version document has no "cniVersion"', invocation, outcome)
     supported: Any = document.get("supportedVersions")
-    # The specification of 0.2.0 has no key for this; Go reads the answer in the same way (pkg/version/plugin.go).
+    # The specification 0.2.0 has no key for the list; Go reads the answer in the same way (pkg/version/plugin.go).
     if not supported and version == "0.2.0":
         supported = ["0.1.0", "0.2.0"]
     if not isinstance(supported, list) or not supported or not all(isinstance(text, str) for text in supported):

@@ -1,6 +1,6 @@
 """Convert results between spec versions with one table of functions, for the runtime and for plugins.
 
-They work on decoded documents, and look at nothing but addresses. So numbers may be objects that stand for their text.
+The functions change decoded documents. Of the values they read only addresses, so numbers may be ExactNumber objects.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def convert(document: Document, source: str, target: str) -> Document:
     ``docs/reference/configuration.md``.
 
     Raises:
-        ConversionError: there is no converter between the two, no address that the target version can carry, or a part
-            is not what it should be.
+        ConversionError: no converter exists for these versions, the target version cannot express any of the addresses,
+            or a part of the document has a wrong type.
     """
     if source not in RESULT_FORMS or target not in RESULT_FORMS:
         raise ConversionError(f'no converter for CNI result version "{source}" to "{target}"')
@@ -41,12 +41,12 @@ def convert(document: Document, source: str, target: str) -> Document:
 
 
 def as_plain(document: Document) -> Document:
-    """Return a result of any form, to be changed in the form of 1.x; raises ConversionError."""
+    """Return a result of any version in the form of 1.x; raises ConversionError."""
     return _listed_to_plain(_flat_to_listed(document))
 
 
 def from_plain(document: Document, target: str) -> Document:
-    """Return a result of the form of 1.x, all of whose keys are of version ``target``, in the form of that version."""
+    """Return a result of the form of 1.x, with keys of version ``target`` only, in the form of that version."""
     if RESULT_FORMS[target] == _PLAIN:
         return document
     listed = _plain_to_listed(document)
@@ -64,7 +64,7 @@ def objects(document: Document, key: str) -> list[Document]:
 
 
 def object_of(value: object, label: str) -> Document:
-    """Return ``value``; raises ConversionError if it is no object."""
+    """Return ``value``; raises ConversionError if it is not an object."""
     if not isinstance(value, dict):
         raise ConversionError(f"{label} must be an object, not {type(value).__name__}")
     return value
@@ -125,7 +125,7 @@ def _plain_to_listed(document: Document) -> Document:
 
 
 def _as_of_1_0(document: Document) -> Document:
-    """Remove the keys from each of ``interfaces`` that are newer than 1.0."""
+    """Remove the keys that are newer than 1.0 from each of ``interfaces``."""
     return _with_each(document, "interfaces", lambda interface: _without(interface, _INTERFACE_PARTS_OF_1_0))
 
 

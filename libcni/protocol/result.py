@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
 MAX_RESULT_BYTES = 1 << 20
-"""How large a result may be: it stays in memory, and in the record on the disk. Real ones have a few KiB."""
+"""The largest result that is accepted: it stays in memory and in the record on disk. Real results have a few KiB."""
 
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
@@ -44,7 +44,7 @@ def _address(value: Any) -> str:
     text = string(value)
     if text and not _is_address(text):
         if "%" in text:
-            raise WrongValueError(f"{short_repr(text)} has a zone, and an address here has none")
+            raise WrongValueError(f"{short_repr(text)} has a zone, which an address in a result must not have")
         raise _address_problem(text)
     return text
 
@@ -121,7 +121,7 @@ _NULLABLE_STRING, _NULLABLE_INTEGER = nullable(string), nullable(integer)
 
 @dataclass(frozen=True, slots=True)
 class Interface(_Part):
-    """An interface that the attachment made (spec 1.1.0, section 5, Success).
+    """An interface that the plugins created for the attachment (spec 1.1.0, section 5, Success).
 
     Attributes:
         name: the interface's name.
@@ -284,7 +284,7 @@ class Result:
     Attributes:
         cni_version: the spec version that the result is written in.
         text: the JSON document as the plugin printed it, with ``cniVersion`` added if it was missing.
-        interfaces: the interfaces that the attachment made.
+        interfaces: the interfaces that the plugins created.
         ips: its addresses.
         routes: its routes.
         dns: its name resolution.
@@ -332,7 +332,7 @@ class Result:
         if version == self.cni_version:
             return self
         try:
-            # Lenient: this result was accepted once, and must not become too large by a conversion.
+            # Lenient: this result was accepted before, and a conversion that makes it longer must not fail.
             return read_result(convert_text(self.text, self.cni_version, version), version, lenient=True)
         except (ConversionError, ResultProblem) as error:
             problem = f"a result of version {self.cni_version} cannot be converted to {version!r}: {error}"
@@ -369,7 +369,7 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
             raise ResultProblem(f"it printed {len(data):,} bytes, and a result has at most {MAX_RESULT_BYTES:,}")
         text = jsontext.decode_utf8(data).strip()
         jsontext.check_size(text, inf if lenient else jsontext.MAX_ELEMENTS)
-        # Go decodes "null" into an empty result without an error, so some plugins get away with it.
+        # Go decodes "null" into an empty result without an error, so some plugins print it.
         members = jsontext.members(text) if text != "null" else []
         text, own = _with_version(text, members, version)
         if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists

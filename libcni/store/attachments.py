@@ -43,11 +43,11 @@ class Attachment:
         ifname: the interface's name, "" in a corrupt record.
         network: the network's name, "" in a corrupt record.
         netns: the network namespace given to ADD, "" if none.
-        state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before that), ``pending``
-            (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone`` (its network
-            namespace no longer exists, or the path leads to another one), ``lost`` (its interface no longer exists),
-            ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no namespace),
-            ``stale-boot`` (made before a reboot), ``corrupt`` (unreadable; ``problem`` tells why).
+        state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before any plugin ran),
+            ``pending`` (its ADD has not completed), ``ready``, ``detaching`` (a DEL began and has not completed),
+            ``gone`` (its network namespace no longer exists, or the path leads to another one), ``lost`` (its interface
+            no longer exists), ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no
+            namespace), ``stale-boot`` (attached before a reboot), ``corrupt`` (unreadable; see ``problem``).
         created: the time when its ADD began, UTC; None if it is not recorded.
         owner: the program that the attachment belongs to, "" for none.
         path: the record's file.
@@ -79,7 +79,7 @@ class Attachment:
 
     @property
     def is_denied(self) -> bool:
-        """Whether this user may not read the record: its state is ``corrupt``, but it may be in order."""
+        """Whether this user may not read the record: then its state is ``corrupt``, but its content may be valid."""
         return self.state == CORRUPT and system.lexists(self.path) and not system.access(self.path, os.R_OK)
 
     @property
@@ -95,16 +95,16 @@ class Attachment:
 
     @property
     def can_reload(self) -> bool:
-        """Whether a reload can make it again: its container may live, and at least one plugin of its ADD has ended."""
+        """Whether it can be reloaded: its container may still exist, and at least one plugin of its ADD has ended."""
         return can_reload(self.record, self.state)
 
     @property
     def events(self) -> tuple[tuple[datetime, str], ...]:
-        """The events in the record's file, which is read at this moment: time in UTC, and text such as ``step bridge``.
+        """The events in the record's file, read now: time in UTC, and text such as ``step bridge``.
 
-        ``started``: the first plugin was about to run. ``step``: a plugin of the ADD has ended. ``complete``: all have.
-        ``refused``: the ADD was, before it ran any. ``detach``: a DEL has begun. ``reload``, ``restored``, ``again``,
-        ``copy``: the file was written anew. () if it cannot be read, or if Go libcni made it.
+        ``started``: the first plugin was about to run. ``step``: a plugin of the ADD ended. ``complete``: all ended.
+        ``refused``: the ADD was refused before it ran a plugin. ``detach``: a DEL began. ``reload``, ``restored``,
+        ``again``, ``copy``: the file was rewritten. () if the file cannot be read, or if Go libcni wrote it.
         """
         types = [parse_plugin(text).type for text in self.record.plugins]
         try:
@@ -128,28 +128,28 @@ class Attachment:
 
 
 def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attachment]:
-    """Return the public views of a store's records. This looks at the interfaces, to find out whether they exist."""
+    """Return the Attachments of a store's records. Examine the interfaces, to find out whether they exist."""
     return list(iter_attachments_of(records, store, at_once=True))
 
 
 def iter_attachments_of(
     records: Iterable[Record], store: RecordStore, *, at_once: bool = False
 ) -> Iterator[Attachment]:
-    """Yield the public views of a store's records; ``at_once``: the caller takes no time between two of them."""
+    """Yield the Attachments of a store's records; ``at_once``: the caller iterates without a pause."""
     looks = Looks(remembers=True)
     sight = Sight(looks, RecordedInterfaces(store))
     try:
         for record in records:
             state = sight.state_of(record)
             if not at_once:
-                looks.close()  # a namespace that is looked at cannot end
+                looks.close()  # otherwise the examined namespace could not end while the caller pauses
             yield _view(record, state)
     finally:
         looks.close()
 
 
 def attachment_of(record: Record, store: RecordStore) -> Attachment:
-    """Return the public view of one record."""
+    """Return the Attachment of a record."""
     return attachments_of((record,), store)[0]
 
 
@@ -178,7 +178,7 @@ def unnamed_error(attachment: Attachment) -> RecordError:
 
 
 def is_valid_pair(container_id: str, ifname: str) -> bool:
-    """Return whether a container may have this ID and an interface this name. They may come from any file."""
+    """Return whether these are a valid container ID and interface name. They may come from any file."""
     try:
         check_container_id(container_id)
         check_ifname(ifname)
@@ -188,10 +188,10 @@ def is_valid_pair(container_id: str, ifname: str) -> bool:
 
 
 def namespace_has_gone(record: Record) -> bool:
-    """Return whether a record's path does not lead to the namespace of its ADD any more.
+    """Return whether a record's path no longer leads to the namespace of its ADD.
 
-    A path that did not exist at the ADD proves nothing: some plugins need no namespace. Records of Go libcni have no
-    identity of the namespace. Their namespace no longer exists if nothing is at the path.
+    A path that did not exist at the ADD proves nothing: some plugins need no namespace. Records of Go libcni do not
+    identify the namespace: it no longer exists if nothing is at the path.
     """
     if record.netns_id is None:
         return isinstance(record, MadeByGo) and record.netns.startswith("/") and not system.exists(record.netns)
@@ -225,7 +225,7 @@ def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
 
 
 def _document(net: NetworkConfigList) -> bytes:
-    """Return the document of a list that was made in code."""
+    """Return the document of a list that was created in code."""
     own = {"cniVersion": net.cni_version, "name": net.name, "disableCheck": net.disable_check}
     plugins = jsontext.join_array([plugin.text for plugin in net.plugins])
     return f'{jsontext.dumps(own)[:-1]},"plugins":{plugins}}}'.encode()
@@ -267,7 +267,7 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     chosen = (given or recorded) if use_given or isinstance(record, MadeByGo) else (recorded or given)
     if chosen is None:
         if record is None:
-            problem = "there is neither a record nor a configuration"
+            problem = "the attachment has no record, and the network no configuration"
             raise RecordError(problem, missing="configuration", hint="give the network's configuration")
         text = "give the network's configuration and {argument}, or drop the record"
         raise RecordError(
@@ -307,7 +307,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 
 
 def _usable_args(record: Record) -> Args:
-    """Return the recorded CNI_ARGS, or () if the variable cannot carry them: that must not stop a DEL."""
+    """Return the recorded CNI_ARGS, or () if the variable cannot hold them: that must not stop a DEL."""
     try:
         return check_args(record.args)
     except InvalidIdentifierError as error:
@@ -333,11 +333,13 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
         VersionError: the result cannot be expressed in that version.
     """
     if record.result is None:
-        raise RecordError(f"{record.path}: the record has no result", path=record.path)
+        problem = f"{record.path}: the record has no result: its ADD did not complete"
+        raise RecordError(problem, path=record.path, hint=Hint.about(record, "detach the container", "del"))
     try:
         # Go records no version. Only results of 0.1.0 do not name theirs.
         result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
         problem = f"{record.path}: the recorded result cannot be read: {error}"
-        raise RecordError(problem, path=record.path, hint="DEL works without it; then ADD again") from error
+        hint = Hint.about(record, "detach the container, which works without it, then attach it again", "del")
+        raise RecordError(problem, path=record.path, hint=hint) from error
     return result if version is None else result.as_version(version)

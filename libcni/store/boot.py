@@ -1,4 +1,4 @@
-"""This boot of the machine, and the processes that this program sees."""
+"""The machine's boot ID, and the processes that this program sees in /proc."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from libcni.store.model import Record
 
 @functools.cache  # it does not cache exceptions: after one EMFILE the next call must try again
 def boot_id() -> str:
-    """Return the identity of this boot of the machine, or "" if the system has none.
+    """Return the machine's boot ID, or "" if the system has none.
 
     Raises:
-        RecordError: it cannot be read now. Then a record may be stale, so none can be called ready.
+        RecordError: it cannot be read now. Any record may then be of an earlier boot, so no record counts as ready.
     """
     path = "/proc/sys/kernel/random/boot_id"
     try:
@@ -40,15 +40,15 @@ def namespaces_of_processes() -> dict[tuple[int, int], str]:
 
 
 def sees_same_processes(record: Record) -> bool:
-    """Return whether this program sees in /proc what the program of the ADD saw; if that is unknown: True.
+    """Return whether this program is in the PID namespace of the program that ran the ADD; True if that is unknown.
 
-    In another PID namespace a container that runs has no process in /proc.
+    In another PID namespace the processes of a running container are missing in /proc.
     """
     return record.pid_namespace in {None, pid_namespace()}
 
 
 def pid_namespace() -> int | None:
-    """Return the inode of this process's PID namespace, or None if the system does not tell it."""
+    """Return the inode of this process's PID namespace, or None if it is unknown."""
     try:
         return _inode_of_pid_namespace()
     except OSError:

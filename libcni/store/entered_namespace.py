@@ -1,7 +1,7 @@
-"""Look at the interfaces of network namespaces.
+"""Examine the interfaces of network namespaces.
 
-Plugins delete an interface by its name in the namespace at a path. Both may be another's by now. With an empty
-CNI_NETNS they free their other resources and touch no interface.
+Plugins delete an interface by its name, in the namespace at a path. By then, another container may have that path, or
+another interface that name. With an empty CNI_NETNS plugins free their other resources and touch no interface.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_own_namespace(netns: str) -> bool:
 
 
 def is_no_namespace(netns: str) -> bool:
-    """Return whether something else than a network namespace is at a path, or nothing. If that is unknown: False."""
+    """Return whether there is no network namespace at a path; False if that is unknown."""
     try:
         descriptor = open_namespace(netns)
     except (FileNotFoundError, NotADirectoryError):
@@ -63,27 +63,27 @@ def is_no_namespace(netns: str) -> bool:
 
 
 def path_for_plugins(netns: str) -> str:
-    """Return the path of a namespace that leads to the same file in each process.
+    """Return a path of a namespace that leads to the same file in every process.
 
     /proc/self and relative paths lead elsewhere in a plugin, and the program may change its directory before its next
-    verb. A text that leads to no file may be no path at all: it stays.
+    verb. A text that leads to no file stays unchanged: it may have a meaning for the plugins.
     """
     if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
         return netns
-    # Not abspath: it cuts "..", even after a symbolic link that leads elsewhere.
+    # Not abspath: it removes ".." as text, which is wrong after a symbolic link.
     path = os.path.join(system.getcwd(), netns)
     directory, _, name = path.rpartition("/")
     resolved = f"{system.realpath(directory)}/{name}"
-    # A link in /proc, such as /proc/PID/fd/3, has a text that is no path.
+    # The text of a link in /proc, such as /proc/PID/fd/3, is not a path.
     if system.islink(resolved) and not resolved.startswith("/proc/"):
         resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), system.readlink(resolved)))
     return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
 
 
 class EnteredNamespace:
-    """A namespace that was entered once, to look at its interfaces several times. It cannot end before ``close``.
+    """A socket in a namespace, to examine its interfaces from any thread. The namespace cannot end before ``close``.
 
-    A socket stays in the namespace in which it was made, and every thread can use it.
+    A socket stays in the namespace in which it was created.
     """
 
     def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
@@ -113,31 +113,31 @@ class EnteredNamespace:
         return namespace_identity(netns) == self.namespace.netns
 
     def look(self, ifname: str) -> Place:
-        """Return the place of the interface of a name. lo is in each namespace, so it is nobody's."""
+        """Return the Place of the interface with this name. lo exists in each namespace, so no attachment owns it."""
         return self.namespace.with_interface(UNKNOWN if ifname == "lo" else self._interface(ifname))
 
     def _interface(self, name: str) -> Interface:
-        """Return the interface of a name; ABSENT if there is none."""
+        """Return the interface with this name; ABSENT if there is none."""
         encoded = os.fsencode(name)
-        if len(encoded) > _LONGEST_NAME:  # the kernel would cut it, and find another interface
+        if len(encoded) > _LONGEST_NAME:  # the kernel would truncate it, and find another interface
             return ABSENT
         request = encoded.ljust(_IFREQ_BYTES, b"\0")
         try:
-            # Binding has no effect on a netlink socket but to tell whether the name exists. For a name that does not
-            # exist, an ordinary kernel starts modprobe if the first question is SIOCGIFINDEX.
+            # On a netlink socket this option has no other effect than an error for a name that does not exist. For
+            # such a name SIOCGIFINDEX would make an ordinary kernel start modprobe.
             self._socket.setsockopt(_socket.SOL_SOCKET, _SO_BINDTODEVICE, encoded)
             number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
             answer = system.ioctl(self._socket, _SIOCGIFHWADDR, request)
-            # Ask twice: the interface may be replaced between two questions, and the address be another one's.
+            # Ask twice: the interface may be replaced in between, and the address be that of the new one.
             is_same = system.ioctl(self._socket, _SIOCGIFINDEX, request) == number
             if is_same and _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
                 return Known(_INT.unpack_from(number, 16)[0], answer[18:24].hex(":"))
         except OSError as error:
             if error.errno == errno.ENODEV:
                 return ABSENT
-        # An address of another kind can be too long for the answer; and without CAP_NET_RAW a socket is bound once.
+        # A link-layer address can be too long for the answer, and without CAP_NET_RAW a socket can be bound only once.
         try:
-            # By number: plugins delete an interface by its alternative names, too, and the list lacks them.
+            # By number: plugins also delete an interface by its alternative names, which the list lacks.
             number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
             links = self._links()
         except OSError as error:
@@ -154,7 +154,7 @@ class EnteredNamespace:
                 yield place
 
     def all_interfaces(self) -> list[Place]:
-        """Return the place of each interface, with its name in ``found_as``, and without an address of its parent."""
+        """Return the Place of each interface, with its name in ``found_as``, without addresses of its parent."""
         found = []
         with suppress(OSError):
             for link in self._links():
@@ -165,10 +165,10 @@ class EnteredNamespace:
     def _links(self) -> list[Link]:
         from libcni.kernel.netlink import read_links  # few verbs come here
 
-        return list(read_links(self._socket))  # read all: the next dump would begin with what is left
+        return list(read_links(self._socket))  # read all: the next dump would begin with the unread rest
 
     def close(self) -> None:
-        """Leave the namespace."""
+        """Close the socket, so that the namespace can end."""
         _entered.discard(self)
         self._socket.close()
 
@@ -177,7 +177,7 @@ _entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
-    # A forked worker that lives on would keep the container's namespace, even when all else has left it.
+    # Otherwise a forked worker that keeps running would keep the container's namespace alive.
     for entered in list(_entered):
         entered.close()
 
@@ -186,7 +186,7 @@ os.register_at_fork(after_in_child=_leave_all)
 
 
 def _walk(known: set[tuple[int, int] | None]) -> Iterator[Place]:
-    """Yield the interfaces in all namespaces of the node but those in ``known``."""
+    """Yield the interfaces in all namespaces of the node except those in ``known``."""
     for path in _paths_of_namespaces():
         identity = namespace_identity(path)
         if identity in known or (entered := EnteredNamespace.enter(path)) is None:
@@ -206,9 +206,9 @@ def _paths_of_namespaces() -> Iterator[str]:
 
 
 class Looks:
-    """Looks at interfaces. The namespace of the last look cannot end before ``close``.
+    """Examines interfaces. The last examined namespace cannot end before ``close``.
 
-    ``remembers``: whether to search all namespaces of the node once only, for many looks at about the same time.
+    ``remembers``: whether to search all namespaces of the node only once, for many examinations at about the same time.
     """
 
     def __init__(self, *, remembers: bool = False) -> None:
@@ -217,12 +217,12 @@ class Looks:
         self._everywhere: list[Place] | None = None
 
     def namespace(self, netns: str) -> Place:
-        """Return the namespace at a path, without looking for an interface."""
+        """Return the Place of the namespace at a path, with an UNKNOWN interface."""
         entered = self._enter(netns)
         return Place(namespace_identity(netns)) if entered is None else entered.namespace
 
     def look(self, netns: str, ifname: str) -> Place:
-        """Look at an interface in the namespace at a path; it is UNKNOWN if this program cannot enter the namespace."""
+        """Examine an interface in the namespace at a path; UNKNOWN if this program cannot enter the namespace."""
         entered = self._enter(netns)
         return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
 
@@ -232,7 +232,7 @@ class Looks:
         if entered is None:
             return
         yield from entered.find(made)
-        # The namespace of this program has the devices that a plugin such as host-device puts back.
+        # Search this program's namespace too: plugins such as host-device move their device back to it.
         known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
         if everywhere and made.mac:
             yield from (place for place in self._walk() if place.mac == made.mac and place.netns not in known)
@@ -250,7 +250,7 @@ class Looks:
         return self._entered
 
     def close(self) -> None:
-        """Leave the namespace."""
+        """Close the socket, so that the namespace can end."""
         entered, self._entered = self._entered, None
         if entered is not None:
             entered.close()

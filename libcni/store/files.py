@@ -1,4 +1,4 @@
-"""Read and write the files of records: each under a temporary name first, so that no reader sees half a record."""
+"""Read and write the files of records, each under a temporary name first, so that no reader sees half a record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_error(problem: str, path: str, error: OSError) -> RecordError:
 class Directory:
     """A context manager that opens a directory and returns its descriptor.
 
-    ``create``: make the directory and its missing parents, for this user alone. ``durable``: sync the new ones.
+    ``create``: create the directory and its missing parents, for this user alone. ``durable``: sync the new ones.
     """
 
     __slots__ = ("_create", "_descriptor", "_durable", "_path")
@@ -65,11 +65,10 @@ class Directory:
 
 
 def make_directory(path: str, *, durable: bool) -> None:
-    """Make a directory and its missing parents for this user alone, independent of the umask.
+    """Create a directory and its missing parents for this user alone, independent of the umask.
 
-    With ``durable``, the directory and all its parents on this device are on the disk when this returns: if a power cut
-    removed a directory, its records would be lost. The parents may be new, too, because the lock file's code makes the
-    cache directory without syncing it.
+    With ``durable``, sync the directory and all its parents on this device, because a power cut that removed one would
+    remove its records. This includes existing parents: the lock file's code creates the cache directory without a sync.
     """
     _make_missing(path)
     path = system.realpath(path)  # an operator may have put the cache directory on another disk, with a symbolic link
@@ -97,7 +96,7 @@ def _make_missing(path: str) -> None:
 
 
 def sync_directory(directory: int) -> None:
-    """Put a directory's entries on the disk. File systems that cannot do this for directories are accepted."""
+    """Sync a directory's entries to the disk. File systems that cannot sync directories are accepted."""
     try:
         system.fsync(directory)
     except OSError as error:
@@ -116,7 +115,7 @@ def keep_mode(descriptor: int) -> None:
 def write_draft(directory: int, data: bytes, *, durable: bool) -> tuple[str, int]:
     """Write a file under a temporary name; return the name and the descriptor of the file, which stays open.
 
-    ``durable``: its bytes reach the disk before each name that it gets later.
+    ``durable``: its bytes reach the disk before any name that it gets later.
     """
     name = f"{system.getpid()}-{system.monotonic_ns()}-{next(_serial)}"
     descriptor = system.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
@@ -165,14 +164,14 @@ def replace_open_file(name: str, data: bytes, drafts: int, directory: int, *, du
 
 
 def _order_before_names(descriptor: int) -> None:
-    """Let a file's bytes reach the disk before each name that it gets from now on.
+    """Make a file's bytes reach the disk before any name that it gets from now on.
 
     Otherwise a power cut could leave a record of 0 bytes under its final name.
     """
-    # On ext4 the bytes need no sync if they have been written: each commit of the journal flushes the disk's cache, so
-    # the one sync of the directory is enough. It takes half of the time of a sync for the bytes and one for the name.
-    # Without the wait, data=ordered does not help: with dioread_nolock, ext4's default, the journal may name a file
-    # whose bytes are still on their way. After a power cut that file has only zeros.
+    # On ext4 written bytes need no sync of their own: each commit of the journal flushes the disk's cache, so one sync
+    # of the directory is enough. That takes half the time of two syncs. Wait for the write: with dioread_nolock, ext4's
+    # default, the journal may otherwise name a file before its bytes are written, even with data=ordered. After a power
+    # cut that file has only zeros.
     with suppress(OSError):
         # The key includes the file system's ID, because device numbers are reused.
         if _is_ordered(system.fstat(descriptor).st_dev, system.fstatvfs(descriptor).f_fsid):
@@ -199,7 +198,7 @@ def remove(name: str, directory: int) -> None:
 
 
 def is_draft(name: str) -> bool:
-    """Return whether ``write_draft`` gives files such names."""
+    """Return whether a name has the form of ``write_draft``'s temporary names."""
     return _DRAFT.fullmatch(name) is not None
 
 
@@ -214,10 +213,10 @@ def read_file(name: str, directory: int) -> bytes:
 
 
 def open_file(name: str, directory: int, *, writable: bool = False) -> int:
-    """Open a file, and return its descriptor. Whether it is a regular file is not checked.
+    """Open a file and return its descriptor; it may be no regular file.
 
     Raises:
-        UnusableFileError: it is a symbolic link, a socket or a FIFO that nobody reads.
+        UnusableFileError: it is a symbolic link, a socket, or a FIFO without a reader.
         OSError: it cannot be opened.
     """
     try:
@@ -229,7 +228,7 @@ def open_file(name: str, directory: int, *, writable: bool = False) -> int:
 
 
 def is_strangers(status: os.stat_result, directory: int) -> bool:
-    """Return whether a file is another user's, in a directory that others than its owner may write to."""
+    """Return whether a file belongs to another user, in a directory that not only its owner may write to."""
     if status.st_uid in {0, os.geteuid()}:
         return False
     return bool(system.fstat(directory).st_mode & _WRITABLE_BY_OTHERS)

@@ -1,4 +1,4 @@
-"""A record that a verb has open, to write what happens to its attachment."""
+"""Append events to an open record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from libcni.store.record_format import MAX_RECORD_ELEMENTS, encode_event, weight
 
 
 class Journal:
-    """A record on disk whose file is open. It is a context manager that closes the file.
+    """A record whose file is open for events. It is a context manager that closes the file.
 
     Each event is one ``pwrite`` that replaces the closing brace. It is not synced: it must survive the end of this
-    program, not a power cut, after which the record is of an earlier boot.
+    program, but not a power cut, after which the whole record counts as one of an earlier boot.
 
     Attributes:
         record: the record with all its events.
@@ -26,7 +26,7 @@ class Journal:
     def __init__(self, record: Record, descriptor: int, *, size: int) -> None:
         self.record: Record = record
         self._descriptor = descriptor
-        # A killed writer may have left a part of a member after the last whole one.
+        # A killed writer may have left a partial member after the last whole one.
         self._is_torn = size > record.end + 1
         self._weight = weight(record.last_result or "") + sum(map(weight, record.plugins))
 
@@ -37,12 +37,12 @@ class Journal:
         self.close()
 
     def write(self, event: Event, **told: Any) -> None:
-        """Write an event, with what it tells: the fields ``interface``, ``partial`` and ``result`` of the record.
+        """Write an event, with new values of the record's fields ``interface``, ``partial`` and ``result``.
 
         ``plugin`` is the index of the plugin that has ended.
 
         Raises:
-            RecordError: it cannot be written, for example because the disk is full. The record is as before.
+            RecordError: it cannot be written, for example because the disk is full. The record is unchanged.
         """
         before = self.record
         facts = {name: value for name, value in told.items() if name != "plugin"}
@@ -52,28 +52,28 @@ class Journal:
         record = before.after(event, **facts, end=before.end + len(data) - 1, serial=before.serial + 1)
         self._weight += weight(told.get("partial") or told.get("result") or "")
         if record.end > MAX_RECORD_BYTES or self._weight > MAX_RECORD_ELEMENTS:
-            raise RecordError(f"{record.path}: it would be too large to be read back", path=record.path)
+            raise RecordError(f"{record.path}: the record would be too large to read back", path=record.path)
         try:
             if self._is_torn:
-                # A shorter member would otherwise be followed by the rest of the torn one.
+                # Otherwise the rest of the partial member would follow a shorter new one.
                 system.ftruncate(self._descriptor, before.end)
-            # If this is stopped half-way, a reader takes no part of the member.
+            # If the write is interrupted, a reader ignores the partial member.
             self._is_torn = True
             write_at(self._descriptor, data, before.end)
         except OSError as error:
             with suppress(OSError):
                 self._close_object()
-            raise record_error("cannot be written", record.path, error) from error
+            raise record_error("the record cannot be written", record.path, error) from error
         self._is_torn = False
         self.record = record
 
     def has_name(self) -> bool:
-        """Return whether the file still has a name. Somebody may have removed the whole directory meanwhile."""
+        """Return whether the file still has a name. Another program may have removed the whole directory meanwhile."""
         return system.fstat(self._descriptor).st_nlink > 0
 
     def _close_object(self) -> None:
-        """Remove what was written of a member. This library does not read it, but Go would take no such file."""
-        # The brace first: in the other order, a kill between them, or a disk that stays full, takes it away.
+        """Remove a partially written member. This library ignores it, but Go could not read the file."""
+        # The brace first: in the other order, a kill in between or a full disk would leave the file without it.
         write_at(self._descriptor, b"}", self.record.end)
         system.ftruncate(self._descriptor, self.record.end + 1)
         self._is_torn = False

@@ -1,4 +1,4 @@
-"""The lock file, and locks of its bytes that belong to an open file (``F_OFD_SETLK``)."""
+"""The lock file, and open-file-description locks of its bytes (``F_OFD_SETLK``)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _REGION = 1 << 50
 CONTAINER, NETWORK, ENTRANCE, PLUGIN, NONCE = (region * _REGION for region in range(5))
 NONCE_BITS = 48
 ALL_CONTAINERS = -1
-"""In place of an offset: all bytes of the containers' region."""
+"""A value in place of an offset: it stands for all bytes of the containers' region."""
 
 _FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
 _BUSY = {errno.EAGAIN, errno.EACCES}
 
-# F_OFD_*: the numbers are the same on every Linux. Python has the names only if they existed where it was built.
+# F_OFD_*: the numbers are the same on every Linux. Python has the names only if its build machine had them.
 _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
@@ -58,11 +58,11 @@ class LockFile:
                 keep_mode(self.descriptor)
             status = system.fstat(self.descriptor)
         except OSError as error:
-            raise record_error("cannot be opened", path, error) from error
+            raise record_error("the lock file cannot be opened", path, error) from error
         self.identity: str = f"{status.st_dev}:{status.st_ino}"
 
     def lock(self, kind: int, offset: int) -> bool:
-        """Lock or unlock a byte; return False if another open file has it. Raises OSError if the system refuses."""
+        """Lock or unlock a byte; return False if another open file holds it. Raises OSError if the system refuses."""
         start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
         try:
             system.fcntl(self.descriptor, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
@@ -79,7 +79,7 @@ class LockFile:
 
     def release(self) -> None:
         """Unlock everything and close the file. Never raises."""
-        # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the open file, too.
+        # Unlock explicitly: closing does not unlock while a process that was forked meanwhile has the file open too.
         with suppress(OSError, ValueError):
             system.fcntl(self.descriptor, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         self.close()
@@ -100,8 +100,8 @@ _open_files: weakref.WeakSet[LockFile] = weakref.WeakSet()
 def _close_all() -> None:
     """Close the files of the parent's verbs in a forked child, without unlocking.
 
-    Otherwise a child that goes on running would keep the locks, even after its parent's death. The child shares the
-    open files with its parent, so unlocking here would also unlock there.
+    Otherwise a child that keeps running would keep the locks, even after its parent's death. The child shares the open
+    files with its parent, so unlocking them would also release the parent's locks.
     """
     for file in list(_open_files):
         file.close()
@@ -134,7 +134,7 @@ def _open(path: str, cache_dir: str, mode: int) -> int:
         descriptor = system.open(path, flags, FILE_MODE)
     if descriptor >= _ABOVE_STDIO:
         return descriptor
-    # The program has closed its stdin, stdout or stderr. A descriptor of that number would become a plugin's.
+    # The program has closed its stdin, stdout or stderr. A plugin would get a descriptor with such a number as its own.
     try:
         return system.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
     finally:

@@ -1,4 +1,4 @@
-"""Locks: one verb at a time per container, and GC excludes ADD and DEL. They are bytes of ``<cache_dir>/locks``.
+"""Locks: one verb at a time per container, and GC excludes ADD and DEL. Each is a byte of ``<cache_dir>/locks``.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
@@ -49,9 +49,9 @@ class LockRequest:
     """The locks that a verb needs.
 
     Attributes:
-        networks: the names of networks; verbs of different containers share these locks.
-        container_id: the container, always exclusive; "" for none.
-        exclusive: whether this verb (GC) does not share the networks.
+        networks: the names of networks, locked shared: verbs of different containers can hold them at the same time.
+        container_id: the container, always locked exclusively; "" for none.
+        exclusive: lock the networks exclusively, for GC.
         all_containers: lock every container at once, to exclude every ADD and DEL.
     """
 
@@ -96,7 +96,7 @@ class LockSet:
             raise
 
     def __del__(self) -> None:
-        """Release everything: an exception from a signal handler can prevent the call of ``close``."""
+        """Release all locks: an exception from a signal handler can prevent the call of ``close``."""
         if hasattr(self, "_file") and self._file.descriptor >= 0:
             self.close()
 
@@ -114,20 +114,20 @@ class LockSet:
         ]
         offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
         nonce = NONCE + int.from_bytes(system.urandom(NONCE_BITS // 8), "big")
-        # The token names a random byte that only this verb locks. So the token is worthless after the verb's end.
+        # The token names a random byte that only this verb locks, so the token is invalid after the verb's end.
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
             self._file.lock(fcntl.F_WRLCK, nonce)
         except OSError as error:
             if error.errno not in _NO_RANGE_LOCKS:
-                raise record_error("cannot be locked", self.path, error) from error
+                raise record_error("the lock file cannot be locked", self.path, error) from error
             self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
-        """Use one filelock for everything. It does not tell whether its holder is this plugin's caller."""
+        """Use one filelock for everything. It cannot show whether its holder is this plugin's caller."""
         from filelock import FileLock
 
-        # A manager holds its own locks while its verbs acquire theirs. With one file for all it would wait for itself.
+        # A manager holds its own locks while its verbs acquire theirs. With one shared file it would wait for itself.
         kind = "".join(self.request.networks[:1]).rpartition("/")[0].replace("/", "-")
         lock = FileLock(f"{self.path}.whole{kind}", mode=0o600, thread_local=False)
         # A plugin that waited for its caller's lock would wait for ever. If the token names this file and the lock is
@@ -152,7 +152,7 @@ class LockSet:
                     return False
                 del self._todo[0]
         except OSError as error:
-            raise record_error("cannot be locked", self.path, error) from error
+            raise record_error("the lock file cannot be locked", self.path, error) from error
         return True
 
     def retry_delays(self, deadline: float) -> Iterator[float]:
@@ -185,8 +185,8 @@ class LockSet:
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; open it if necessary.
 
-        It is read-only, so a plugin or its daemon cannot lock other ranges with it. -1 if the container's lock is an
-        outer verb's, if this object is closed, or if a verb other than ADD cannot open it.
+        It is read-only, so a plugin or its daemon cannot lock other ranges with it. Return -1 if an outer verb holds
+        the container's lock, if this object is closed, or if a verb other than ADD cannot open it.
 
         Raises:
             RecordError: the lock file cannot be opened or locked for an ADD.
@@ -200,7 +200,9 @@ class LockSet:
                 # Every other verb only cleans up or reads, so a full descriptor table must not stop it.
                 if verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
-                logger.warning("%s goes on without a lock: %s", verb, error)
+                logger.warning(
+                    "%s goes on; the next verb of the container will not wait for its plugins: %s", verb, error
+                )
                 return -1
         return self._inherited.descriptor
 
@@ -211,7 +213,7 @@ class LockSet:
             file.lock(fcntl.F_RDLCK, PLUGIN + offset_of(self.request.container_id))
         except OSError as error:
             file.close()
-            raise record_error("cannot be locked", self.path, error) from error
+            raise record_error("the lock file cannot be locked", self.path, error) from error
         return file
 
     def close_plugin_descriptor(self) -> None:
@@ -221,9 +223,9 @@ class LockSet:
             self._inherited = None
 
     def has_running_plugin(self) -> bool:
-        """Return whether a plugin of the container still runs: one of a killed runtime, or one that this verb started.
+        """Return whether a plugin of the container still runs, started by a killed runtime or by this verb.
 
-        False if this verb's caller holds the container's lock, because the caller's plugin is this process.
+        Return False if this verb's caller holds the container's lock, because the caller's plugin is this process.
 
         Raises:
             RecordError: the lock file cannot be examined.
@@ -234,7 +236,7 @@ class LockSet:
         try:
             return self._file.is_locked(PLUGIN + offset_of(self.request.container_id))
         except OSError as error:
-            raise record_error("cannot be locked", self.path, error) from error
+            raise record_error("the lock file cannot be locked", self.path, error) from error
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
@@ -244,7 +246,7 @@ class LockSet:
         self.close_plugin_descriptor()
 
     def _locks_of(self, token: str) -> set[int]:
-        """Return the offsets that this plugin's caller holds; none if the caller's verb has ended."""
+        """Return the offsets that this plugin's caller holds; an empty set if the caller's verb has ended."""
         try:
             file, nonce, texts = token.rsplit(":", 2)
             offset, offsets = int(nonce), {int(text) for text in texts.split(",")}
@@ -259,7 +261,7 @@ class LockSet:
         except OSError as error:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
-            raise record_error("cannot be locked", self.path, error) from error
+            raise record_error("the lock file cannot be locked", self.path, error) from error
 
 
 def is_locked(cache_dir: str, request: LockRequest) -> bool:
@@ -289,7 +291,7 @@ def _try_lock(lock: FileLock) -> bool:
     except Timeout:
         return False
     except OSError as error:
-        raise record_error("cannot be locked", os.fspath(lock.lock_file), error) from error
+        raise record_error("the lock file cannot be locked", os.fspath(lock.lock_file), error) from error
     return True
 
 

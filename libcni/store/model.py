@@ -1,6 +1,6 @@
-"""The model of an attachment: what its record says, what can happen to it, and what each verb does in each state.
+"""The model of an attachment: its record, its states, its events, and each verb's action in each state.
 
-Every write of a record goes through the table ``STATES``, and every listing, verb and finding takes its words from it.
+The table ``STATES`` decides every write of a record. Listings, verbs and findings take their words from it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Stamp = tuple[int, int, int]
 """(inode, size, time of the last change) of a file when it was read."""
 
 
-# The interface of an attachment, and where it is.
+# An attachment's interface and its place.
 
 
 class NoInterface(Enum):
-    """Why an interface is not known."""
+    """The reason why no interface is known."""
 
     ABSENT = "absent"
-    """There is none of this name."""
+    """No interface has this name."""
     NOT_OURS = "not ours"
-    """There is one that no plugin of this ADD has made."""
+    """An interface has this name, but no plugin of this ADD created it."""
     UNKNOWN = "unknown"
-    """Nobody has looked, or this program may not look."""
+    """The namespace was not examined, or this program may not examine it."""
 
 
 ABSENT: Final = NoInterface.ABSENT
@@ -42,10 +42,10 @@ UNKNOWN: Final = NoInterface.UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An interface that an ADD made, or that a look found.
+    """An interface that an ADD created, or that exists now.
 
     Attributes:
-        number: its number in the namespace; 0 if only the hardware address is known, as in records of Go libcni.
+        number: its index in the namespace; 0 if only the hardware address is known, as in records of Go libcni.
         mac: its hardware address, such as "0a:58:0a:00:00:02"; "" if it is not known.
     """
 
@@ -61,14 +61,14 @@ NOWHERE: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A network namespace and the interface of one name in it.
+    """A network namespace, and the interface of one name in it.
 
     Attributes:
-        netns: (device, inode) of the namespace's file; NOWHERE if there was none; None if it is not known.
-        cookie: the kernel's number of the namespace; 0 if it is not known (before Linux 5.14). Inode numbers are used
-            again, cookies are not.
+        netns: (device, inode) of the namespace's file; NOWHERE if it did not exist; None if it is unknown.
+        cookie: the kernel's cookie of the namespace; 0 if it is unknown (before Linux 5.14). The kernel reuses inode
+            numbers, but not cookies.
         interface: the interface.
-        found_as: where the interface of the ADD is now, if its name or its namespace has changed; else "".
+        found_as: the present place of the ADD's interface if its name or its namespace has changed; else "".
     """
 
     netns: tuple[int, int] | None = None
@@ -78,12 +78,12 @@ class Place:
 
     @property
     def number(self) -> int:
-        """The number of the interface; 0 if it is not known."""
+        """The index of the interface; 0 if it is unknown."""
         return self.interface.number if isinstance(self.interface, Known) else 0
 
     @property
     def mac(self) -> str:
-        """The hardware address of the interface; "" if it is not known."""
+        """The hardware address of the interface; "" if it is unknown."""
         return self.interface.mac if isinstance(self.interface, Known) else ""
 
     def with_interface(self, interface: Interface) -> Place:
@@ -95,17 +95,17 @@ Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no i
 
 
 def same_namespace(made: Place, seen: Place) -> bool:
-    """Return whether a namespace may be the one of an ADD: nothing that is known of both differs."""
+    """Return whether ``seen`` may be the namespace of an ADD: no value that is known of both differs."""
     if seen.netns in {None, NOWHERE}:
         return made.netns in {None, NOWHERE}
     if made.netns is None:
         return True
-    # The kernel gives the inode number of a removed namespace to the next one. Cookies are never used again.
+    # The kernel gives the inode number of a removed namespace to the next one. It never reuses a cookie.
     return made.netns == seen.netns and not (made.cookie and seen.cookie and made.cookie != seen.cookie)
 
 
 def compare(made: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
-    """Compare what an ADD made with what a look found at its path and name."""
+    """Compare the place of an ADD's interface with the present one at the same path and name."""
     if not same_namespace(made, seen):
         return "no namespace" if seen.netns in {None, NOWHERE} else "other namespace"
     if seen.netns in {None, NOWHERE}:
@@ -115,11 +115,11 @@ def compare(made: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table:
     if not isinstance(seen.interface, Known):
         if UNKNOWN in {seen.interface, made.interface}:  # this program may not enter the namespace
             return "unknown"
-        # The plugins of an ADD may have made no interface of this name.
+        # The plugins of an ADD may have created no interface of this name.
         return "same" if made.interface is ABSENT else "no interface"
     if not isinstance(made.interface, Known):
         return "unknown" if made.interface is UNKNOWN else "other interface"
-    # Numbers are unique in one namespace only, and a person can choose them.
+    # Indexes are unique in one namespace only, and a user can choose them.
     if is_other_mac(made.mac, seen.mac):
         return "other interface"
     if made.number:
@@ -130,15 +130,15 @@ def compare(made: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table:
 
 
 def is_other_mac(made: str, seen: str) -> bool:
-    """Return whether two hardware addresses are known to differ. Plugins may print them in another notation."""
+    """Return whether two hardware addresses certainly differ. Plugins may print them in different notations."""
     return bool(made and seen) and made != seen and ":" in made and len(made) == len(seen)
 
 
 def by_number(made: Place) -> Place:
-    """Return the place for a comparison while plugins of this attachment run, or after some of them have run.
+    """Return a place that is compared by the interface's index instead of its hardware address, if that is safe.
 
-    Plugins such as tuning change the hardware address and put the earlier one back. The number in a namespace that has
-    a cookie is enough then.
+    Use it while plugins of this attachment run, or after some have run: plugins such as tuning change the hardware
+    address and restore the earlier one. The index is enough if the namespace's cookie is known.
     """
     return made.with_interface(Known(made.number)) if made.cookie and made.number else made
 
@@ -147,7 +147,7 @@ def by_number(made: Place) -> Place:
 
 
 RecordState = Literal["begun", "refused", "pending", "ready", "detaching", "stale-boot", "corrupt"]
-"""The states that a record tells alone."""
+"""The states that a record shows by itself, without an examination of the interface."""
 
 State = Literal[
     "begun",
@@ -162,7 +162,7 @@ State = Literal[
     "stale-boot",
     "corrupt",
 ]
-"""The states of an attachment. Only a look tells ``gone``, ``lost`` and ``renamed`` from ``ready``."""
+"""The states of an attachment. An examination of the interface tells ``gone``, ``lost``, ``renamed`` from ``ready``."""
 
 BEGUN: Final = "begun"
 REFUSED: Final = "refused"
@@ -173,7 +173,7 @@ STALE_BOOT: Final = "stale-boot"
 CORRUPT: Final = "corrupt"
 
 LIVING: Final[frozenset[State]] = frozenset({"ready", "lost", "renamed", "unknown"})
-"""The states of a complete attachment whose namespace exists, as far as it is known."""
+"""The states of a complete attachment whose namespace exists, or may exist."""
 
 UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
 """The states in which a verb works on the attachment, or was stopped."""
@@ -205,30 +205,29 @@ class Record:
 
     Attributes:
         network, container_id, ifname: its identity; all "" in an unreadable record.
-        state: the state that the record tells alone; see ``STATES``.
-        netns: the namespace's path that ADD received. Go libcni 1.1 records none: then the one in its result.
-        netns_id: (device, inode) of the namespace at that time; None if there was none, or Go made the record.
-        netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
+        state: the state that the record shows by itself; see ``STATES``.
+        netns: the namespace's path that ADD received. Go libcni 1.1 records none: then the path in its result.
+        netns_id: (device, inode) of the namespace at that time; None if it did not exist, or Go wrote the record.
+        netns_cookie: the kernel's cookie of the namespace, or None. Unlike inode numbers, cookies are never reused.
         config: the network configuration document, byte for byte.
-        version: the spec version of the ADD; "" if Go made the record.
-        plugins: the text of each plugin configuration of the ADD, drop-ins included; () if Go made the record.
+        version: the spec version of the ADD; "" if Go wrote the record.
+        plugins: the text of each plugin configuration of the ADD, drop-ins included; () if Go wrote the record.
         args: CNI_ARGS. capability_args, network_args: JSON objects as text, or "".
         created: seconds since 1970, or None.
-        uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which cannot be set), or None.
-        boot: the boot ID when it was made, or "".
+        uptime: seconds between the boot and the ADD (CLOCK_BOOTTIME, which cannot be set), or None.
+        boot: the boot ID at the ADD, or "".
         pid_namespace: the inode of the PID namespace of the program that ran the ADD, or None.
         owner: the program that the attachment belongs to, "" for none.
         result: the result of the ADD as text; None if the ADD has not succeeded.
-        partial: the result of the last plugin of an ADD that has not ended, as text, or None.
-        interface: what is known of its interface.
-        is_reload: whether the attachment was complete, and a reload makes it again, or made it.
+        partial: the result of the last plugin of an ADD that has not completed, as text, or None.
+        interface: its interface, as far as it is known.
+        is_reload: whether the file was written by a reload of a complete attachment.
         path: the file.
         problem: why the record cannot be read, or "".
         end: the index of the file's closing brace, in bytes, where the next event is written.
         serial: how many events the file has.
-        stamp: the file when it was read.
-        source: the file's text, in which the fields of ``Texts`` are found when somebody asks for one; None if nothing
-            was read.
+        stamp: the file's Stamp when it was read.
+        source: the file's text, from which the fields of ``Texts`` are decoded on demand; None for a new record.
     """
 
     network: str = ""
@@ -287,13 +286,13 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return a record that was read, with its ``source``, as the constructor does in three times the time."""
+        """Return a record that was read, with its ``source``, three times as fast as the constructor."""
         record = object.__new__(cls)
         record.__dict__.update(_DEFAULTS, **fields)
         return record
 
     def with_fields(self, **changed: Any) -> Self:
-        """Return the record with some fields changed, as ``dataclasses.replace`` does in ten times the time."""
+        """Return a copy with some fields changed, ten times as fast as ``dataclasses.replace``."""
         if not _FIELDS.issuperset(changed):
             raise TypeError(f"a record has no {', '.join(changed.keys() - _FIELDS)}")
         record = object.__new__(type(self))
@@ -302,14 +301,14 @@ class Record:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its ADD has succeeded, at the latest before a reload."""
+        """Whether its ADD has succeeded, or had succeeded before a reload."""
         return self.result is not None or self.is_reload
 
     def after(self, event: Event, **facts: Any) -> Self:
-        """Return the record after an event; ``facts``: the fields ``interface``, ``partial`` and ``result`` by then.
+        """Return the record after an event; ``facts``: new values of ``interface``, ``partial`` and ``result``.
 
         Raises:
-            RecordError: the table does not have this event in this state.
+            RecordError: the table ``STATES`` does not allow this event in this state.
         """
         state = STATES[self.state].after.get(event)
         if state is None:
@@ -329,18 +328,18 @@ for _name in Texts.__annotations__:
 
 
 class Ours(Record):
-    """A record that this library made."""
+    """A record that this library wrote."""
 
 
 class MadeByGo(Record):
-    """A record that Go libcni made; it stays one, whatever verb touched it.
+    """A record that Go libcni wrote. It stays a MadeByGo when a verb of this library changes it.
 
-    It names neither the namespace's identity nor the interface's number, and the configuration lacks drop-in plugins.
+    It has neither the namespace's identity nor the interface's index, and its configuration lacks drop-in plugins.
     """
 
 
 class Unreadable(Record):
-    """A file that is no record; ``problem`` tells why."""
+    """A file that is not a record; ``problem`` says why."""
 
 
 def unreadable(path: str, problem: str) -> Unreadable:
@@ -352,24 +351,24 @@ def unreadable(path: str, problem: str) -> Unreadable:
 
 
 Event = Literal["started", "refused", "step", "complete", "detach", "reload"]
-"""What is written to a record. ``begin`` makes its file and ``forget`` removes it.
+"""The events that a record holds. ``RecordStore.begin`` creates its file, and ``forget`` removes it.
 
 ``started``: the first plugin is about to run. ``refused``: the ADD is refused before that. ``step``: a plugin has
-ended. ``complete``: all plugins have ended. ``detach``: a DEL begins. ``reload``: the attachment is made again, in a
-new file with the old result and interface.
+ended. ``complete``: all plugins have ended. ``detach``: a DEL begins. ``reload``: a reload begins, in a new file with
+the old result and interface.
 """
 
 
 class Row(NamedTuple):
-    """A state of an attachment: what it means, what each verb does with it, and what follows each event.
+    """A state of an attachment: its meaning, the action of each verb, and the state after each event.
 
     Attributes:
-        meaning: the state in words; CHECK is refused with them, unless the state is ready.
+        meaning: the state in words, for errors and listings.
         add: ``refuse`` the ADD, or ``detach`` the earlier attachment and begin.
         delete: run ``nothing``; ``ask`` before each plugin whether the interface is the recorded one; or use an
             ``empty`` CNI_NETNS.
-        reload: whether reload can make it again; see ``can_reload``.
-        after: the state after each event that is possible.
+        reload: whether it can be reloaded; see ``can_reload``.
+        after: the state after each possible event.
     """
 
     meaning: str
@@ -397,13 +396,15 @@ STATES: Final[Mapping[State, Row]] = {
     "lost": Row("its interface no longer exists", "detach", "ask", True, _AFTER_READY),
     "renamed": Row("its interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
     "unknown": Row("its record names no namespace", "refuse", "ask", False, _AFTER_READY),
-    # After a reboot nothing of the ADD exists, and the kernel's numbers start again, so equal ones prove nothing.
+    # After a reboot nothing of the ADD exists. The kernel numbers namespaces and interfaces anew, so equal numbers
+    # prove nothing.
     "stale-boot": Row("it was attached before the last reboot", "detach", "empty", after={"detach": STALE_BOOT}),
     "corrupt": Row("its record cannot be read", "detach", "ask"),
 }  # fmt: skip
-"""The table of attachments. An attachment without a record is in no state: ADD begins, CHECK is refused, DEL asks.
+"""All states of attachments. Without a record there is no state: ADD begins, CHECK is refused, DEL asks.
 
-``gone``, ``lost`` and ``renamed``: the record says ready, and a look finds nothing at its path and name, or another's.
+``gone``, ``lost`` and ``renamed``: the record says ready, but at its path and name there is no interface, or another
+one.
 """
 
 _SEEN: Final[Mapping[Comparison, State]] = {
@@ -418,22 +419,22 @@ _SEEN: Final[Mapping[Comparison, State]] = {
 
 
 def can_reload(record: Record, state: State) -> bool:
-    """Return whether reload can make an attachment again: in its namespace, with the addresses of its result.
+    """Return whether reload can attach it again in its namespace, with the addresses of its result.
 
-    An ADD that was killed before any plugin had ended has no result. Its caller never got one, so nobody uses it.
+    An ADD that was killed before any plugin ended has no result. Its caller never received one, so nobody uses it.
     """
     return STATES[state].reload and record.last_result is not None and bool(record.netns)
 
 
 def needs_look(record: Record) -> bool:
-    """Return whether the record alone does not tell the state of the attachment."""
+    """Return whether the state depends on the interface, not on the record alone."""
     return record.state == READY and not is_namespace_unknown(record)
 
 
 def state_of(record: Record, made: Place, seen: Place) -> State:
-    """Return the state of an attachment; ``made``: what its record says of it, ``seen``: what a look found there.
+    """Return the state of an attachment; ``made``: its recorded place; ``seen``: the present one at its path and name.
 
-    The look is used only if ``needs_look``.
+    ``seen`` is used only if ``needs_look``.
     """
     if record.state == READY and is_namespace_unknown(record):
         return "unknown"
@@ -449,20 +450,20 @@ def is_namespace_unknown(record: Record) -> bool:
 
 
 def has_go_path_gone(record: Record, seen: Place) -> bool:
-    """Return whether nothing is at the path that Go recorded. A text that is no path may mean something to plugins."""
+    """Return whether the path that Go recorded does not exist. Plugins may give a meaning to a text that is no path."""
     return isinstance(record, MadeByGo) and record.netns.startswith("/") and seen.netns is None
 
 
 def taken(made: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
-    """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``seen``: what is there.
+    """Return the place of an ADD after a plugin has succeeded.
 
-    An interface is this ADD's if it is the one that was there after an earlier plugin, or if the plugin reports it with
-    this hardware address. Simple plugins report addresses only, or nothing: after the last plugin, what exists is this
-    ADD's, unless the result has another hardware address for it.
+    An interface belongs to this ADD if it belonged to it after an earlier plugin, or if the plugin reports it with
+    this hardware address. Simple plugins report addresses only, or nothing: after the last plugin an existing interface
+    belongs to this ADD, unless the result has another hardware address for it.
 
     Args:
         made: the place so far.
-        seen: what is there.
+        seen: the present place.
         reported: the hardware addresses that the plugin reported for an interface of this name; "" for one without.
         only_addresses: whether the plugin reported addresses and no interface.
         is_last: whether it was the last plugin.

@@ -1,10 +1,11 @@
 """The format of a record on disk: Go libcni's file (kind ``cniCacheV1``) that grows by one member for each event.
 
-The head is written once. It has Go's keys, then the key ``libcni`` with what Go does not record. Each event replaces
-the closing brace by one more member, ``libcni.1``, ``libcni.2`` and so on, and the brace. The last event of an ADD
-brings Go's own key ``result``. No key comes twice, and Go ignores the keys that it does not know.
+The head is written once. It has Go's keys, then the key ``libcni`` with values that Go does not record. Each event
+replaces the closing brace by one more member, ``libcni.1``, ``libcni.2`` and so on, and the brace. The last event of an
+ADD adds Go's own key ``result``. No key occurs twice, and Go ignores the keys that it does not know.
 
-What is cut off, torn or zero at the end did not happen: no event is synced, and a kill or a full disk may stop a write.
+A member that is cut off, damaged or zero at the end is ignored: no event is synced, and a kill or a full disk may stop
+a write.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ _KIND = "cniCacheV1"
 _MOST_EVENTS = 1000
 _EVENT_KEYS = tuple(f"libcni.{number}" for number in range(1, _MOST_EVENTS))
 MAX_RECORD_ELEMENTS: Final = 1_000_000
-"""How many elements the lists and objects of a record may have together."""
+"""The number of elements that the lists and objects of a record may have together."""
 _ROOM_BYTES = 4 * MAX_RESULT_BYTES  # for a result: escapes for ASCII make it up to three times as long
 _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
 
 Members = dict[str, Any]
 
 _SPLIT = frozenset({"libcni", "plugins"})
-"""The keys whose parts are needed as text."""
+"""The keys whose members or elements are needed as text."""
 
 _MENTIONED = re.compile(
     rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"hostPort"\s*:\s*([^\s,}]+)'
@@ -65,16 +66,16 @@ _MENTIONED = re.compile(
 _COMPLETE = re.compile(rb',"libcni\.\d+":\{"event":"complete"')
 
 _COPIED: Final = "state"
-"""The key of an event that begins a new file of an earlier attachment: its state, and all that was known."""
+"""The key with the state, in an event that copies an earlier record into a new file."""
 
 
 def weight(text: str) -> int:
-    """Return at least the number of elements that a text has in its lists and objects. Strings may have commas, too."""
+    """Return an upper bound for the elements in a text's lists and objects. It also counts commas in strings."""
     return text.count(",") + text.count("[") + text.count("{")
 
 
 def encode(record: Record, event: str = "") -> bytes:
-    """Return the bytes of a new file: the head, and the event that has made the record what it is, if there is one."""
+    """Return the bytes of a new file: the head, and ``event`` if it is not ""."""
     if not event and record.state == BEGUN:
         return f"{_head(record)}}}".encode()
     last = record.partial if record.result is None else None
@@ -88,12 +89,12 @@ def encode_event(serial: int, event: Event, told: Mapping[str, Any]) -> bytes:
     Args:
         serial: how many events the file has.
         event: the event.
-        told: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the one before, and
-            the ``interface`` and the ``result`` of the ADD.
+        told: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the previous one,
+            and the ``interface`` and the ``result`` of the ADD.
     """
     plugin = f',"plugin":{told["plugin"]}' if told.get("plugin") is not None else ""
     text = _event(event, plugin, told.get("interface"), told.get("partial"))
-    # Go reads this key. Without it the ADD is not complete, even if its event is whole.
+    # Go reads the key "result". Without it the ADD is not complete, even if its event is whole.
     return f',"{_EVENT_KEYS[serial]}":{text}{_result(told.get("result"))}}}'.encode()
 
 
@@ -114,7 +115,7 @@ def _result(text: str | None) -> str:
 def _head(record: Record) -> str:
     """Return Go's keys in Go's order, then this library's key, without the closing brace.
 
-    This library's key is the last one: a reader knows by it that the head is whole.
+    This library's key is the last: it shows a reader that the head is whole.
     """
     config = base64.b64encode(record.config).decode()
     parts = [
@@ -141,7 +142,7 @@ def _head(record: Record) -> str:
 
 
 def check_readable(record: Ours) -> Ours:
-    """Return the record of an ADD that has not begun, after a check that its file will not be too large to read back.
+    """Return ``record``, of an ADD that has not begun, if its file will not become too large to read back.
 
     Raises:
         ConfigError: the file would be too large with the largest result that a plugin may print.
@@ -158,7 +159,7 @@ def check_readable(record: Ours) -> Ours:
 
 
 def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
-    """Return the record in a file's bytes; Unreadable if they are no record. Never raises."""
+    """Return the record in a file's bytes; Unreadable if they are not a record. Never raises."""
     try:
         found, text, end = _whole_members(data)
         return _decode(found, text, path, end=end, stamp=stamp)
@@ -168,15 +169,15 @@ def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
 
 
 def _whole_members(data: bytes) -> tuple[Members, str, int]:
-    """Return the members of a file that are whole, decoded and as text, and the index in its bytes after the last."""
+    """Return the whole members of a file, decoded and as text, and the index in its bytes after the last."""
     try:
         text = _checked(jsontext.decode_utf8(data))
         found, end = jsontext.parse(text), data.rfind(b"}")
     except JSONTextError:
-        # A character may be torn, too. The surrogates that stand for its bytes cannot be encoded below.
+        # A character may be cut off as well. The surrogates that stand for its bytes cannot be encoded below.
         text, end = jsontext.whole_part(_checked(data.decode(errors="surrogateescape")))
         found, end = jsontext.parse(text), len(text[:end].encode())
-        # Events follow a whole head alone. A file without them is damaged, or no record.
+        # Events follow only a whole head. A file without one is damaged, or not a record.
         if not found.keys() & {"libcni", "result"}:
             raise
     if not isinstance(found, dict):
@@ -185,7 +186,7 @@ def _whole_members(data: bytes) -> tuple[Members, str, int]:
 
 
 def _checked(text: str) -> str:
-    # A plugin's configuration and a result are two or three levels deeper here than in their own documents.
+    # A plugin's configuration and a result are nested two or three levels deeper here than in their own documents.
     return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
 
 
@@ -198,7 +199,7 @@ def _decode(found: Members, text: str, path: str, **place: Any) -> Record:
         raise TypeError("libcni is not an object")
     is_complete = found.get("result") is not None
     fields = {
-        # These names become parts of paths and variables, and any program may have written the file: check them again.
+        # Check these names again: they become parts of paths and variables, and any program may have written the file.
         "network": check_network_name(found["networkName"]),
         "container_id": check_container_id(found["containerId"]),
         "ifname": check_ifname(found["ifName"]),
@@ -220,7 +221,7 @@ def _decode(found: Members, text: str, path: str, **place: Any) -> Record:
     if boot and boot_id() and boot != boot_id():
         fields["state"] = REFUSED if fields["state"] == REFUSED else STALE_BOOT
     elif fields["state"] == BEGUN and not boot:
-        # Without a boot ID a power cut, which may lose what was not synced, looks like a kill.
+        # Without a boot ID a power cut cannot be told from a kill, and it may have lost events that were not synced.
         fields["state"] = PENDING
     return Ours.of(fields)
 
@@ -261,7 +262,7 @@ def _events(found: Members, state: RecordState, *, is_complete: bool) -> dict[st
         if _COPIED in told:
             state = _state(told[_COPIED])
             facts["is_reload"] = event == "reload"
-        # A cut between the event and the result leaves what the event tells of the interface.
+        # If the event is whole but the result after it is cut off, the interface in the event is still used.
         elif event != "complete" or is_complete:
             state = STATES[state].after[cast("Event", event)]
         if "interface" in told:
@@ -318,7 +319,7 @@ def _own_fields(own: Members) -> dict[str, Any]:
 
 
 def _sandbox(result: Any, ifname: str) -> str:
-    """Return the namespace's path in a result of Go's, which records no other in version 1.1; "" if there is none."""
+    """Return the namespace's path in a result that Go 1.1 recorded, which stores it nowhere else; "" if none."""
     interfaces = result.get("interfaces") if isinstance(result, dict) else None
     found: dict[str, str] = {}
     for interface in interfaces if isinstance(interfaces, list) else ():

@@ -1,4 +1,4 @@
-"""The interfaces and addresses that attachments have by their records: the DEL of another one must leave them alone."""
+"""The recorded interfaces and addresses of all attachments: a DEL must not remove those of another attachment."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _ALL_AGAIN_SECONDS = 1.0
 
 
 class RecordedInterface(NamedTuple):
-    """What one attachment has by its record.
+    """The recorded interface, addresses and host ports of one attachment.
 
     Attributes:
         identity: the attachment.
         path: its record.
-        place: its interface. Records of Go name neither the namespace nor the number.
+        place: its interface. Records of Go have neither the namespace's identity nor the interface's index.
         addresses: its IP addresses without prefix length.
         host_ports: the numbers of the host ports that its capability arguments name.
     """
@@ -55,12 +55,12 @@ class RecordedInterface(NamedTuple):
     host_ports: frozenset[object]
 
     def is_same_interface(self, record: Record) -> bool:
-        """Whether this is of the same interface of the same container: a meta-plugin attaches it on another network."""
+        """Whether both name the same interface of a container, as when a meta-plugin attaches it to another network."""
         return self.identity[1:] == (record.container_id, record.ifname)
 
 
 class _File:
-    """A record's file: what its text mentions, and what the record says as soon as somebody has asked."""
+    """A record's file: the addresses and numbers in its text, and on demand the decoded record."""
 
     def __init__(self, store: RecordStore, name: str, version: Version, data: bytes) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class _File:
         self.mentioned, self.is_complete = mentioned(data)
 
     def may_have(self, wanted: frozenset[bytes]) -> bool:
-        """Return whether the record may have one of these addresses or numbers."""
+        """Return whether the file's text has one of these addresses or numbers."""
         return self.mentioned is None or not wanted.isdisjoint(self.mentioned)
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class _File:
         except RecordError as error:  # it must not hide the others
             logger.warning("going on without knowing what this attachment has: %s", error)
             return None
-        # Of an earlier boot nothing exists, and another container may have the address and the numbers by now.
+        # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
         if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
             return None
         addresses, ports = frozenset(addresses_of(record)), frozenset(_host_ports(record))
@@ -88,7 +88,7 @@ class _File:
 
 
 class _Look(NamedTuple):
-    """What a look at the directory found.
+    """The directory of records at the last query.
 
     Attributes:
         directory: the directory's version before the look.
@@ -104,7 +104,7 @@ class _Look(NamedTuple):
 
 
 class OtherRecords:
-    """What all attachments but one have on record, at the time of a look."""
+    """The records of all attachments but one, at the time of a query."""
 
     def __init__(self, files: Iterable[_File], but: Record | None) -> None:
         self._files = files
@@ -127,14 +127,14 @@ class OtherRecords:
                 yield other
 
     def with_interface(self, seen: Place) -> Iterator[RecordedInterface]:
-        """Yield the attachments that have an interface that a look has found."""
+        """Yield the attachments whose record has the interface ``seen``."""
         seen = replace(seen, found_as="")
         for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else ()):
             if other.place.netns is not None and compare(other.place, seen) == "same":
                 yield other
 
     def _that_may_have(self, wanted: Iterable[bytes]) -> Iterator[RecordedInterface]:
-        # Only few files mention what is asked for. To decode all would take 60 microseconds for each.
+        # Few files mention the wanted values. Decoding all files would take 60 microseconds for each.
         marks = frozenset(wanted)
         for file in self._files if marks else ():
             if file.may_have(marks) and file.name != self._name:
@@ -144,10 +144,10 @@ class OtherRecords:
 
 
 class RecordedInterfaces:
-    """The interfaces, addresses and host ports of all attachments on record.
+    """The interfaces, addresses and host ports of all recorded attachments.
 
-    DEL asks before each plugin. So this looks only at the files that may have changed since the last question, and
-    reads only those that have.
+    DEL queries them before each plugin. A query examines only the files that may have changed since the last query,
+    and reads only those that have changed.
     """
 
     def __init__(self, records: RecordStore) -> None:
@@ -157,11 +157,11 @@ class RecordedInterfaces:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody has asked. The first question reads all records, too long for an event loop."""
+        """Whether there was a query. The first one reads all records, which takes too long for an event loop."""
         return self._last is not None
 
     def of_others(self, but: Record | None) -> OtherRecords:
-        """Return what all attachments but one have on record now. Log a warning if that cannot be read."""
+        """Return the present records of all attachments but ``but``. Log a warning if they cannot be read."""
         try:
             self._last = self._look(self._last or _Look(None, -math.inf, {}, ()))
         except RecordError as error:
@@ -197,13 +197,13 @@ def _host_ports(record: Record) -> Iterator[object]:
 
 
 def addresses_of(record: Record) -> tuple[str, ...]:
-    """Return the addresses, without prefix length, that an attachment has by its record."""
+    """Return an attachment's recorded addresses without prefix length."""
     result = last_result(record)
     return tuple(ip.address.partition("/")[0] for ip in result.ips) if result is not None else ()
 
 
 def last_result(record: Record) -> Result | None:
-    """Return the result of an ADD, or of its last plugin that ended; None if there is none that can be read."""
+    """Return the result of an ADD, or of its last plugin that ended; None if there is no readable result."""
     if record.last_result is None:
         return None
     try:
@@ -213,12 +213,12 @@ def last_result(record: Record) -> Result | None:
 
 
 def place_of(record: Record) -> Place:
-    """Return the place that an ADD recorded. Go records neither the namespace nor the number of the interface."""
+    """Return the place that an ADD recorded. Go records neither the namespace's identity nor the interface's index."""
     if isinstance(record, MadeByGo):
         mac = _reported_mac(record)
         return Place(interface=Known(mac=mac) if mac else UNKNOWN)
     interface = record.interface
-    # The result is of before the reload, and its interface was removed: the one that the new ADD makes is another one.
+    # The result is from before the reload, which removed that interface. The new ADD creates another one.
     was_removed = record.is_reload and record.result is None and interface is UNKNOWN
     if not was_removed and (interface is UNKNOWN or (isinstance(interface, Known) and not interface.mac)):
         mac = _reported_mac(record)
@@ -228,7 +228,7 @@ def place_of(record: Record) -> Place:
 
 
 def _reported_mac(record: Record) -> str:
-    # A listing asks for each record. Reading a result takes as long as reading the rest of the record.
+    # A listing calls this for each record, and decoding a result takes as long as decoding the rest of the record.
     result = last_result(record) if '"mac"' in (record.last_result or "") else None
     macs = reported_macs(result, record.ifname) if result is not None else []
     return macs[0] if len(macs) == 1 else ""
@@ -240,10 +240,10 @@ def reported_macs(result: Result, ifname: str) -> list[str]:
 
 
 class Looking(Protocol):
-    """What looks at interfaces: ``Looks``, or the node of a verb."""
+    """An object that examines interfaces: ``Looks``, or the node of a verb."""
 
     def look(self, netns: str, ifname: str, /) -> Place:
-        """Look at an interface in the namespace at a path."""
+        """Examine an interface in the namespace at a path."""
         ...
 
     def find_interface(self, netns: str, made: Place, /, *, everywhere: bool) -> Iterable[Place]:
@@ -252,14 +252,14 @@ class Looking(Protocol):
 
 
 class Sight:
-    """Looks at the interfaces of attachments, with what is on record of them."""
+    """Examines the interfaces of attachments, and compares them with the records."""
 
     def __init__(self, looks: Looking, recorded: RecordedInterfaces) -> None:
         self._looks = looks
         self._recorded = recorded
 
     def look(self, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
-        """Return what is at an attachment's path and name now. If its interface is not there, search for it.
+        """Return the present place at an attachment's path and name. If its interface is not there, search for it.
 
         ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
         """
@@ -269,9 +269,9 @@ class Sight:
             return seen
         if not same_namespace(made, seen):
             return seen
-        # A path that Go recorded may lead to another container while this one lives.
+        # A path that Go recorded may lead to another container while this one still exists.
         everywhere = everywhere and (not isinstance(seen.interface, Known) or made.netns is None)
-        # Hardware addresses are not unique: a person can choose them.
+        # Hardware addresses are not unique: a user can choose them.
         found = (place.found_as for place in self._candidates(path, made, record, everywhere=everywhere))
         return replace(seen, found_as=next(found, ""))
 

@@ -37,20 +37,20 @@ logger: logging.Logger = logging.getLogger("libcni")
 _NAME_BYTES = 255
 _CLAIMS = 10
 _SETTLED_NS = 20_000_000
-"""Two ticks of the kernel's clock, which gives files their times."""
+"""Nanoseconds: two ticks of the kernel's clock, which sets the times of files."""
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
 Version = Stamp | None
-"""Changes with each write of a file. None: it was written so recently that a further write may have the same time."""
+"""A value that changes with each write of a file. None: the write is so recent that the next may have the same time."""
 
 
 class RecordStore:
     """The records of one cache directory.
 
-    Each method reads or changes the disk. No state is kept between calls, so the directory may be removed and made
-    again at any time. A method raises RecordError if the system refuses.
+    Each method reads or changes the disk. No state is kept between calls, so the directory may be removed and created
+    again at any time. A method raises RecordError if a system call fails.
 
     ``durable``: sync the record and its name to the disk before ``begin`` returns.
     """
@@ -80,8 +80,8 @@ class RecordStore:
     def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
         """Read the records one by one in the directory's order, so that only one at a time is in memory.
 
-        Records that appear or disappear during the iteration may be missing. A file that the system refuses to read
-        gives a record in state corrupt, so that it does not hide the others.
+        Records that appear or disappear during the iteration may be missing. A file that cannot be read becomes a
+        record in state corrupt, so that it does not hide the others.
         """
         # Raise here if the boot ID cannot be read. Inside the loop this would make each record corrupt.
         boot_id()
@@ -96,8 +96,8 @@ class RecordStore:
                 yield record
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
-        """Return the records of one (container, interface) on any network, and corrupt ones that may be of it."""
-        # Only the end of a name is known: the record may be of another network.
+        """Return the records of one (container, interface) on any network, and corrupt records that may name it."""
+        # The network is unknown, so search for the end of the file name.
         read = [self._read(name, directory) for name, directory in self._scan(f"-{container_id}-{ifname}")]
         wanted = (container_id, ifname)
         found = [
@@ -172,18 +172,18 @@ class RecordStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise record_error("cannot be listed", self.results, error) from error
+            raise record_error("the records cannot be listed", self.results, error) from error
 
     def begin(self, record: Record, event: str = "") -> Journal:
         """Write a new file for a record, and return its journal.
 
-        Without ``record.path`` this claims a name: it replaces a record of the same identity, and moves an unreadable
-        file of the same name aside. With it, the new file replaces the one at that path in one step, so that the
-        attachment always has a record. If the store is durable, the bytes and the name are on the disk in the end.
+        If ``record.path`` is "", choose a file name: replace a record of the same identity, and move an unreadable file
+        of that name to ``<cache_dir>/corrupt``. Otherwise the new file replaces the one at that path in one step, so
+        the attachment always has a record. If the store is durable, the bytes and the name are synced to the disk.
 
         Args:
             record: the record.
-            event: why the file is written again; then it begins with all that the record tells.
+            event: the reason for rewriting an existing record, which is copied into the new file; "" for a new record.
         """
         data = encode(record, event)
         if record.path:
@@ -194,7 +194,7 @@ class RecordStore:
         return Journal(record.with_fields(path=path, end=len(data) - 1, serial=serial), descriptor, size=len(data))
 
     def _write_new(self, record: Record, data: bytes) -> tuple[str, int]:
-        """Write a file and claim a name for it; return its path and its descriptor, which stays open."""
+        """Write a file and give it its name; return its path and its descriptor, which stays open."""
         try:
             with Directory(self.drafts, create=True, durable=self.durable) as drafts:
                 draft, descriptor = write_draft(drafts, data, durable=self.durable)
@@ -209,10 +209,10 @@ class RecordStore:
                     raise
                 return path, descriptor
         except OSError as error:
-            raise record_error("cannot be written", self.drafts, error) from error
+            raise record_error("no record can be written", self.drafts, error) from error
 
     def _claim(self, source: int, draft: str, identity: Identity) -> str:
-        """Give a draft its name and return its path."""
+        """Give a draft its final name and return its path."""
         for name in names_of(identity):
             path = f"{self.results}/{name}"
             try:
@@ -223,14 +223,14 @@ class RecordStore:
                             sync_directory(directory)
                         return path
             except OSError as error:
-                raise record_error("cannot be written", path, error) from error
+                raise record_error("the record cannot be written", path, error) from error
         problem = f"both possible names of the record's file in {self.results} belong to other attachments"
-        raise RecordError(problem, path=self.results, hint="detach one of them")
+        raise RecordError(problem, path=self.results, hint="detach one of those containers")
 
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return False if a record of another identity has the name."""
         for _ in range(_CLAIMS):
-            # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both claim one name.
+            # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
             if _link(draft, name, source, directory):
                 return True
             there = self._read(name, directory)
@@ -245,7 +245,7 @@ class RecordStore:
                 return True
             return False
         path = f"{self.results}/{name}"
-        raise RecordError(f"{path}: cannot be written: other programs keep changing it", path=path)
+        raise RecordError(f"{path}: the record cannot be written: other programs keep changing the file", path=path)
 
     def _replace(self, record: Record, data: bytes) -> int:
         try:
@@ -259,17 +259,17 @@ class RecordStore:
                     sync_directory(directory)
                 return descriptor
         except OSError as error:
-            raise record_error("cannot be written", record.path, error) from error
+            raise record_error("the record cannot be written", record.path, error) from error
 
     def rewrite(self, record: Record, event: str) -> None:
         """Replace a record's file in one step. Raises RecordError."""
         self.begin(record, event).close()
 
     def open(self, record: Record) -> Journal:
-        """Open a record to write what happens next.
+        """Open a record to append events.
 
         Raises:
-            RecordError: the file is not the one that was read, or it cannot be opened for writing.
+            RecordError: the file has changed since it was read, or cannot be opened for writing.
         """
         try:
             with Directory(self.results) as directory:
@@ -277,28 +277,28 @@ class RecordStore:
                 try:
                     stamp = _stamp(system.fstat(descriptor))
                     if stamp != record.stamp:
-                        # Go rewrites files in place. The place of the next event may be another one by now.
+                        # Go rewrites files in place, so the closing brace may be at another index now.
                         record = self._read_again(record, directory, stamp)
                 except BaseException:
                     system.close(descriptor)
                     raise
         except UnusableFileError as error:
-            raise RecordError(f"{record.path}: {error}", path=record.path) from error
+            raise RecordError(f"{record.path}: the record cannot be used: {error}", path=record.path) from error
         except OSError as error:
-            raise record_error("cannot be written", record.path, error) from error
+            raise record_error("the record cannot be written", record.path, error) from error
         return Journal(record, descriptor, size=stamp[1])
 
     def _read_again(self, record: Record, directory: int, stamp: Stamp) -> Record:
         current = self._read(_name_of(record), directory)
         if current is None or (current.stamp, current.identity) != (stamp, record.identity):
-            raise RecordError(f"{record.path}: another program writes it", path=record.path)
+            raise RecordError(f"{record.path}: another program rewrote the record meanwhile", path=record.path)
         return current
 
     def mark_detaching(self, record: Record) -> Record:
         """Write that a DEL of the record has begun, and return the new record.
 
-        DEL calls this before its first plugin. If the disk refuses, this logs a warning and returns the record
-        unchanged, because that must not stop a DEL.
+        DEL calls this before its first plugin. If the write fails, log a warning and return the record unchanged: a
+        full disk must not stop a DEL.
         """
         try:
             with self.open(record) as journal:
@@ -325,7 +325,7 @@ class RecordStore:
                 system.close(descriptor)
                 remove(draft, drafts)
         except OSError as error:
-            raise record_error("cannot be written", self.results, error) from error
+            raise record_error("no record can be written", self.results, error) from error
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record in any state, if it exists.
@@ -340,12 +340,12 @@ class RecordStore:
         except IsADirectoryError:
             self.set_aside(record)
         except OSError as error:
-            raise record_error("cannot be removed", record.path, error) from error
+            raise record_error("the record cannot be removed", record.path, error) from error
 
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
         name = _name_of(record)
-        # Bytes, not characters: the limit of 255 for a name is in bytes, and the time needs some of them.
+        # Cut bytes, not characters: a name has at most 255 bytes, and the appended time needs some of them.
         target = f"{os.fsdecode(os.fsencode(name)[:200])}.{system.time_ns()}"
         try:
             with (
@@ -356,7 +356,7 @@ class RecordStore:
         except FileNotFoundError:
             return ""
         except OSError as error:
-            raise record_error("cannot be moved aside", record.path, error) from error
+            raise record_error(f"the record cannot be moved to {self.aside}", record.path, error) from error
         return f"{self.aside}/{target}"
 
     def names_set_aside(self) -> list[str]:
@@ -370,13 +370,13 @@ class RecordStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise record_error("cannot be listed", self.aside, error) from error
+            raise record_error("the directory cannot be listed", self.aside, error) from error
 
     def read(self, name: str) -> Record | None:
-        """Return the record in the file of this name, or None. If it is no record, it is Unreadable.
+        """Return the record in the file of this name, or None; Unreadable if the file is not a record.
 
         Raises:
-            RecordError: the system refuses to read the file.
+            RecordError: the file cannot be read.
         """
         try:
             with Directory(self.results) as directory:
@@ -384,7 +384,7 @@ class RecordStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise record_error("cannot be read", f"{self.results}/{name}", error) from error
+            raise record_error("the record cannot be read", f"{self.results}/{name}", error) from error
 
     def _read(self, name: str, directory: int) -> Record | None:
         path = f"{self.results}/{name}"
@@ -402,9 +402,9 @@ class RecordStore:
         except UnusableFileError as error:
             return unreadable(path, str(error))
         except OSError as error:
-            raise record_error("cannot be read", path, error) from error
+            raise record_error("the record cannot be read", path, error) from error
         if not is_trusted:
-            # Root would run plugins with what this user wrote.
+            # Otherwise root would run plugins with a configuration that this user wrote.
             return unreadable(path, f"it belongs to user {status.st_uid}, in a directory that others may write to")
         return decode(data, path, _stamp(status))
 
@@ -414,7 +414,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def without_hash(name: str) -> str:
-    """Return a record's file name without its hash; "" if it is only a hash. An interface's name may contain a ~."""
+    """Return a record's file name without its hash; "" if it is only a hash. Interface names may contain a ~."""
     return _HASH.sub("", name)
 
 
@@ -431,8 +431,8 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        # This file system has no hard links, so test the name and rename. The caller holds its container's lock: only a
-        # verb of another identity with the same name could come in between.
+        # This file system has no hard links, so test the name and rename. The caller holds its container's lock: only
+        # a verb of another identity with the same file name could interfere.
         try:
             system.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -450,8 +450,7 @@ def names_of(identity: Identity) -> Iterator[str]:
         yield name
     import hashlib  # it loads OpenSSL, and few records need it
 
-    # No network's name contains "~", and no interface's name is as long as a hash. So no plain name looks like a hashed
-    # one.
+    # No network name contains "~", and no interface name is as long as a hash: no plain name looks like a hashed one.
     mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
     hashed = f"{name}~{mark}"
     yield hashed if is_short and len(os.fsencode(hashed)) <= _NAME_BYTES else f"~{mark}"

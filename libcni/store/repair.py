@@ -1,4 +1,4 @@
-"""Repair a cache directory. No verb does this itself, because it must exclude all other verbs."""
+"""Repair a cache directory. No verb calls this, because it must exclude all other verbs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from libcni.store.records import RecordStore
 __all__ = ["RepairReport", "repair_records"]
 
 _OLD = 3600.0
-"""Seconds since its last write after which a temporary file is of a killed writer."""
+"""Seconds since its last write after which the writer of a temporary file counts as killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def repair_records(
     Raises:
         LockTimeoutError: verbs ran until the timeout.
         RecordError: the directory cannot be read or written.
-        TypeError: ``timeout`` is no number.
+        TypeError: ``timeout`` is not a number.
         ValueError: ``timeout`` is 0, negative or NaN.
     """
     timeout = check_timeout(timeout)
@@ -95,7 +95,7 @@ def _corrupt(store: RecordStore, left: list[str]) -> Iterator[Attachment]:
 
 
 def _is_old(name: str, directory: int) -> bool:
-    """Return whether a regular file was written long ago."""
+    """Return whether a regular file was last written more than an hour ago."""
     try:
         status = system.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -126,4 +126,4 @@ def _sweep(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[st
     except FileNotFoundError:
         return
     except OSError as error:
-        raise record_error("cannot be swept", store.drafts, error) from error
+        raise record_error("the drafts of records cannot be removed", store.drafts, error) from error

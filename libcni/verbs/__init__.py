@@ -1,1 +1,1 @@
-"""The verbs, each a coroutine over a Node: they choose the next call and its input from the last plugin's answer."""
+"""The verbs. Each is a coroutine over a Node, which runs plugins, locks, and reads and writes records."""

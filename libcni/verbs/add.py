@@ -55,7 +55,7 @@ from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, 
 logger: logging.Logger = logging.getLogger("libcni")
 
 _PLUGIN_END_SECONDS = 1.0
-"""Seconds to wait, before a roll-back, for processes that the plugins left."""
+"""Seconds to wait before a roll-back for processes that the plugins started."""
 
 
 async def add(  # noqa: PLR0913 - the options of the verb
@@ -74,8 +74,8 @@ async def add(  # noqa: PLR0913 - the options of the verb
     """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
     ADD finds every executable and writes the record before it runs the first plugin. It completes the record after the
-    last one, and rolls back a failure in between. ``namespace``: that of the container's other networks. ADD is refused
-    if another one is at the path, also if it came while an earlier attachment was detached.
+    last plugin, and rolls back after a failure. ``namespace``: the namespace of the container's other networks. ADD is
+    refused if the path leads to another one, even if that happened while an earlier attachment was detached.
     """
     check_network_name(net.name)
     rt = checked_conf(rt)
@@ -90,7 +90,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
 
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net))
-    # Before anything is detached for this ADD.
+    # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or _namespace_of(node, rt)
     ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
     earlier = await _make_room(chain, check_readable(new_record(net, rt)), on_existing, ports)
@@ -114,7 +114,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
 
 
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:
-    """Note in an error that the namespace does not exist: each plugin has words of its own for this."""
+    """Note in an error that the namespace does not exist: each plugin reports this in other words."""
     if node.namespace(netns).netns is None:
         named = f"/run/netns/{netns.rpartition('/')[2]}"
         meant = f": did you mean {named}?" if node.namespace(named).netns is not None else ""
@@ -127,7 +127,9 @@ def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
         raise ConfigError(
             f"{netns} is the network namespace of this program itself",
             location="netns",
-            hint=Hint("give the container's namespace; {argument} if you mean it", argument="allow_own_netns"),
+            hint=Hint(
+                "give the container's namespace, or {argument} to attach this program's own", argument="allow_own_netns"
+            ),
         )
 
 
@@ -142,15 +144,16 @@ def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, st
 
         declared = [name for plugin in net.plugins for name in plugin.capabilities]
         near = [meant for name in unused for meant in get_close_matches(name, declared, 1)]
-        problem = f'network "{net.name}": no plugin declares the capability arguments {", ".join(unused)}'
+        problem = f'network "{net.name}": no plugin declares, and so receives, the capability {", ".join(unused)}'
         problem += f"; did you mean {', '.join(near)}?" if near else ""
         if strict:
-            raise ConfigError(problem, file=net.file, hint="declare them in the plugin's capabilities")
+            hint = f'add "capabilities": {{"{unused[0]}": true}} to the plugin that supports it'
+            raise ConfigError(problem, file=net.file, hint=hint)
         logger.warning("%s", problem)
     return unused
 
 
-# Before the record: the earlier attachments of the same interface.
+# The steps before the record is written: detach the earlier attachments of the same interface.
 
 
 @dataclass(slots=True)
@@ -158,10 +161,10 @@ class _Earlier:
     """The records of the same (container, interface) on any network, and the record of this ADD.
 
     Attributes:
-        record: the record of this ADD, not written yet; with the path of the record that it replaces.
+        record: the record of this ADD, not written yet; its path is that of the record that it replaces.
         kept: the attachment that this ADD changes, with ``on_existing="allow"``, or None.
-        live: those that exist by their records and by a look.
-        to_detach: those that are detached first.
+        live: the attachments whose records are complete and whose interfaces exist.
+        to_detach: the attachments that are detached first.
         has_damaged: whether an unreadable record may be of the same attachment.
     """
 
@@ -178,10 +181,10 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
     Raises:
         AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another container
             has one of the host ports.
-        InterfaceExistsError: the interface exists, and no attachment to detach has made it.
+        InterfaceExistsError: the interface exists, and belongs to no attachment that is to be detached.
     """
     earlier = await _lock_all(chain.node, record, on_existing)
-    # First test whether this ADD will be refused: then nothing may be detached for it.
+    # First test whether this ADD will be refused: a refused ADD must not detach anything.
     if earlier.to_detach:
         check_host_ports(chain.node, record.container_id, ports)
     if earlier.to_detach and on_existing != "allow":
@@ -190,13 +193,13 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
         ownership = Ownership.of(chain.node, other, other.netns, other.ifname)
         ownership.netns(ownership.others())
     if earlier.live and on_existing == "replace":
-        # A full disk must be found before a running container is detached, not after.
+        # Detect a full disk before a running container is detached, not after.
         chain.node.records.ensure_writable(record)
     for replaced in earlier.to_detach:
-        # A caller that replaces a complete attachment expects this. Any other is the remains of an interruption.
+        # A caller that replaces a complete attachment expects this. Any other attachment was left by an interruption.
         level = logging.INFO if replaced in earlier.live else logging.WARNING
-        state = chain.node.sight.state_of(replaced)  # the record of one whose namespace has gone says "ready"
-        logger.log(level, "%s: detaching it before ADD: it is %s", replaced.path, state)
+        state = chain.node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
+        logger.log(level, "%s: detaching this attachment (%s) before the ADD", replaced.path, state)
         try:
             await _detach_earlier(chain, earlier, replaced)
         except CNIError as error:
@@ -226,7 +229,7 @@ def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier
     for other in node.records.of_interface(record.container_id, record.ifname):
         if isinstance(other, Unreadable):
             earlier.has_damaged = True
-        # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
+        # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
         elif other.network == record.network or not node.is_of_caller(other):
             is_live = STATES[node.sight.state_of(other)].add == "refuse"
             if is_live and on_existing == "refuse":
@@ -251,7 +254,7 @@ def _attached(other: Record) -> AttachmentExistsError:
 
 
 def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]) -> None:
-    """Raise InterfaceExistsError if the interface exists, and none of the attachments to detach has made it."""
+    """Raise InterfaceExistsError if the interface exists, but belongs to none of the attachments to detach."""
     seen = node.look(record.netns, record.ifname)
     has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
     others = {"other namespace", "other interface"}
@@ -260,32 +263,32 @@ def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]
 
 
 async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> None:
-    """Detach an earlier attachment. If it is of the same network, the caller's configuration and arguments can help.
+    """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments.
 
-    The record of a complete one on the same network stays until the new one replaces it, so that a kill in between
-    leaves something to reload.
+    The record of a complete attachment to the same network stays until the new record replaces it, so that after a kill
+    in between a reload can restore it.
     """
     assert chain.rt is not None
     is_same = other.network == chain.net.name
     keeps = is_same and other in earlier.live
     conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
-    # A record without a namespace needs the caller's. Any other may be of another one.
+    # Only a record without a namespace needs the caller's, which may be another one than a recorded one.
     conf = conf if not other.netns and is_same else replace(conf, netns=None)
     await detach(chain.node, other, chain.net if is_same else None, conf, DelPolicy(), keep_record=keeps)
     if keeps:
         earlier.record = earlier.record.with_fields(path=other.path)
 
 
-# The record, and the plugins.
+# The steps that write the record and run the plugins.
 
 
 async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
-    """Write the record. From here on a kill leaves it, so a later DEL or GC can undo the plugins' work."""
+    """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
     node, record = chain.node, earlier.record
     record = record.with_fields(netns_id=place.netns, netns_cookie=place.cookie or None)
     if earlier.kept is None:
         return await node.begin(record, None, take_back=take_back)
-    # This ADD changes a living attachment. A DEL after a kill needs what the earlier ADD made.
+    # This ADD changes a living attachment. A DEL after a kill needs the earlier ADD's result and interface.
     record = record.with_fields(
         state=PENDING,
         path=earlier.kept.path,
@@ -302,8 +305,8 @@ class Attempt:
     Attributes:
         chain: the plugins.
         journal: the record.
-        earlier: the record that it has replaced, of an attachment that is in use; or None.
-        place: the namespace, and the interface as soon as a plugin has made it.
+        earlier: the replaced record of an attachment that is in use, or None.
+        place: the namespace, and the interface as soon as a plugin has created it.
         result: the result of the last plugin that ended, or None.
     """
 
@@ -318,18 +321,18 @@ class Attempt:
         self.place = Place(record.netns_id, record.netns_cookie or 0, record.interface)
 
     async def start(self, *, may_exist: bool, has_damaged: bool) -> None:
-        """Look, and write that the first plugin begins.
+        """Check the namespace and the interface, and write that the first plugin begins.
 
         Args:
-            may_exist: go on if the interface exists. It is not this ADD's then.
-            has_damaged: whether an unreadable record may be of this attachment. Then a DEL has to run the plugins.
+            may_exist: go on if the interface exists. Then it does not belong to this ADD.
+            has_damaged: whether an unreadable record may name this attachment. Then a DEL has to run the plugins.
 
         Raises:
             InterfaceExistsError: the interface exists: a roll-back would delete it.
             NamespaceMismatchError: another namespace is at the path.
             RecordError: the record cannot be written; nothing was run.
         """
-        # Not before the record is on the disk, which takes a millisecond or more: a neighbour may come meanwhile.
+        # Not before the record is on disk, which takes a millisecond or more: another program may act meanwhile.
         seen = self._look()
         if not may_exist:
             await self._refuse_existing(seen, has_damaged=has_damaged)
@@ -341,7 +344,7 @@ class Attempt:
             with suppress(RecordError):
                 self.chain.node.records.forget(self.journal.record)
             raise
-        if not may_exist:  # again, because the time between the look and the plugin's start should be short
+        if not may_exist:  # again: the time between this check and the plugin's start should be short
             await self._refuse_existing(self._look(), has_damaged=has_damaged)
 
     def _look(self) -> Place:
@@ -353,9 +356,9 @@ class Attempt:
         self.place = self.place.with_interface(interface)
 
     async def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
-        """Refuse an ADD that has run nothing yet if its interface exists, or another namespace is at the path.
+        """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
 
-        Callers usually call DEL after a failed ADD: the record says to run nothing.
+        Callers usually call DEL after a failed ADD. The record then says that this DEL must run nothing.
         """
         is_replaced = (self.place.netns, self.place.cookie) != (seen.netns, seen.cookie)
         if not is_replaced and not isinstance(seen.interface, Known):
@@ -372,7 +375,7 @@ class Attempt:
         raise replaced_namespace(record, "ADD") if is_replaced else _exists(record)
 
     async def run(self, *, strict: bool) -> None:
-        """Run ADD of each plugin, with the result of the one before.
+        """Run ADD of each plugin, with the result of the previous one.
 
         Raises:
             NamespaceMismatchError: another namespace is at the path by now, or another interface has the name. The
@@ -395,7 +398,7 @@ class Attempt:
             if is_new or index == last:
                 self._take(is_last=index == last)
             if index < last:
-                # Without it a later DEL could not undo what this plugin did. So the ADD must fail with this write.
+                # Without this event a later DEL could not undo the plugin's work, so a failed write must fail the ADD.
                 self._write_step(index)
 
     def _check_place(self) -> None:
@@ -436,9 +439,9 @@ class Attempt:
         return self.result
 
     def take_after_failure(self) -> None:
-        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made.
+        """Record the interface that appeared while the failed plugin ran: many plugins do not remove it.
 
-        If there is none, note that, so that no DEL of this ADD removes an interface that comes later.
+        If there is none, record that, so that no DEL of this ADD removes an interface that is created later.
         """
         if self.place.interface is not UNKNOWN:
             return
@@ -453,12 +456,13 @@ class Attempt:
                 self._write_step(None)
             except RecordError as error:
                 ifname = self.journal.record.ifname
-                logger.warning("a DEL after this ADD may touch another program's %s: %s", ifname, error)
+                logger.warning("%s: a later DEL may remove this interface of another program: %s", ifname, error)
 
     async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
-        """Note in a failed ADD's error what is missing, and roll the ADD back.
+        """Roll a failed ADD back; note in its error if the namespace does not exist.
 
-        The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
+        By default a cancelled ADD is not rolled back, because its caller must not wait: DEL or GC can do it later, with
+        the pending record.
         """
         node, netns = self.chain.node, self.journal.record.netns
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
@@ -473,21 +477,21 @@ class Attempt:
     async def roll_back(self, error: BaseException) -> None:
         """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
 
-        Each plugin receives the last good result as ``prevResult``, because some find only there what to remove. If
-        this ADD changed an ``earlier`` attachment that is in use, nothing is run and its record is restored: DEL would
-        detach it. A later DEL of it runs its own chain, which undoes both ADDs if it is the same one.
+        Each plugin receives the last good result as ``prevResult``, because some read only there what to remove. If
+        this ADD changed an ``earlier`` attachment that is in use, run nothing, because DEL would detach that one, and
+        restore its record. A later DEL of it undoes both ADDs if they ran the same chain.
         """
         node = self.chain.node
         node.start_cleanup()
         problems: list[CNIError] = []
         try:
-            # A plugin that waits for its configuration must not count as one that still runs.
+            # A plugin that waits for its configuration must not count as a running plugin.
             await node.discard_prepared()
             has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
             if self.earlier is not None:
                 node.records.rewrite(self.earlier, "restored")
             else:
-                # A DEL without effect could fail for the same reason, such as a variable that is too long.
+                # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
                 problems = await self.undo() if has_run else []
                 if not problems:
                     node.records.forget(self.journal.record)
@@ -497,7 +501,7 @@ class Attempt:
             error.rollback_errors, error.record_state = tuple(problems), PENDING if problems else ""
             return
         for problem in problems:
-            error.add_note(f"when it was rolled back: {problem}")
+            error.add_note(f"the roll-back failed: {problem}")
 
     async def undo(self) -> list[CNIError]:
         """Run DEL through the chain of an ADD. Go on after errors, and return them."""
@@ -511,7 +515,8 @@ class Attempt:
         report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
         problems = report.errors
         if not problems and chain.node.has_running_plugin():
-            # It may still act, and nothing would undo that. The next verb of the container waits for its end.
+            # The process may still change the network, and nothing would undo that. The next verb of the container
+            # waits for its end.
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
             problems.append(RecordError(text, path=record.path))
         return problems
@@ -519,14 +524,13 @@ class Attempt:
 
 def _exists(record: Record) -> InterfaceExistsError:
     return InterfaceExistsError(
-        f"the namespace {record.netns} has an interface {record.ifname} already, and no record says that this library "
-        "made it",
+        f"the namespace {record.netns} has an interface {record.ifname} already, and no record names it",
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
         hint=Hint(
-            "remove it or choose another name; {argument} if the plugins may change it",
+            "remove the interface or choose another name; {argument} lets the plugins change it",
             argument="on_existing",
             value="allow",
         ),

@@ -1,4 +1,4 @@
-"""A network's plugins with their executables, and the calls of them."""
+"""A network's plugins with their executables, and how they are called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Chain:
     def invocation(
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
     ) -> Invocation:
-        """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is not known yet."""
+        """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is unknown yet."""
         net, rt, plugin, stdin = self.net, self.rt, self.net.plugins[index], b""
         if not ahead:
             stdin = execution_config(plugin, net.name, net.cni_version, rt=rt, prev_result=prev_result, valid=valid)
@@ -64,14 +64,14 @@ class Chain:
 
         Args:
             invocation: the call, made by ``invocation``.
-            sharers: how many calls share the time that is left, this one included.
-            then: the index of the plugin that is called after this one; its process may be started ahead.
+            sharers: how many calls share the remaining time, this one included.
+            then: the index of the next plugin, whose process may be started ahead.
 
         Raises:
             PluginError: the plugin failed.
         """
         next_call = None
         if then is not None and self.node.starts_ahead:
-            # Called when this plugin has started: the next process then starts while this one works.
+            # Called when this plugin has started, so that the next process starts while this one works.
             next_call = partial(self.invocation, invocation.verb, then, ahead=True)
         return await self.node.execute(invocation, sharers=sharers, next_call=next_call)

@@ -30,7 +30,9 @@ async def check(
     record = node.records.find(identity)
     if isinstance(record, Unreadable):
         raise RecordError(
-            f"{record.path}: {record.problem}", path=record.path, hint="detach the container and attach it again"
+            f"{record.path}: the record cannot be used: {record.problem}",
+            path=record.path,
+            hint="detach the container by its network and namespace, then attach it again",
         )
     if record is None and net is None:
         raise not_attached(identity, "there is no record of an ADD")
@@ -41,13 +43,13 @@ async def check(
         raise VersionError(
             f'network "{network}": configuration version "{used.cni_version}" does not support the CHECK command',
             version=used.cni_version,
-            hint=f"CHECK came with {SINCE['CHECK']}",
+            hint=f"CHECK exists since version {SINCE['CHECK']}",
         )
     if record is None:
         raise not_attached(identity, "there is no record of an ADD")
     path = path_to_use(node, record, rt.netns, use_given=use_given)
     state = node.sight.state_of(record, path)
-    # Of an attachment without a recorded namespace, the caller has given one.
+    # "unknown": no namespace is recorded, and the caller has given one.
     if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
         found_as = ""
         if state == "renamed":

@@ -85,15 +85,15 @@ class ClientBase(Generic[ExecutorT]):
             cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``; None: no limit.
             env: the plugins' environment without CNI_*: a mapping replaces this process's, a list of names selects.
             durable: whether to sync each record to the disk (fsync) before it gets its name.
-            stderr: receives the stderr of a plugin that succeeded: a callable ``(invocation, text)`` or a text file;
-                None: to the logger ``libcni.plugin``.
+            stderr: receives the stderr of plugins that succeed: a callable ``(invocation, text)`` or a text file; None:
+                the logger ``libcni.plugin``.
             observer: receives the begin and end of every verb and plugin call; see ``Observer``.
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
-                that read it before they act (made with the CNI project's Go library or ``libcni.plugin``);
+                that read it before they act (built with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
-            max_verbs: how many operations of this client run at once: verbs, and a manager's set-ups and the like, each
-                with all of its verbs; fewer if this program may open few files (``ulimit -n``). The others wait in the
-                order of their calls, before anything of theirs is on record, and within their timeout.
+            max_verbs: how many operations of this client run at once: verbs, and a manager's operations, each with all
+                of its verbs. The number is lower if this program may open few files (``ulimit -n``). Other operations
+                wait in the order of their calls, within their timeout, before they write a record.
 
         Raises:
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is
@@ -170,7 +170,7 @@ class ClientBase(Generic[ExecutorT]):
             plugin: the plugin's type.
 
         Raises:
-            PluginNotFoundError: there is none in ``path``.
+            PluginNotFoundError: no directory of ``path`` has the executable.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         with self._naming():
@@ -199,7 +199,7 @@ class ClientBase(Generic[ExecutorT]):
             return read_config_directory(self._settings.conf_dir).networks
 
     def get_network_list_cached_result(self, net: Network, rt: RuntimeConf) -> Result | None:
-        """Return the recorded result of an attachment in the network's version, or None if there is none.
+        """Return the recorded result of an attachment in the network's version, or None if no result is recorded.
 
         Args:
             net: the network, or its name. With a name, the version of the recorded configuration is used.
@@ -217,7 +217,7 @@ class ClientBase(Generic[ExecutorT]):
         return recorded_result(record, used.cni_version)
 
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
-        """Return the recorded configuration document and parameters of an attachment, or None if there are none.
+        """Return the recorded configuration document and parameters of an attachment, or None if it has no record.
 
         Args:
             net: the network, or its name; only the name is used.
@@ -246,7 +246,7 @@ class ClientBase(Generic[ExecutorT]):
             return attachments_of(self._store.records(container_id), self._store)
 
     def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
-        """Read the recorded attachments one by one, in no order, as ``get_cached_attachments`` returns them.
+        """Yield the recorded attachments of ``get_cached_attachments`` one by one, in no order.
 
         Only one record at a time is in memory. Records that appear or disappear during the iteration may be missing.
 
@@ -267,7 +267,7 @@ class ClientBase(Generic[ExecutorT]):
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Let the errors of a block name this client, so that the commands of their hints act on its records."""
+        """Add this client to the errors of a block, so that the commands in their hints use its directories."""
         try:
             yield
         except CNIError as error:
@@ -287,7 +287,7 @@ class ClientBase(Generic[ExecutorT]):
         with self._naming():
             record = self._store.find((name, rt.container_id, rt.ifname))
             if isinstance(record, Unreadable):
-                raise RecordError(f"{record.path}: {record.problem}", path=record.path)
+                raise RecordError(f"{record.path}: the record cannot be used: {record.problem}", path=record.path)
         return record
 
     def _named(self, net: Network) -> NetworkConfigList:
@@ -302,8 +302,8 @@ class ClientBase(Generic[ExecutorT]):
         except NetworkNotFoundError:
             return net, None
         except ConfigError as error:
-            # The directory itself cannot be read. DEL and CHECK may need the record only.
-            logger.warning("going on without the configuration of network %s: %s", net, error)
+            # The directory itself cannot be read. For DEL and CHECK the record may be enough.
+            logger.warning("network %s: going on without its configuration: %s", net, error)
             return net, None
 
     def _seconds(self, timeout: Timeout) -> float | None:
@@ -313,17 +313,17 @@ class ClientBase(Generic[ExecutorT]):
 def node_of(
     client: ClientBase[Any], operation: Operation, timeout: Timeout = DEFAULT, *, part_of: Node | None = None
 ) -> Node:
-    """Return a node of a client, over which a manager runs a verb: the interface between managers and clients.
+    """Return a client's node on which a manager runs a verb: the interface between managers and clients.
 
-    It waits as the client does, in its thread or on asyncio. ``part_of``: the node of the manager's operation. Then the
-    verb has locks and a timeout of its own, and needs no turn: the operation has one.
+    The node waits like the client, by blocking or on asyncio. ``part_of``: the node of the manager's operation. Then
+    the verb has its own locks and timeout, and does not wait for a turn, because the operation has one.
     """
     return client._node(operation, timeout, part_of)  # noqa: SLF001 - this module's own class
 
 
 def _name(net: object) -> str:
     if not isinstance(net, str):
-        raise TypeError(f"a network is a NetworkConfigList or a name, not {type(net).__name__}")
+        raise TypeError(f"net must be a NetworkConfigList or a network's name, not {short_repr(net)}")
     return net
 
 
@@ -359,7 +359,7 @@ def single(plugin: PluginConfig) -> NetworkConfigList:
 def _checked_env(env: Env | None) -> Env | None:
     """Return ``env`` if its names and values are strings, else raise TypeError. ADD checks what they contain."""
     value: object = env
-    # A string is a collection, too: of names of one letter.
+    # A string is a collection of one-letter names.
     if isinstance(value, str | bytes) or not isinstance(value, Collection | None):
         shown = short_repr(value)
         raise TypeError(f"env must be a mapping of variables, or a list of names such as ['PATH'], not {shown}")
@@ -374,15 +374,17 @@ def _checked_env(env: Env | None) -> Env | None:
 def _checked_observer(observer: Observer | None) -> Observer | None:
     methods = [getattr(observer, name, None) for name in ("begin", "after_wait", "before_call", "after_call", "end")]
     if observer is not None and (isinstance(observer, type) or not all(map(callable, methods))):
-        raise TypeError(f"observer must have the methods of libcni.observe.Observer, not be {short_repr(observer)}")
+        raise TypeError(
+            f"observer must have the methods of libcni.observe.Observer, and {short_repr(observer)} has not"
+        )
     return observer
 
 
 def _check_executor(executor: object, *, on_asyncio: bool) -> None:
-    """Raise TypeError if ``execute`` is a coroutine function for a blocking client, or none for an asyncio client."""
+    """Raise TypeError if ``execute`` is a coroutine function in a blocking client, or is not in an asyncio client."""
     execute = getattr(executor, "execute", None)
     if not callable(execute) or not callable(getattr(executor, "find", None)):
-        raise TypeError(f"executor must have the methods find and execute, as ProcessExecutor has, not {executor!r}")
+        raise TypeError(f"executor must have the methods find and execute, like ProcessExecutor; {executor!r} has not")
     # Not isinstance: the protocols Executor and AsyncExecutor have the same methods. A callable object may be anything.
     execute = inspect.unwrap(execute)
     if inspect.isroutine(execute) and inspect.iscoroutinefunction(execute) is not on_asyncio:

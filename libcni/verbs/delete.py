@@ -72,13 +72,13 @@ class PluginReport:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that a plugin is known to leave behind, because it did not find the interface at its DEL.
+    """Rules or reservations that a plugin could not remove, because it did not find the interface at its DEL.
 
     Attributes:
-        kind: ``masquerade``: the rules of its addresses; ``reservation``: the addresses themselves.
+        kind: ``masquerade``: the masquerade rules of the addresses; ``reservation``: the reserved addresses.
         plugin: the plugin's type.
         network, container_id, ifname: the attachment.
-        addresses: the addresses of the attachment without prefix length; () if they are not known.
+        addresses: the addresses of the attachment without prefix length; () if they are unknown.
 
     Examples:
         >>> str(Leftover("masquerade", "bridge", "net", "c1", "eth0", ("10.1.0.5",)))
@@ -103,9 +103,9 @@ class DelReport:
 
     Attributes:
         plugins: one report for each plugin, in the order of the calls.
-        record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
+        record: whether the attachment had a record: ``found``, ``missing`` or ``unreadable``.
         netns: the CNI_NETNS that the plugins received.
-        left: what the plugins are known to leave behind. ``libcni repair`` removes it.
+        left: rules and reservations that the plugins could not remove. ``libcni repair`` removes them.
 
     Examples:
         >>> result = cni.add_network_list(net, rt)
@@ -142,11 +142,11 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         net: its configuration, or None if its file no longer exists: then there must be a record.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
-        listed: the record that the caller has listed. DEL is refused if the file belongs to another ADD now.
+        listed: the record as the caller listed it. DEL is refused if the file belongs to another ADD now.
 
     Raises:
         InterfaceExistsError: with ``policy.refuse_unrecorded``; nothing was run.
-        RecordError: the record is, or may be, of another ADD than the one to undo; nothing was run.
+        RecordError: the record may belong to another ADD than the one to undo; nothing was run.
     """
     check_network_name(network)
     rt = checked_conf(rt)
@@ -160,15 +160,15 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     if record is not None and listed is not None:
         check_unchanged(record, listed)
     if record is None and net is None:
-        raise NetworkNotFoundError(
-            f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
-        )
+        problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
+        hint = Hint("see the configured networks", "networks")
+        raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if damaged is not None and rt.netns is None:
         raise RecordError(
             f"{damaged.path}: the record cannot be read, so the namespace of the attachment is not known",
             path=damaged.path,
             missing="namespace",
-            hint='give the namespace, or "" if it no longer exists',
+            hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
     if record is None and policy.refuse_unrecorded and not policy.use_given:
         check_no_interface(node, network, rt)
@@ -187,7 +187,7 @@ async def lock_if_possible(node: Node, networks: Sequence[str], container_id: st
 
 
 def _find_record(node: Node, identity: Identity) -> Record | None:
-    """Return the record of an attachment, Unreadable if there may be one. No record may stop a DEL."""
+    """Return the record of an attachment or None; Unreadable if an unreadable file may be its record. Never raises."""
     try:
         record = node.records.find(identity)
     except RecordError as error:
@@ -211,19 +211,19 @@ def is_unchanged(record: Record, listed: Record) -> bool:
 def check_unchanged(record: Record, listed: Record) -> None:
     """Raise RecordError if a record was rewritten after the listing; see ``is_unchanged``."""
     if not is_unchanged(record, listed):
-        text = f"{record.path}: it was rewritten after the attachment was listed"
-        raise RecordError(text, path=record.path, hint="list the attachments again")
+        text = f"{record.path}: the record was rewritten after the attachment was listed"
+        raise RecordError(text, path=record.path, hint="list the attachments again, and repeat the call")
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a DEL runs.
+    """The plugins and parameters of a DEL.
 
     Attributes:
-        chain: the plugins, with the configuration of the ADD; without a record, that of the caller.
+        chain: the plugins, with the configuration of the ADD, or without a record with the caller's.
         corrected: the plugins for a second try, with the caller's configuration and arguments, or None.
         record: the attachment's record, or None.
-        ownership: asked before each plugin.
+        ownership: the check of the namespace and interface before each plugin.
         policy: the exceptions to the specification's rule.
     """
 
@@ -257,7 +257,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
         is_unreadable: whether ``record`` is None because it cannot be read.
-        keep_record: leave the record, for a caller that replaces it.
+        keep_record: do not remove the record, because the caller replaces it.
 
     Raises:
         NamespaceMismatchError: ``rt`` names another namespace than the recorded one, and both exist; nothing was run.
@@ -282,9 +282,9 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
 def _resolve(
     node: Node, record: Record | None, rt: RuntimeConf, policy: DelPolicy, *, is_unreadable: bool
 ) -> Ownership:
-    """Return the namespace of a DEL, with the question before each plugin."""
+    """Return the namespace of a DEL, with the check of it before each plugin."""
     if record is not None and record.state == STALE_BOOT and not policy.use_given:
-        # What is at the path was made after the reboot.
+        # A namespace at the path was created after the reboot.
         return Ownership.of(node, record, "", rt.ifname)
     path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
     if policy.use_given and rt.netns:
@@ -311,7 +311,8 @@ def _plan(  # noqa: PLR0913, PLR0917 - what is known of the attachment
     try:
         chain = Chain(node, used, conf, node.find_all(used, skip_missing=policy.skip_missing))
     except PluginNotFoundError as error:
-        error.suggest(Hint("install it, or leave what it made ({argument})", argument="skip_missing"))
+        text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
+        error.suggest(Hint(text, argument="skip_missing"))
         raise
     corrected = None if is_complete or policy.use_given else _corrected(chain, net, rt, policy)
     return _Plan(chain, corrected, record, ownership, policy)
@@ -323,7 +324,7 @@ def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, pol
     executables = chain.node.find_all(given, skip_missing=True)
     if not policy.skip_missing and not all(executables):
         return None
-    # The mistake may be the path itself: plugins refuse a file that is no namespace. No interface is in it.
+    # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
     is_mistake = rt.netns and chain.node.is_no_namespace(rt.netns)
     corrected = Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
     return corrected if _calls(corrected) != _calls(chain) else None
@@ -339,7 +340,7 @@ async def _run(plan: _Plan) -> DelReport:
     if record is not None:
         record = _mark_detaching(chain, record)
     is_stale = record is not None and record.state == STALE_BOOT
-    # After a reboot a plugin may fail for ever because nothing of it exists. It must not stop the others.
+    # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(plan.policy, keep_going=plan.policy.keep_going or is_stale)
     try:
         sharers = 1 if plan.corrected is None else 2
@@ -372,7 +373,7 @@ async def _run_chain(
     report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.state == STALE_BOOT:
-        # Only what an IPAM plugin keeps on the disk outlives a reboot.
+        # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
         keeping = {plugin.type for plugin in chain.net.plugins if plugin.ipam_type}
         for plugin in failed:
             logger.warning("%s: DEL goes on after an error of an earlier boot: %s", record.path, plugin.error)
@@ -383,7 +384,7 @@ async def _run_chain(
 
 
 PrevResult = Callable[[OtherRecords], str | None]
-"""Returns the ``prevResult`` of the next plugin, or None; receives what other attachments have on record now."""
+"""Returns the ``prevResult`` of the next plugin, or None; receives the records of other attachments."""
 
 
 def last_results(record: Record | None, version: str) -> PrevResult:
@@ -414,7 +415,7 @@ def _no_result(_others: OtherRecords) -> None:
 
 
 def _without_given_away(record: Record, result: Result, others: OtherRecords) -> str:
-    """Return the result of an attachment without the addresses that another attachment has on record by now.
+    """Return the result of an attachment without the addresses that another attachment has on record now.
 
     An earlier DEL may have freed them, or somebody removed the reservations. The plugin firewall deletes rules by
     address alone, whoever has it.
@@ -424,7 +425,7 @@ def _without_given_away(record: Record, result: Result, others: OtherRecords) ->
     kept = [ip for ip in result.ips if not _has_another(record, ip.address.partition("/")[0], others)]
     if len(kept) == len(result.ips):
         return result.text
-    logger.warning("%s: DEL leaves out addresses that another attachment has by now", record.path)
+    logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
     return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in kept]})
 
 
@@ -444,11 +445,11 @@ async def detach_chain(
 
     Args:
         chain: the plugins.
-        prev_result: asked before each plugin, because an address can become another's while one runs.
+        prev_result: called before each plugin, because another attachment can get an address while a plugin runs.
         policy: see DelPolicy.
-        ownership: asked before each plugin, because the namespace or the interface can become another's while one
+        ownership: checked before each plugin, because the namespace or the interface can be replaced while a plugin
             runs.
-        sharers: how many tries share the time that is left, this one included.
+        sharers: how many tries share the remaining time, this one included.
     """
     reports: list[PluginReport] = []
     left: list[Leftover] = []
@@ -478,7 +479,7 @@ async def detach_chain(
 
 
 def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftover]:
-    """Return what a plugin of Go's leaves behind if it does not find the interface.
+    """Return the resources that a plugin of the CNI project does not remove if it does not find the interface.
 
     bridge and ptp read the addresses of their masquerade rules from it, and host-device does not call its IPAM plugin
     without a namespace.
@@ -499,9 +500,9 @@ def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftove
 
 
 def _remove_record(node: Node, record: Record) -> None:
-    """Remove the record of a detached attachment, or set an unreadable one aside.
+    """Remove the record of a detached attachment, or move an unreadable one to the directory ``corrupt``.
 
-    If the disk refuses, only log a warning: the DEL has succeeded.
+    If that fails, only log a warning: the DEL has succeeded.
     """
     try:
         if not isinstance(record, Unreadable):
@@ -509,4 +510,4 @@ def _remove_record(node: Node, record: Record) -> None:
         elif record.path:
             logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
     except RecordError as error:
-        logger.warning("the attachment is detached, and its record stays: %s", error)
+        logger.warning("the container is detached, but its record cannot be removed: %s", error)

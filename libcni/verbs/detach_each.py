@@ -35,10 +35,10 @@ async def detach_each(
     Args:
         targets: the attachments to detach.
         detach: runs the DEL of a target.
-        group: returns the container and the network of a target, or the one that differs between the targets.
+        group: returns a key that is equal for targets with the same container and network.
 
     Yields:
-        Each target with its outcome: first the answers, as they come, then the outcomes of those that failed at first.
+        Each target with its outcome: first the answers, as they arrive, then the outcomes of the repeated DELs.
     """
     failed: list[tuple[TargetT, CNIError]] = []
     departed = set()
@@ -65,7 +65,7 @@ async def detach_each(
 
 
 def _is_repeatable(error: CNIError) -> bool:
-    """Return whether an error is a plugin's answer. A plugin that hung would only take the same time again."""
+    """Return whether an error is a plugin's answer. A plugin that hung would probably hang again."""
     if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
         return all(isinstance(member, CNIError) and _is_repeatable(member) for member in error.exceptions)
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
@@ -88,7 +88,7 @@ async def del_attachments(
         side_by_side,
     )
     errors = [outcome for outcome in outcomes if isinstance(outcome, CNIError)]
-    CNIErrorGroup.raise_any(f"{{}} of {len(outcomes)} attachments were not detached", errors, outcomes)
+    CNIErrorGroup.raise_any(f"{{}} of {len(outcomes)} attachments could not be detached", errors, outcomes)
     return [outcome for outcome in outcomes if not isinstance(outcome, CNIError)]
 
 
@@ -98,7 +98,7 @@ async def detach_side_by_side(
     group: Callable[[TargetT], tuple[str, str]],
     side_by_side: SideBySide,
 ) -> list[AnswerT | CNIError]:
-    """Detach the targets of a container as ``detach_each`` does, and those of different containers side by side.
+    """Detach the targets of each container with ``detach_each``, different containers in parallel.
 
     Args:
         targets: the attachments to detach.

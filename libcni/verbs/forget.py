@@ -35,16 +35,16 @@ class ForgetReport:
 
 
 async def forget(node: Node, attachment: Attachment) -> ForgetReport:
-    """Remove an attachment's record without running a plugin. Everything that its plugins made stays.
+    """Remove an attachment's record without running a plugin. The resources that its plugins created stay.
 
     Raises:
-        RecordError: the record is of another ADD than the listed one, or it cannot be removed.
+        RecordError: the record belongs to another ADD than the listed one, or it cannot be removed.
     """
     if attachment.container_id:
         await lock_if_possible(node, [attachment.network], attachment.container_id)
     record = node.records.read(attachment.path.rpartition("/")[2])
     if record is not None:
-        # While this waited for the lock, an ADD may have ended or begun: the file may be of a live attachment.
+        # While this waited for the lock, an ADD may have ended or begun, and the file may now name a live attachment.
         check_unchanged(record, attachment.record)
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
@@ -57,7 +57,7 @@ async def forget(node: Node, attachment: Attachment) -> ForgetReport:
 
 
 async def take_over(node: Node, attachment: Attachment) -> Attachment:
-    """Make an attachment this client's own, so that its GC and repair manage it.
+    """Make this client the owner of an attachment, so that its GC and repair manage the attachment.
 
     Raises:
         RecordError: the record no longer exists, cannot be read, or cannot be written.
@@ -65,7 +65,8 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
     await node.lock([attachment.network], attachment.container_id)
     record = node.records.find(attachment.record.identity)
     if record is None or isinstance(record, Unreadable):
-        raise RecordError(f"{attachment.path}: there is no record that can be taken over", path=attachment.path)
+        problem = f"{attachment.path}: the record no longer exists, or cannot be read: it cannot be taken over"
+        raise RecordError(problem, path=attachment.path, hint="list the attachments again")
     taken = record.with_fields(owner=node.settings.owner)
     node.records.rewrite(taken, "taken over")
     return attachment_of(taken, node.records)

@@ -1,4 +1,4 @@
-"""The hint of an ADD that found no free address: who has how many."""
+"""The hint of an ADD that got no free address: how many addresses are reserved, and by which containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libcni.store.records import RecordStore
 logger: logging.Logger = logging.getLogger("libcni")
 
 _MOST = 2000
-"""How many records are read: the caller of the failed ADD waits."""
+"""The limit of records to read, because the caller of the failed ADD waits."""
 
 
 def full_pool_hint(error: PluginError, stdin: bytes, records: RecordStore) -> Hint | None:
@@ -24,7 +24,7 @@ def full_pool_hint(error: PluginError, stdin: bytes, records: RecordStore) -> Hi
     Args:
         error: the error of the plugin, which may have delegated.
         stdin: the plugin's configuration.
-        records: tell which containers exist, by the paths of their namespaces; the doctor asks more.
+        records: the attachments. Their namespaces show which containers exist; the doctor examines more.
     """
     try:
         net = parse_recorded(stdin)
@@ -42,7 +42,7 @@ def full_pool_hint(error: PluginError, stdin: bytes, records: RecordStore) -> Hi
                     )
                     text = f"network {network} has no free address: {len(reserved)} of {size} are reserved{owners}"
                     return Hint(f"{text}; see which can be freed", "doctor")
-    except Exception:  # whatever the configuration holds: the caller must get the error of the ADD
+    except Exception:  # the configuration may hold anything, and the caller must get the error of the ADD
         logger.debug("the addresses of network %s cannot be counted", error.network, exc_info=True)
     return None if error.retryable else Hint("see who has the addresses", "doctor")
 

@@ -16,6 +16,7 @@ from libcni.config.versions import supports
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
+    Hint,
     LockTimeoutError,
     NetworkNotFoundError,
     PluginNotFoundError,
@@ -82,7 +83,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     include_go: bool = False,
     before: float = math.inf,
 ) -> GCReport:
-    """Clean up a network (spec 1.1.0, section 2, GC). Go on after errors.
+    """Detach a network's stale attachments, and run its plugins' GC (spec 1.1.0, section 2). Go on after errors.
 
     GC detaches only attachments of this client's owner, with the configuration of their ADD, at any spec version. It
     calls the plugins only if the network's version is 1.1.0 or later and each of the network's records can be read.
@@ -96,7 +97,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         dry_run: run nothing, only report.
         include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
             the running containers of podman or containerd.
-        before: leave alone what was attached later in this boot; in seconds since the boot, as in Record.uptime.
+        before: keep attachments whose ADD began later; in seconds since the boot, like Record.uptime.
 
     Raises:
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
@@ -108,20 +109,20 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     pairs = valid_pairs(valid)
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
-    # Shared: only the plugins' own GC has the network for itself. ADDs go on while stale attachments are detached.
+    # A shared lock: ADDs may run while stale attachments are detached. Only the plugins' own GC needs it exclusively.
     await node.lock([network])
     listing = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
     used = net or listing.network
     if used is None:
-        raise NetworkNotFoundError(
-            f'there is neither a configuration of network "{network}" nor a record with a usable one', network=network
-        )
-    # This looks at the interfaces of many attachments, and an event loop must not wait for it.
+        problem = f'network "{network}" has no configuration, and no record that holds a usable one'
+        hint = Hint("see the configured networks", "networks")
+        raise NetworkNotFoundError(problem, network=network, hint=hint)
+    # This examines the interfaces of many attachments, and must not block an event loop.
     report = await node.on_disk(partial(_report, node, listing))
     if dry_run:
         return report
     errors: list[CNIError] = []
-    # Neither a lock nor a turn is held while the DELs run, which need their own.
+    # Hold neither a lock nor a turn while the DELs run, which acquire their own.
     node.release()
     detached = await _detach_all(node, listing, net, policy, errors)
     called: list[str] = []
@@ -152,11 +153,11 @@ class _Listing:
     """The records of a network, sorted.
 
     Attributes:
-        stale: those to detach.
-        corrupt: those that may be of the network and cannot be read.
-        made_by_go: those that would be stale if Go libcni had not made them.
-        recorded: the pairs on record that the caller did not give as valid.
-        unfinished: the containers with an ADD or DEL that has not ended.
+        stale: the records to detach.
+        corrupt: the unreadable records that may belong to the network.
+        made_by_go: the records of Go libcni that are not valid, and are kept.
+        recorded: the recorded pairs that the caller did not give as valid.
+        unfinished: the containers with an ADD or DEL that has not completed.
         network: a recorded configuration, or None.
     """
 
@@ -190,30 +191,32 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, befor
         if record.state in UNFINISHED:
             listing.unfinished.add(record.container_id)
         listing.network = listing.network or recorded_network(record)
-    # A file system lists its files in any order. The order of the DELs, and the reports, are the same on every node.
+    # A file system lists its files in any order. Sort, so that DELs and reports have the same order on every node.
     for records in (listing.stale, listing.corrupt, listing.made_by_go):
         records.sort(key=lambda record: record.path)
     return listing
 
 
 def _may_be_of(record: Record, network: str) -> bool:
-    """Return whether a record without identity may be of a network. A name that is only a hash may be of any."""
+    """Return whether an unreadable record may belong to a network. A file name that is only a hash may be of any."""
     name = record.path.rpartition("/")[2]
     return name.startswith((f"{network}-", "~"))
 
 
 def _check_all_readable(corrupt: list[Record]) -> None:
-    """Raise RecordError if a record cannot be read: its container may live, and the plugins would free its address."""
+    """Raise RecordError if there is an unreadable record: its container may run, and plugins would free its address."""
     for record in corrupt:
         raise RecordError(
             f"{record.path}: {record.problem or 'it names no attachment'}, so the plugins' own GC was not called",
             path=record.path,
-            hint="repair_records sets it aside; do that only if its container has ended",
+            hint=Hint(
+                "if its container has ended, move the record to the folder corrupt", "repair", options=("--yes",)
+            ),
         )
 
 
 def valid_pairs(valid: Any) -> list[Pair]:
-    """Return (container ID, interface name) of each.
+    """Return the (container ID, interface name) of each element of ``valid``.
 
     Raises:
         TypeError: ``valid`` is None, a string, or has an element that is neither an attachment nor a pair.
@@ -239,7 +242,7 @@ class _NotReachedError(CNIError):
 
 def detach_note(attachment: Record | Attachment) -> str:
     """Return the note for an error that detaching a stale attachment raises."""
-    return f"when the stale attachment {attachment.container_id} {attachment.ifname} was detached"
+    return f"while detaching the stale attachment of container {attachment.container_id}, interface {attachment.ifname}"
 
 
 async def _detach_all(
@@ -248,7 +251,7 @@ async def _detach_all(
     """Detach the stale attachments side by side, go on after errors, and return the detached ones."""
 
     async def detach_one(record: Record) -> bool:
-        # A DEL without time would only mark the record.
+        # With no time left a DEL would only mark the record as detaching.
         if node.seconds_left() == 0:
             raise _NotReachedError("no time was left")
         operation = Operation("DEL", record.network, record.container_id, record.ifname)
@@ -258,7 +261,7 @@ async def _detach_all(
                 await part.lock([record.network], record.container_id, seconds=_LOCK_SECONDS)
                 current = part.records.find(record.identity)
                 if current is not None and not is_unchanged(current, record):
-                    return False  # an ADD has ended since the listing, and its container lives
+                    return False  # an ADD has ended since the listing, so its container is in use
                 if current is not None:
                     await detach(part, current, net, RuntimeConf(record.container_id, None, record.ifname), policy)
                 return True
@@ -266,7 +269,7 @@ async def _detach_all(
                 await part.discard_prepared()
 
     if listing.stale:
-        # The DEL of each of these asks who has its interface and addresses now. Here the records are read once.
+        # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
         await node.on_disk(lambda: node.recorded_interfaces.of_others(None))
     outcomes = await detach_side_by_side(
         listing.stale, detach_one, lambda record: (record.container_id, record.network), node.side_by_side
@@ -277,8 +280,8 @@ async def _detach_all(
             outcome.add_note(detach_note(record))
             errors.append(outcome)
     if missed:
-        problem = f"GC of network {listing.stale[0].network} did not reach {missed} stale attachments in its time"
-        errors.append(LockTimeoutError(f"{problem}; call it again, or give it more time"))
+        problem = f"GC of network {listing.stale[0].network}: the timeout passed before {missed} stale attachments"
+        errors.append(LockTimeoutError(f"{problem} were detached; call it again, or give it more time"))
     return [record for record, outcome in zip(listing.stale, outcomes, strict=True) if outcome is True]
 
 
@@ -287,15 +290,15 @@ async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
 ) -> None:
     """Run GC of each plugin, go on after errors, and add the types of the plugins that succeeded to ``called``."""
     for index, plugin in enumerate(net.plugins):
-        # Exclusive: an ADD that is not in the list must not run while a plugin uses it. For each plugin anew, so that
-        # an ADD waits for one plugin at most, and is in the list of the next one.
+        # An exclusive lock: no ADD that is missing in the list may run while a plugin uses the list. Acquire it anew
+        # for each plugin, so that an ADD waits for one plugin at most, and is in the list of the next plugin.
         await node.lock([net.name], exclusive=True)
         listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
         _check_all_readable(listing.corrupt)
         for container_id in sorted(listing.unfinished):
             # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
             await node.lock_container(container_id, _LOCK_SECONDS)
-        # With what is stale and still on record: it could not be detached, so its addresses are in use.
+        # Include stale attachments that are still on record: they could not be detached, so their addresses are in use.
         text = valid_attachments(list(dict.fromkeys([*pairs, *listing.recorded])))
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))

@@ -29,7 +29,7 @@ class HostPort(NamedTuple):
     address: str
 
     def collides(self, other: HostPort) -> bool:
-        """Return whether a connection could belong to both."""
+        """Return whether a connection to the host could match both ports."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
         if not self.address or not other.address:
@@ -40,7 +40,7 @@ class HostPort(NamedTuple):
         return own == theirs or own.is_unspecified or theirs.is_unspecified
 
     def __str__(self) -> str:
-        """Return the port as in ``127.0.0.1:8080/tcp``."""
+        """Return the port in the form ``127.0.0.1:8080/tcp``."""
         return f"{self.address}{':' if self.address else ''}{self.number}/{self.protocol}"
 
 
@@ -58,7 +58,7 @@ def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[
 
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
-    """Raise AttachmentExistsError if another container that lives publishes one of these ports by its record."""
+    """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
     others = node.recorded_interfaces.of_others(None)
     for other in others.with_host_ports(port.number for port in ports):
         if other.identity[1] != container_id:
@@ -70,9 +70,9 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
 
 @asynccontextmanager
 async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[None]:
-    """Check host ports for a block that writes the record of their ADD.
+    """Lock and check host ports during a block that writes the record of their ADD.
 
-    Under a lock of each: of two ADDs at the same time, neither has a record when the other one looks.
+    The locks are needed because two ADDs at the same time would not find each other's record.
 
     Raises:
         AttachmentExistsError: as ``check_host_ports``.
@@ -90,7 +90,7 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
 
 
 def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
-    """Return the first of these ports that an attachment may have rules for; None if nothing of it was run."""
+    """Return the first of these ports for which an attachment may have rules; None if no plugin of it has run."""
     net = recorded_network(record)
     if net is None or _CAPABILITY not in record.decoded_capability_args or record.state in {REFUSED, STALE_BOOT}:
         return None
@@ -99,17 +99,17 @@ def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
 
 
 def _refuse(record: Record, port: HostPort) -> None:
-    text = f"container {record.container_id} has the host's port {port} already ({record.path})"
+    text = f"host port {port} is already published by container {record.container_id} ({record.path})"
     if namespace_has_gone(record):
         # A runtime that lost a container may start the next one first. Its DEL or GC comes later.
-        logger.warning("%s: its namespace is gone, but until it is detached its rules may get the connections", text)
+        logger.warning("%s, whose namespace is gone: until it is detached, its rules may get the connections", text)
         return
     raise AttachmentExistsError(
         text,
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
-        hint=Hint("publish another port, or share this one with {argument}", argument="on_existing", value="allow"),
+        hint=Hint("publish another port, or share this one ({argument})", argument="on_existing", value="allow"),
     )
 
 

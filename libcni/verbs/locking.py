@@ -29,16 +29,16 @@ _ORPHAN_POLL = 0.02
 _HOST_PORTS_LOCK = "//host-ports/"
 
 _REOPENINGS = 3
-"""How often to lock a new file after another program removed the locked one."""
+"""The number of attempts to lock the file while other programs remove it."""
 
 
 class LockingNode:
     """The part of a ``Node`` that has the verb's turn, its deadline and its locks.
 
     Attributes:
-        settings: those of the client.
+        settings: the client's settings.
         records: the attachments on disk.
-        recorded_interfaces: those that they have by their records.
+        recorded_interfaces: the interfaces and addresses in their records.
     """
 
     def __init__(self, client: ClientState, timeout: float | None, container_id: str, *, needs_turn: bool) -> None:
@@ -60,7 +60,7 @@ class LockingNode:
     async def wait_for_turn(self) -> None:
         """Wait until fewer operations of the client run than its limit allows, and none of the same container.
 
-        Does not wait if this verb is part of an operation, which has a turn.
+        Do not wait if this verb is part of an operation, which has a turn.
 
         Raises:
             LockTimeoutError: other operations ran until the deadline.
@@ -120,16 +120,16 @@ class LockingNode:
         while self._locks:
             self._locks.pop().close()
         request = LockRequest(tuple(networks), container_id, exclusive)
-        # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
-        # each other.
+        # If this program is a plugin, its caller holds locks. The token proves that, so this verb does not wait for its
+        # own caller.
         deadline = min(self._deadline, system.monotonic() + seconds)
         with self._waiting():
             await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
 
     async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
-        """Acquire the locks under which host ports are compared and recorded. The caller closes what this returns.
+        """Acquire the locks under which host ports are compared and recorded. The caller closes the LockSet.
 
-        One for each number: a lock for all would let ADDs that have nothing in common wait for each other's disk.
+        Each number has its own lock, so that ADDs with different ports do not wait for each other.
         """
         names = tuple(f"{_HOST_PORTS_LOCK}{number}" for number in numbers)
         locks = LockSet(self.settings.cache_dir, LockRequest(names, exclusive=True))
@@ -138,7 +138,7 @@ class LockingNode:
         return locks
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
-        """Acquire a container's lock in addition to those of ``lock``. Release the one that this acquired before.
+        """Acquire a container's lock in addition to those of ``lock``. Release the lock of an earlier call.
 
         Raises:
             LockTimeoutError: another verb held it for ``seconds``, or until the deadline.
@@ -164,12 +164,12 @@ class LockingNode:
         raise RecordError(
             f"{locks.path}: other programs keep removing the lock file",
             path=locks.path,
-            hint="find the program that removes this file, and stop it",
+            hint="find the program that removes this file, and stop that program",
         )
 
     async def _wait_for_orphan(self, locks: LockSet) -> None:
         now = system.monotonic()
-        # Half of the time that is left: the verb still needs some for its own plugins.
+        # Half of the remaining time: the verb needs the rest for its own plugins.
         deadline = now + min(_ORPHAN_SECONDS, (self._deadline - now) / 2)
         while self._has_orphan(locks):
             if system.monotonic() >= deadline:
@@ -181,8 +181,8 @@ class LockingNode:
     def _has_orphan(self, locks: LockSet) -> bool:
         """Return whether a plugin of this container runs whose runtime was killed.
 
-        An ADD may start a daemon that keeps its descriptor for ever. So the descriptor counts only if a record says
-        that a verb of this container did not end.
+        An ADD may start a daemon that keeps the inherited descriptor open. So an open descriptor counts only if a
+        record says that a verb of this container did not complete.
         """
         if not locks.has_running_plugin():
             return False

@@ -45,7 +45,7 @@ from libcni.verbs.settings import ClientState
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
-# host-local's text (allocator.go, Get). It has no code of its own for it; other plugins use 11.
+# host-local's message (allocator.go, Get). Its error code is a general one; other plugins use 11.
 _NO_ADDRESS = "no IP addresses available in range set"
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ AnyExecutor = Executor | AsyncExecutor
 
 
 class _Ahead(NamedTuple):
-    """A plugin that was started ahead, with the call that it was started for."""
+    """A plugin that was started ahead, and the call that it was started for."""
 
     invocation: Invocation
     plugin: WaitingPlugin
@@ -85,7 +85,7 @@ class Node(LockingNode):
 
     Attributes:
         path: the plugin directories (CNI_PATH).
-        starts_ahead: whether this node's executor can start plugins ahead, and the client wants it.
+        starts_ahead: whether the executor can start plugins ahead, and the client's settings allow it.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
     """
@@ -123,7 +123,7 @@ class Node(LockingNode):
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
-        # Namespace and locks first: the observer is foreign code, and nobody else need wait for it.
+        # Release the namespace and the locks first: the observer is foreign code, and no other verb should wait for it.
         self._looks.close()
         self.release()
         name_client(error, self.settings.client)
@@ -135,7 +135,7 @@ class Node(LockingNode):
     async def run(
         self, verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Run a verb over this node: wait for its turn, and release everything at its end, whatever it raises."""
+        """Run a verb over this node: wait for its turn, and release all locks at its end, even after an exception."""
         with self:
             await self.take_turn()
             try:
@@ -155,7 +155,7 @@ class Node(LockingNode):
         return work()
 
     async def read_records(self) -> None:
-        """Read what others have on record, if this client has not asked yet: that may wait long for the disk."""
+        """Read all records if this client has not read them yet. This may wait long for the disk."""
         if not self.recorded_interfaces.is_read:
             await self.on_disk(lambda: self.recorded_interfaces.of_others(None))
 
@@ -168,7 +168,7 @@ class Node(LockingNode):
         return [await work() for work in works]
 
     def part(self, operation: Operation) -> Self:
-        """Return a node for a verb that this one runs: with a turn and locks of its own, within this verb's time."""
+        """Return a node for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
         return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
     # Plugins.
@@ -198,11 +198,11 @@ class Node(LockingNode):
 
         Args:
             invocation: the call.
-            sharers: how many calls share the time that is left, this one included; each gets an equal part.
-            next_call: returns the call that follows, without its configuration. Its process may be started ahead.
+            sharers: how many calls share the remaining time, this one included; each gets an equal part.
+            next_call: returns the next call, without its configuration. Its process may be started ahead.
 
         Raises:
-            PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
+            PluginTimeoutError: the deadline had passed, or the plugin was stopped at the deadline.
             PluginError: the plugin could not be started, its exit status is unknown, or it is not 0.
         """
         options = self._call_options(invocation, sharers)
@@ -212,7 +212,7 @@ class Node(LockingNode):
         self._next_call = next_call
         try:
             started = self._ahead
-            # All that the process was started with.
+            # A process that was started ahead fits only a call with the same executable and environment.
             if started and (started.invocation.path, started.invocation.env) != (invocation.path, invocation.env):
                 await self.discard_prepared()  # for example before the DEL of a roll-back
                 started = None
@@ -249,18 +249,19 @@ class Node(LockingNode):
         return error
 
     def _explain_timeout(self, error: PluginTimeoutError, timeout: float | None) -> None:
-        # Otherwise a plugin that got the little that was left of the time would seem to be the slow one.
+        # Otherwise a plugin that got only a short rest of the time would seem to be slow.
         if self._seconds and timeout != self.settings.plugin_timeout and timeout and timeout < 0.9 * self._seconds:
-            text = f"a higher {{argument}} gives it more time: the rest of the {self._seconds:g} s went to other calls"
+            text = "a higher {argument} gives the plugin more time: "
+            text += f"the rest of the {self._seconds:g} s went to other calls"
             error.hint = Hint(text, argument="timeout", value=None)
 
     async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
         try:
-            # It stays this verb's until it has got its configuration: a signal handler may raise before that.
+            # Keep the process in self._ahead until it has its configuration: a signal handler may raise before that.
             answer = started.plugin.feed(stdin, timeout)
             outcome = answer if isinstance(answer, Outcome) else await answer
         except CNIError:
-            # The next call may differ only in its configuration, and would then use this process again.
+            # Otherwise the next call, if it differs only in its configuration, would use this process again.
             if self._ahead is started:
                 await self.discard_prepared()
             raise
@@ -269,9 +270,9 @@ class Node(LockingNode):
         return outcome
 
     def start_ahead(self, invocation: Invocation) -> None:
-        """Start the process of a call that comes next, if its plugin is known to read its configuration first.
+        """Start the process of the next call, if its plugin is known to read its configuration first.
 
-        The process waits for its configuration. Without it the plugin cannot act.
+        The process waits for its configuration, and cannot act without it.
         """
         if self._ahead is not None or self._prepare is None or not can_start_ahead():
             return
@@ -282,7 +283,7 @@ class Node(LockingNode):
             self._ahead = None if plugin is None else _Ahead(invocation, plugin)
 
     def _on_started(self) -> None:
-        self._ahead = None  # the executor has fed it, and stops it from now on
+        self._ahead = None  # the executor has fed it, and is responsible for stopping it
         next_call, self._next_call = self._next_call, None
         if next_call is not None:
             self.start_ahead(next_call())
@@ -298,7 +299,7 @@ class Node(LockingNode):
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
         left = (self._deadline - system.monotonic()) / sharers
         if left <= 0:
-            raise PluginTimeoutError("it was not run: no time was left for it", invocation, was_run=False)
+            raise PluginTimeoutError("it was not run: the timeout had passed", invocation, was_run=False)
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
         timeout = None if left == math.inf else left
@@ -351,15 +352,15 @@ class Node(LockingNode):
         return is_own_namespace(netns)
 
     def is_no_namespace(self, netns: str) -> bool:
-        """Return whether something else than a network namespace is at a path, or nothing."""
+        """Return whether there is no network namespace at a path; False if that is unknown."""
         return is_no_namespace(netns)
 
     def namespace(self, netns: str) -> Place:
-        """Return the namespace at a path, without looking for an interface."""
+        """Return the Place of the namespace at a path, with an UNKNOWN interface."""
         return self._looks.namespace(netns)
 
     def look(self, netns: str, ifname: str) -> Place:
-        """Look at an interface in the namespace at a path."""
+        """Examine an interface in the namespace at a path."""
         return self._looks.look(netns, ifname)
 
     def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterable[Place]:
@@ -380,8 +381,8 @@ class Node(LockingNode):
 
         Args:
             record: the record.
-            earlier: the record that it replaces, of an attachment that is in use; or None.
-            take_back: if this is cancelled, remove the record again, or restore the earlier one. No plugin has run.
+            earlier: the replaced record of an attachment that is in use, or None.
+            take_back: if this is cancelled, remove the record, or restore the earlier one: no plugin has run.
         """
         stamped = record.with_fields(
             owner=self.settings.owner,
@@ -394,7 +395,7 @@ class Node(LockingNode):
 
     async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
         """Write a new file for a record as ``RecordStore.begin`` does; see ``begin``."""
-        # A cancelled caller does not get what the thread returns.
+        # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
         try:
             await self._write(lambda: written.append(self.records.begin(record, event)))
@@ -413,5 +414,5 @@ class Node(LockingNode):
             raise
 
     async def _write(self, work: Callable[[], _T]) -> _T:
-        # Only the wait for the disk takes long enough to be worth a thread.
+        # A thread pays off only if the write waits for the disk.
         return await self.on_disk(work) if self.settings.durable else work()

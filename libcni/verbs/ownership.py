@@ -1,4 +1,4 @@
-"""Is it ours, now? The namespace of a DEL or CHECK, and the question before each plugin that removes something."""
+"""The namespace of a DEL or CHECK, and the check before each plugin that it still belongs to the attachment."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
     made, at_recorded, at_given = place_of(record), node.namespace(record.netns), node.namespace(given)
     lives = at_recorded.netns is not None and same_namespace(made, at_recorded)
     if at_given.netns is None:
-        # Even if the caller gives "": with it, the plugins would free the address of an interface that still exists.
+        # Also if the caller gives "": the plugins would free the address of an interface that still exists.
         return record.netns if lives and (made.netns or made.mac) else given
     if same_namespace(made if made.netns else at_recorded, at_given):
         return record.netns if lives else given
-    # An ADD with a wrong path made nothing there, and must not stop the ADD with the right one.
+    # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
     if lives and (record.result is not None or not node.is_no_namespace(record.netns)):
         raise mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
     return ""
@@ -71,10 +71,10 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
 def _given_namespace(record: Record, given: str | None) -> str:
     if given is None:
         raise RecordError(
-            f"{record.path}: Go libcni recorded no namespace, so it is not known whether the container still lives",
+            f"{record.path}: Go libcni recorded no namespace, so it is unknown whether the container still exists",
             path=record.path,
             missing="namespace",
-            hint='give the namespace, or "" if it no longer exists',
+            hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
     return given
 
@@ -83,33 +83,33 @@ def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
     """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
     if rt.netns and isinstance(node.look(rt.netns, rt.ifname).interface, Known):
         raise InterfaceExistsError(
-            f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record says whose it "
-            "is. DEL would free its address",
+            f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record names its "
+            "owner; a DEL would free its address while it may be in use",
             container_id=rt.container_id,
             ifname=rt.ifname,
             network=network,
             netns=rt.netns,
-            hint=Hint("{argument} removes it, whoever made it", argument="use_given"),
+            hint=Hint("{argument} removes the interface, whoever created it", argument="use_given"),
         )
 
 
 @dataclass(slots=True)
 class Ownership:
-    """The place that an ADD made, to be compared with what is there before each plugin that removes it.
+    """The place of an ADD's interface, compared with the present one before each plugin that may remove it.
 
-    Between the look and the plugin's own system calls something else can come: no kernel call deletes an interface
-    only if it is a certain one. The plugin's start takes a millisecond or a few.
+    The interface can still be replaced between this comparison and the plugin's own system calls, some milliseconds
+    later: no kernel call deletes an interface only if it is a certain one.
 
     Attributes:
-        node: looks at the namespace.
+        node: examines the namespace.
         record: the attachment's record; None if there is none, or if it cannot be read.
-        made: what the ADD made.
+        made: the place that the ADD recorded.
         path: the path of the namespace; "" for none.
         ifname: the interface's name.
-        seen: what the last look found.
-        has_warned: whether the log has the warning already.
-        is_first: whether nothing has been asked yet.
-        is_callers: whether the caller wants the plugins to remove whatever is there.
+        seen: the place at the last comparison.
+        has_warned: whether the warning was logged.
+        is_first: whether the next comparison is the first.
+        is_callers: whether the caller wants the plugins to remove any interface of this name.
     """
 
     node: Node
@@ -124,40 +124,40 @@ class Ownership:
 
     @classmethod
     def of(cls, node: Node, record: Record | None, path: str, ifname: str, *, is_unreadable: bool = False) -> Ownership:
-        """Return it for a DEL in the namespace at a path; ``is_unreadable``: an ADD was made, and nothing is known.
+        """Return the Ownership for a DEL in the namespace at a path; ``is_unreadable``: the record cannot be read.
 
-        Without a record, nothing in the namespace is this attachment's.
+        Without a record no interface in the namespace belongs to this attachment.
         """
         if record is None:
             made = Place() if is_unreadable else Place(interface=NOT_OURS)
         else:
             made = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
-        # ADD refuses this namespace. Go records only a path: /proc/PID may be a process of the host by now.
+        # ADD refuses this program's own namespace. Go records only a path: /proc/PID may be a host process now.
         if path and not made.netns and node.is_own_namespace(path):
-            logger.warning("DEL of %s: %s is this program's own namespace", ifname, path)
+            logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
             path = ""
-        # Another namespace may appear at the path. A text that is no path may mean something to the plugins.
+        # Another namespace may appear at the path. Plugins may give a meaning to a text that is not a path.
         if record is not None and path == record.netns and has_go_path_gone(record, node.namespace(path)):
             path = ""
         return cls(node, record, made, path, ifname)
 
     @classmethod
     def of_caller(cls, node: Node, record: Record | None, path: str, ifname: str) -> Ownership:
-        """Return it for a DEL that removes whatever is there."""
+        """Return the Ownership for a DEL that removes any interface of the name."""
         return cls(node, record, Place(), path, ifname, is_callers=True)
 
     def others(self) -> OtherRecords:
-        """Return what all other attachments have on record now."""
+        """Return the records of all other attachments."""
         return self.node.recorded_interfaces.of_others(self.record)
 
     def netns(self, others: OtherRecords) -> str:
-        """Return the CNI_NETNS for a plugin that is called now: the path, or "" if the interface is not this ADD's.
+        """Return the CNI_NETNS for the next plugin: the path, or "" if the interface does not belong to this ADD.
 
-        ``others`` is read before this looks, because the time between the look and the plugin's start should be short.
+        Read ``others`` before this call: the time between the comparison and the plugin's start should be short.
 
         Raises:
-            NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it lives;
-                or another record has it, too.
+            NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
+                exists; or another record names it as well.
         """
         if not self.path or self.is_callers:
             return self.path
@@ -165,20 +165,20 @@ class Ownership:
             self.record, self.made, self.path, self.ifname, everywhere=self.is_first
         )
         if seen.found_as:
-            hint = Hint("put it back; {argument} removes what is there", argument="use_given")
+            hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
             raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
         # If the namespace does not exist, another one may appear at the path at any time.
         is_others = compare(self.made, seen) in {"no namespace", "other namespace", "other interface"}
         if not is_others and isinstance(seen.interface, Known):
             is_others = self._is_anothers(seen, others)
             if self.is_first:
-                # The plugins of this DEL may change the hardware address: tuning puts back the one before the ADD. The
-                # namespace cannot be another one with the same identity, because the node's socket keeps it alive.
+                # The plugins of this DEL may change the hardware address: tuning restores the one before the ADD. No
+                # other namespace can get the same identity, because the node's socket keeps this one alive.
                 self.made = self.made if is_others else seen.with_interface(Known(seen.number))
         self.is_first = False
         if is_others and seen.netns and not self.has_warned:
             self.has_warned = True
-            logger.warning("%s in %s is not of this attachment: DEL leaves it alone", self.ifname, self.path)
+            logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
 
     def _is_anothers(self, seen: Place, others: OtherRecords) -> bool:
@@ -193,19 +193,19 @@ class Ownership:
         return False
 
     def is_missing(self) -> bool:
-        """Return whether the plugin that is called now finds no interface."""
+        """Return whether the next plugin will find no interface."""
         if self.is_callers:
             return False
         return not self.path or self.seen.interface is ABSENT or self.seen.netns is None
 
     def chain(self, chain: Chain, others: OtherRecords) -> Chain:
-        """Return the chain for a plugin that is called now. A namespace that was left out once stays left out."""
+        """Return the chain for the next plugin. Once CNI_NETNS was empty, it stays empty."""
         return chain.with_netns(self.netns(others)) if chain.rt is not None and chain.rt.netns else chain
 
 
 def _two_records(record: Record, other: RecordedInterface, netns: str) -> NamespaceMismatchError:
-    hint = "remove the record that is a copy, with forget"
-    return mismatch(record, f"two records are of its interface: {record.path} and {other.path}", netns, hint)
+    hint = "one of them is a copy: drop the record of that attachment (forget)"
+    return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
 
 
 def mismatch(record: Record | None, problem: str, given: str, hint: Hint | str | None = None) -> NamespaceMismatchError:
@@ -223,9 +223,9 @@ def mismatch(record: Record | None, problem: str, given: str, hint: Hint | str |
 
 
 def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
-    """Return the error for an ADD or reload at whose path another namespace is by now. It leaves that one alone."""
+    """Return the error for an ADD or reload whose path leads to another namespace now. It leaves that one alone."""
     problem = f"the namespace at {record.netns} was replaced during the {verb}; the container is not attached"
-    return mismatch(record, problem, record.netns, "attach it again if the new namespace is the container's")
+    return mismatch(record, problem, record.netns, "attach the container again if the new namespace is its own")
 
 
 def replaced_interface(record: Record) -> NamespaceMismatchError:

@@ -1,6 +1,6 @@
-"""Reload: detach and attach a container again in place, with the recorded configuration and the same addresses.
+"""Reload: detach a container and attach it again in its namespace, with the recorded configuration and addresses.
 
-Whoever flushes the tables of iptables takes the rules of every container with them, for example a firewall's reload.
+It restores the rules of containers after a program has flushed the tables of iptables, such as a firewall's reload.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 _AGAIN = "correct the cause, then reload it again"
 _MASQUERADING, _PORTMAP = {"bridge", "ptp"}, "portmap"
 _DELS = 2
-"""How often to call DEL. bridge fails after it has removed everything, if its masquerade chain was flushed."""
+"""How often to call DEL at most. If its masquerade chain was flushed, bridge removes everything and then fails."""
 
 
 Outcomes = dict[Identity, Result | CNIError]
@@ -53,14 +53,14 @@ Outcomes = dict[Identity, Result | CNIError]
 
 
 async def reload(node: Node, attachment: Attachment) -> Outcomes:
-    """Detach and attach a container again, with all its attachments that share rules with this one.
+    """Detach a container and attach it again, with all its attachments that share rules with this one.
 
-    The locks are held from the first look to the end. Each record is replaced by a pending one that has the old result
-    and the old interface, so a reload that was stopped can begin again. If an address cannot be had again, the
-    attachment gets another one: that is better than none.
+    The locks are held from the first check to the end. Each record is replaced by a pending one with the old result and
+    the old interface, so an interrupted reload can be repeated. If an address is no longer free, the attachment gets
+    another one: that is better than none.
 
     Raises:
-        NotAttachedError: there is no completed ADD, or its namespace or interface is not its own; nothing was run.
+        NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
         RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
     parts = await _lock_and_find(node, attachment)
@@ -77,7 +77,7 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
             try:
                 journal = await node.write_new(pending, part.record, "reload", take_back=True)
             except BaseException as error:
-                # Nothing was run: an attachment that works must not stay pending because of another one's record.
+                # Nothing was run: a working attachment must not stay pending because of another one's record.
                 _restore(node, parts[:number], error)
                 raise
             part.journal = stack.enter_context(journal)
@@ -91,17 +91,17 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
 
 
 def _restore(node: Node, parts: Iterable[_Part], error: BaseException) -> None:
-    """Write the records of attachments again as they were before the reload; ``error`` gets what fails as a note."""
+    """Restore the records of attachments from before the reload; a failure becomes a note of ``error``."""
     for part in parts:
         try:
-            # A reload that was killed earlier stays one.
+            # The record of an earlier, killed reload stays the record of a reload.
             node.records.rewrite(part.record, "reload" if part.record.is_reload else "restored")
         except RecordError as problem:
             error.add_note(f"when its record was restored: {problem}")
 
 
 async def _try(part: _Part, work: Callable[[], Coroutine[Any, Any, Result | None]], outcomes: Outcomes) -> None:
-    """Go on with the container's other attachments after an error, but not after an interruption."""
+    """Run ``work`` and store its outcome. After an error the other attachments go on, but not after an interruption."""
     try:
         result = await work()
     except CNIError as error:
@@ -127,7 +127,7 @@ def own_result(outcomes: Outcomes, attachment: Attachment) -> Result:
 async def reload_each(
     attachments: Iterable[Attachment], reload_one: Callable[[Attachment], Awaitable[Outcomes]], side_by_side: SideBySide
 ) -> list[Result]:
-    """Reload attachments, those of different containers side by side, and each once; see ``reload_attachments``.
+    """Reload each attachment once, different containers in parallel; see ``CNIConfig.reload_attachments``.
 
     Raises:
         CNIErrorGroup: all errors; its ``report`` has the outcomes.
@@ -151,11 +151,11 @@ async def reload_each(
     outcomes = {identity: outcome for container in ended for identity, outcome in container.items()}
     ordered = [outcomes[attachment.record.identity] for attachment in targets]
     errors = [outcome for outcome in ordered if isinstance(outcome, CNIError)]
-    CNIErrorGroup.raise_any(f"{{}} of {len(ordered)} attachments were not reloaded", errors, ordered)
+    CNIErrorGroup.raise_any(f"{{}} of {len(ordered)} attachments could not be reloaded", errors, ordered)
     return [outcome for outcome in ordered if not isinstance(outcome, CNIError)]
 
 
-# What is reloaded.
+# Find the attachments to reload.
 
 
 async def _lock_and_find(node: Node, attachment: Attachment) -> list[_Part]:
@@ -177,7 +177,7 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
     identity = attachment.record.identity
     record = node.records.find(identity)
     if record is None or isinstance(record, Unreadable):
-        raise not_attached(identity, "there is no record of it")
+        raise not_attached(identity, "there is no usable record of this attachment")
     check_unchanged(record, attachment.record)
     parts = [_part(node, record)]
     records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
@@ -185,9 +185,11 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
     same_interface = [other for other in others if other.ifname == record.ifname]
     if same_interface:
         path = same_interface[0].path
-        problem = f"the record {path} is of the same interface: a plugin may have attached it"
-        raise RecordError(problem, path=path, hint="reload the outer network's attachment with its runtime")
-    # Again for each that was found: the second one may share rules with a third one.
+        problem = f"{path}: this record names the same interface: a plugin of another network may have attached it"
+        raise RecordError(
+            problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
+        )
+    # Repeat for each attachment that is added: the second may share rules with a third.
     while True:
         more = [
             other
@@ -204,8 +206,8 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
 def _share_rules(part: _Part, other: Record) -> bool:
     """Return whether the DEL of one attachment can remove rules of the other one of the same container.
 
-    bridge, ptp and portmap have one chain of iptables for all interfaces of a container on a network, and portmap marks
-    its rules of nftables with the container's ID alone.
+    bridge, ptp and portmap use one iptables chain for all interfaces of a container on a network, and portmap marks its
+    nftables rules with the container's ID alone.
     """
     net = network_to_use(other, part.node.configured(other.network), use_given=False)
     types = {plugin.type for plugin in net.plugins}
@@ -215,7 +217,7 @@ def _share_rules(part: _Part, other: Record) -> bool:
 def _part(node: Node, record: Record) -> _Part:
     """Return an attachment to reload, after all checks that can be made before it is detached."""
     state = node.sight.state_of(record)
-    if not can_reload(record, state) and state != "renamed":  # the ownership names where it is
+    if not can_reload(record, state) and state != "renamed":  # Ownership names its present place
         if STATES[state].reload:
             state = PENDING if record.last_result is None else "gone"
         raise not_attached(record.identity, STATES[state].meaning, state)
@@ -224,7 +226,7 @@ def _part(node: Node, record: Record) -> _Part:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     ownership = Ownership.of(node, record, record.netns, record.ifname)
     if not ownership.netns(ownership.others()) and ownership.path:
-        raise not_attached(record.identity, "its interface or its namespace is not its own any more", "lost")
+        raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = node.configured(record.network) if isinstance(record, MadeByGo) else None
     net = network_to_use(record, net, use_given=False)
     chain = Chain(node, net, recorded_conf(record), node.find_all(net))
@@ -234,9 +236,9 @@ def _part(node: Node, record: Record) -> _Part:
 
 
 def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
-    """Raise RecordError if rules of another runtime carry the container's ID: the DEL of the plugins removes them, too.
+    """Raise RecordError if rules of another runtime carry the container's ID: the plugins' DEL would remove them.
 
-    They are known by their addresses, which no attachment of this container has on record.
+    Such rules have addresses that no record of this container has.
     """
     container_id = parts[0].record.container_id
     own = {address for record in node.records.records(container_id) for address in addresses_of(record)}
@@ -251,11 +253,11 @@ def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
         strangers = {address for rule in marked for address in rules.addresses_of(rule)} - own
         if strangers:
             raise RecordError(
-                f"container {container_id}: rules of {program} with its ID are of {', '.join(sorted(strangers))}, and "
-                "no attachment of it has this address on record: another runtime may have a container of this ID, and "
-                "would lose its rules",
+                f"container {container_id}: {program} has rules with this ID for {', '.join(sorted(strangers))}, an "
+                "address that no record of the container has: they may belong to a container of another runtime with "
+                "this ID, and the reload would remove them",
                 path=parts[0].record.path,
-                hint="if nobody has the address any more, remove these rules by hand",
+                hint="if no container has the address any more, remove these rules by hand",
             )
 
 
@@ -266,7 +268,7 @@ def _container_rules(node: Node, program: str, container_id: str, chains: set[st
     except FileNotFoundError:  # then the plugins have no rules there
         return []
     except OSError as error:
-        logger.warning("the rules of %s are unknown: %s", program, error)
+        logger.warning("cannot list the rules of %s: %s", program, error)
         return []
     if program == "nft":
         return [rule for _, _, rule in rules.port_rules(tables, container_id)]
@@ -282,9 +284,9 @@ class _Part:
         node: runs the plugins.
         record: its record before the reload.
         chain: the plugins, with the recorded configuration and arguments.
-        ownership: asked before each plugin of the DEL.
-        place: its namespace at the first look.
-        journal: its record now.
+        ownership: the check before each plugin of the DEL.
+        place: its namespace before the reload.
+        journal: its record during the reload.
     """
 
     node: Node
@@ -300,7 +302,7 @@ class _Part:
         return {plugin.type for plugin in self.chain.net.plugins}
 
     async def detach(self) -> None:
-        """Run DEL through the chain, twice at most. An error does not end the reload if the interface is gone."""
+        """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
         results = last_results(self.record, self.chain.net.cni_version)
         for _ in range(_DELS):
             report = await detach_chain(self.chain, results, DelPolicy(keep_going=True), self.ownership)
@@ -311,12 +313,12 @@ class _Part:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))
             CNIErrorGroup.raise_any(f"DEL of network {self.record.network}: {{}} failed", report.errors, report)
         for error in report.errors:
-            logger.warning("%s: the interface is gone, in spite of an error of its DEL: %s", self.record.path, error)
-        # From here on an interface of this name is the one that the ADD makes.
+            logger.warning("%s: DEL failed, but removed the interface; reload goes on: %s", self.record.path, error)
+        # From here on an interface of this name is the one that the new ADD creates.
         self.journal.write("step", interface=UNKNOWN)
 
     async def attach(self) -> Result:
-        """Run ADD with the addresses that the attachment had; if that fails, with any."""
+        """Run ADD with the addresses that the attachment had; if that fails, with any addresses."""
         self._check_place()
         again = self._with_same_address()
         try:
@@ -325,11 +327,11 @@ class _Part:
             if self.node.is_interrupted or again == self.chain.rt:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))
                 raise
-            logger.warning("%s: attaching it with any address: its own failed: %s", self.record.path, error)
+            logger.warning("%s: ADD with the same address failed; trying any address: %s", self.record.path, error)
             try:
                 return await self._attempt(self.chain.rt)
             except CNIError as second:
-                second.add_note(f"the ADD with its own addresses failed before that: {error}")
+                second.add_note(f"before that, the ADD with the same addresses failed: {error}")
                 second.suggest(Hint.about(self.record, _AGAIN, "reload"))
                 raise
         except CNIError as error:
@@ -337,9 +339,9 @@ class _Part:
             raise
 
     def _check_place(self) -> None:
-        """Raise the error if the namespace was replaced, or its interface came back, while the DEL ran.
+        """Raise the error if the namespace was replaced, or an interface of the name appeared, while the DEL ran.
 
-        The attachment is detached, so its record goes.
+        The attachment is detached then, so its record is removed.
         """
         seen = self.node.look(self.record.netns, self.record.ifname)
         if (seen.netns, seen.cookie) != (self.place.netns, self.place.cookie):
@@ -366,17 +368,17 @@ class _Part:
                 await self.node.discard_prepared()
                 for problem in await attempt.undo():
                     error.add_note(f"when it was rolled back: {problem}")
-                # The next reload asks for the addresses that the attachment had, not for those of the failed ADD.
+                # The next reload must request the addresses that the attachment had, not those of the failed ADD.
                 self.journal.write("step", interface=UNKNOWN, partial=self.record.last_result)
             if isinstance(error, NamespaceMismatchError):
                 self.node.records.forget(self.journal.record)
             raise
 
     def _with_same_address(self) -> RuntimeConf | None:
-        """Return the parameters that ask for the same addresses, of this ADD alone: the record does not have them.
+        """Return the parameters of an ADD that requests the same addresses. They are not recorded.
 
-        They are the convention ``args.cni``, which host-local reads. ``static`` has its addresses in its configuration
-        or in the recorded arguments. With ``args.cni.ips`` it would forget the gateway.
+        They use ``args.cni`` (CONVENTIONS.md), which host-local reads. ``static`` has its addresses in its
+        configuration or in the recorded arguments. With ``args.cni.ips`` it would drop the gateway.
         """
         rt, result = self.chain.rt, last_result(self.record)
         if rt is None or result is None:

@@ -16,7 +16,7 @@ from libcni.store.records import RecordStore
 from libcni.verbs.turns import Turns
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
-"""Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""
+"""Receives the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
 
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
@@ -41,8 +41,8 @@ class Settings:
 
     @property
     def client(self) -> Mapping[str, str]:
-        """The client as errors name it: what a command needs to act for it."""
-        # Absolute: somebody types the command in another directory.
+        """The client's directories and owner, for the commands in hints."""
+        # Absolute paths: a user may run the command in another directory.
         path = os.pathsep.join(map(os.path.abspath, self.path))
         conf_dir = os.path.abspath(self.conf_dir)
         return {"conf_dir": conf_dir, "path": path, "cache_dir": self.cache_dir, "owner": self.owner}
@@ -63,8 +63,8 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
-        recorded_interfaces: those that they have by their records.
-        turns: the operations that run and that wait for their turn.
+        recorded_interfaces: the interfaces and addresses in their records.
+        turns: the running and the waiting operations.
     """
 
     settings: Settings

@@ -24,7 +24,7 @@ class PluginStatus:
         state: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
             ``unsupported`` (the network's version has no STATUS, so the plugin was not asked); ``missing`` (no
             executable).
-        error: why it cannot, or None.
+        error: why it cannot serve ADD, or None.
 
     Examples:
         >>> [(one.plugin, one.state, one.error) for one in cni.network_status(net).plugins]
@@ -42,7 +42,7 @@ class NetworkStatus:
 
     Attributes:
         network: its name.
-        plugins: one for each plugin that was asked, in list order.
+        plugins: the status of each plugin that was asked, in list order.
 
     Examples:
         >>> status = cni.network_status(net)
@@ -70,7 +70,7 @@ async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = Fa
     Args:
         node: runs the plugins.
         net: the network.
-        stop_at_first: ask only up to the first plugin that cannot.
+        stop_at_first: stop at the first plugin that cannot serve ADD.
 
     Raises:
         ConfigError: the network has no plugins.
@@ -86,7 +86,7 @@ async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = Fa
 
 
 async def status_or_raise(node: Node, net: NetworkConfigList) -> NetworkStatus:
-    """Ask as ``status`` does; raise the error of the first plugin that cannot serve ADD."""
+    """Ask each plugin, like ``status``; raise the error of the first plugin that cannot serve ADD."""
     report = await status(node, net, stop_at_first=True)
     if report.errors:
         raise report.errors[0]
@@ -97,7 +97,7 @@ async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> Plug
     plugin = net.plugins[index].type
     try:
         executable = node.find(plugin)
-        # After the search for the executable: a missing plugin is found at every version.
+        # After the search for the executable, so that a missing plugin is reported at every version.
         if not supports(net.cni_version, "STATUS"):
             return PluginStatus(plugin, "unsupported")
         chain = Chain(node, net, None, ("",) * index + (executable,))

@@ -1,8 +1,7 @@
 """Turns of a client's operations: at most ``max_verbs`` run at once, in order, and one at a time for each container.
 
-Fewer run at once while they keep the processor busy: then each is complete soon after its beginning.
-An operation is a verb that a caller runs, or an operation of a manager with all of its verbs: whatever has begun never
-waits for a turn again.
+Fewer run at once while they keep the processor busy, so that each completes soon after its start. An operation is a
+verb that a caller runs, or an operation of a manager with all of its verbs: once it has begun, it waits for no turn.
 """
 
 from __future__ import annotations
@@ -19,22 +18,23 @@ from libcni.errors import LockTimeoutError, short_repr
 MAX_VERBS = 128
 
 _DESCRIPTORS = 8
-"""A verb takes one of its namespace, one of its record, two of the lock file, and four while a plugin runs."""
+"""File descriptors of a verb: one for its namespace, one for its record, two for the lock file, four for a plugin."""
 
 _AT_FIRST_PER_CORE = 8
-"""How many operations per core begin at once. More begin if those need little of the processor.
+"""How many operations per core begin at once. More begin if these use little processor time.
 
-If all began, they would share the processor and end late: of 200 set-ups with time for half, few would be complete.
+If all began at once, they would share the processor and end late: of 200 set-ups with time for half of them, few would
+complete.
 """
 
 _PACE_SECONDS = 0.25
-"""How long to wait before more operations begin. By then plugins have ended, and the system has counted their time."""
+"""Seconds before the processor time is measured. By then plugins have ended, and the system has counted their time."""
 
 _BUSY = 0.25
-"""The share of all cores' time that this program and its plugins use if its operations need the processor."""
+"""If this program and its plugins use a larger share of all cores' time, no more operations begin."""
 
 _RESERVED = 64
-"""Descriptors that do not depend on the number of verbs: those of the program itself."""
+"""File descriptors reserved for the program itself."""
 
 
 class Turn:
@@ -43,8 +43,8 @@ class Turn:
     Attributes:
         container_id: the operation's container, "" for none.
         has_come: whether the operation may run.
-        is_behind: whether an operation of the same container ran when this one was looked at last.
-        wake: called when the turn has come; it must not block. It raises RuntimeError if nobody waits any more.
+        is_behind: whether another operation of the container ran when this turn was last considered.
+        wake: called when the turn has come; it must not block. It raises RuntimeError if its event loop is closed.
     """
 
     def __init__(self, turns: Turns, container_id: str) -> None:
@@ -60,7 +60,7 @@ class Turn:
 
 
 class Turns:
-    """The operations of a client that run and that wait, for threads and for event loops.
+    """The running and waiting operations of a client, in threads and on event loops.
 
     Args:
         most: how many operations run at once.
@@ -80,10 +80,10 @@ class Turns:
         self._containers: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
         self._waiting: dict[Turn, None] = {}  # a dict keeps the order of arrival
         self._timer: threading.Timer | None = None
-        self._extra = 0  # how many run beyond those that begin at once, because those only wait
+        self._extra = 0  # how many more may run, because the others do not use the processor
 
     def enter(self, turn: Turn) -> bool:
-        """Let an operation wait for its turn; return whether the turn has come at once."""
+        """Add an operation to the queue; return whether its turn has come at once."""
         with self._lock:
             self._waiting[turn] = None
             turn.is_behind = turn.container_id in self._containers
@@ -91,7 +91,7 @@ class Turns:
             return turn.has_come
 
     def call_when_it_comes(self, turn: Turn, wake: Callable[[], object]) -> None:
-        """Let ``wake`` be called when the turn comes, or now if it has come."""
+        """Call ``wake`` when the turn comes, or now if it has come."""
         with self._lock:
             turn.wake = wake
             if turn.has_come:
@@ -111,18 +111,18 @@ class Turns:
         """Return the error for an operation whose turn did not come within ``seconds``."""
         with self._lock:
             holder = self._containers.get(turn.container_id)
-            # The turn may have come after the wait had failed. The operation itself is no reason.
+            # The turn may have come after the wait failed: then the operation itself is not the reason.
             is_behind = turn.is_behind if holder is turn else holder is not None
         if is_behind:
             what = f"container {turn.container_id}"
-            problem = f"{what}: its turn did not come: another operation of this client worked on it"
+            problem = f"{what}: another operation of this client worked on it"
         else:
             what = "max_verbs"
-            problem = f"its turn did not come: {self.most} operations of this client ran (max_verbs={self.most})"
+            problem = f"as many operations of this client as max_verbs={self.most} allows ran"
         return LockTimeoutError(f"{problem} for {seconds:.1f} s; nothing was run", what=what, seconds=seconds)
 
     def _admit(self) -> None:
-        """Let the operations run whose turn has come. One whose container is busy lets others pass."""
+        """Start the operations whose turn has come. An operation whose container is busy lets others pass."""
         if not self._has_room():  # before the copy: a thousand operations may wait
             return
         for turn in list(self._waiting):
@@ -149,7 +149,7 @@ class Turns:
         if running < _AT_FIRST_PER_CORE * len(os.sched_getaffinity(0)) + self._extra:
             return True
         if self._timer is None and self._waiting:
-            # Nobody calls when it is known how much of the processor the operations need.
+            # No other event triggers the next decision, so measure the processor time after a while.
             self._timer = threading.Timer(_PACE_SECONDS, self._look_again, (system.monotonic(), _processor_seconds()))
             self._timer.daemon = True
             self._timer.start()
@@ -161,7 +161,7 @@ class Turns:
         needs_processor = _processor_seconds() - used > _BUSY * available
         with self._lock:
             self._timer = None
-            # Operations that only wait for something else must not keep others from their turn.
+            # Running operations that do not use the processor must not delay others.
             self._extra = len(self._running) if self._waiting and not needs_processor else 0
             self._admit()
 
@@ -176,7 +176,7 @@ _every: weakref.WeakSet[Turns] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    # The operations of the parent do not run in a forked child, and another thread of the parent may have held a lock.
+    # The parent's operations do not run in a forked child, and another thread of the parent may have held the lock.
     for turns in list(_every):
         turns._forget_all()  # noqa: SLF001 - the module's own class
 
@@ -188,7 +188,7 @@ def verbs_at_once(max_verbs: int) -> int:
     """Return how many operations run at once: ``max_verbs``, or fewer if this program may open few files.
 
     Raises:
-        TypeError: ``max_verbs`` is no whole number.
+        TypeError: ``max_verbs`` is not a whole number.
         ValueError: it is below 1.
     """
     if isinstance(max_verbs, bool) or not isinstance(max_verbs, int):

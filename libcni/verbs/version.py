@@ -50,7 +50,7 @@ class ValidationReport:
     Attributes:
         network: its name.
         version: the spec version that the verbs would use.
-        plugins: one for each plugin, in list order.
+        plugins: the validation of each plugin, in list order.
 
     Examples:
         >>> report = cni.validate_network_list(net)
@@ -124,7 +124,7 @@ async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
     """Return the network at the highest version that its document names and all its plugins support.
 
     Raises:
-        VersionError: there is none; the error names the plugins that exclude the last candidates.
+        VersionError: there is no such version; the error names the plugins that exclude the last candidates.
     """
     wanted = [version for version in ALL_VERSIONS if version in (net.cni_versions or (net.cni_version,))]
     common = set(wanted)
@@ -138,8 +138,9 @@ async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
             common.intersection_update(supported)
     if blockers:
         raise VersionError(
-            f'network "{net.name}": no version of {", ".join(wanted)} is supported by all plugins: '
+            f'network "{net.name}": no plugin version suits all: the configuration allows {", ".join(wanted)}; '
             f"plugin {'; plugin '.join(blockers)}",
             version=net.cni_version,
+            hint='add a version that all plugins support to "cniVersions", or install other plugins',
         )
     return net.with_version(max(common, key=parse_version))

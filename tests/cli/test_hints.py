@@ -72,7 +72,7 @@ def test_a_plugin_that_answers_status_is_not_suspected_of_another_version() -> N
     assert not shown(PluginError("x", a_call(verb="STATUS", network="n"), code=50))
 
 
-@pytest.mark.parametrize(("user", "hint"), [(1000, "run it as root"), (0, "libcni doctor")])
+@pytest.mark.parametrize(("user", "hint"), [(1000, "run this program as root"), (0, "libcni doctor")])
 def test_who_may_not_write_records_is_told_to_be_root(user: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     assert shown(RecordError("x", errno=errno.EACCES)).endswith(hint)
@@ -92,7 +92,10 @@ def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:
         "ADD": {"error": {"code": 7, "msg": "no"}}, "DEL": {"error": {"code": 7, "msg": "nor"}}}}]}  # fmt: skip
     node.write("stuck.conflist", refusing)
     failed = node.run("add", "stuck", node.netns("a"), "-c", "a")
-    assert "hint      correct the cause, then detach it\n  type      libcni del a -i eth0 -n stuck\n" in failed.err
+    assert (
+        "hint      correct the cause, then detach the container\n  type      libcni del a -i eth0 -n stuck\n"
+        in failed.err
+    )
     again = node.run("del", "a")
     assert again.code == 1
     assert "--use-given" in again.err
@@ -120,8 +123,8 @@ def test_an_unknown_network_lists_the_known_ones(node: CommandNode) -> None:
     node.write("20-other.conflist", {**DBNET, "name": "other"})
     failed = node.run("add", "nonet", node.netns("a"))
     assert failed.code == 4
-    assert failed.err.splitlines()[-1] == "  hint  did you mean dbnet? There are: dbnet, other"
-    assert node.run("add", "zzz", "/ns/a").err.splitlines()[-1] == "  hint  there are: dbnet, other"
+    assert failed.err.splitlines()[-1] == "  hint  did you mean dbnet? The known networks: dbnet, other"
+    assert node.run("add", "zzz", "/ns/a").err.splitlines()[-1] == "  hint  the known networks: dbnet, other"
 
 
 def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: CommandNode) -> None:
@@ -138,7 +141,7 @@ def test_too_few_open_files_are_named_as_the_cause(node: CommandNode) -> None:
     limited = ["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *node.command, "del", "-c", "a"]
     ran = subprocess.run(limited, env=node.env, capture_output=True, text=True, check=False)
     hint = ran.stderr.rpartition("hint")[2]
-    assert "at least 20 open files must be allowed (ulimit -n)" in hint
+    assert "allow at least 20 open files (ulimit -n)" in hint
     assert "DelPolicy" not in hint
 
 

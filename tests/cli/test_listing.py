@@ -35,7 +35,7 @@ def test_a_corrupt_record_is_not_a_missing_one(node: CommandNode, words: list[st
     record.write_bytes(record.read_bytes()[:100])
     ran = node.run(*words)
     assert ran.code == 1
-    assert "it may be the record of container a" in ran.err
+    assert "this record, perhaps of container a, cannot be used" in ran.err
 
 
 @pytest.mark.parametrize("words", [["forget", ""], ["forget", ":eth0"], ["show", ""]])
@@ -80,7 +80,7 @@ def test_who_may_not_read_a_record_is_told_to_be_root_and_nothing_else(
 ) -> None:
     ran = run_without_rights(denied_node, *words)
     assert ran.code == code
-    assert "run it as root" in ran.err
+    assert "run libcni as root" in ran.err
     assert "repair" not in ran.err + ran.out
 
 
@@ -89,7 +89,7 @@ def test_the_doctor_detaches_nothing_because_it_may_not_read_a_record(denied_nod
     assert ran.data["commands"] == []
     (record,) = denied_node.results.iterdir()
     assert [one["reason"] for one in ran.data["not_checked"] if one["subject"] == str(record)] == [
-        "cannot be read: Permission denied; run it as root"
+        "the record cannot be read: Permission denied; run this program as root"
     ]
 
 

@@ -59,8 +59,8 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("add net /ns --cont c1", "unrecognized arguments: --cont c1"),
         ("add net /ns -c", "argument --container/-c: expected one argument"),
         ("add net /ns --on-existing never", "invalid choice: 'never' (choose from 'refuse', 'replace', 'allow')"),
-        ("add net /ns --timeout=-1", "argument --timeout: invalid seconds value: '-1'"),
-        ("add net /ns --timeout nan", "argument --timeout: invalid seconds value: 'nan'"),
+        ("add net /ns --timeout=-1", "argument --timeout: it must be a number of seconds, 0 or more, not '-1'"),
+        ("add net /ns --timeout nan", "argument --timeout: it must be a number of seconds, 0 or more, not 'nan'"),
         ("explain net --verb del --verb chek", "invalid choice: 'CHEK'"),
         ("attachments --state nosuch", "invalid choice: 'nosuch'"),
         ("networks -o openmetrics", "only doctor has --output openmetrics"),
@@ -73,7 +73,7 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("attachments -c a", "did you mean CONTAINER without an option?"),
         ("show a eth0", "unrecognized arguments: eth0; did you mean --ifname eth0?"),
         ("networks dbnet", "did you mean --check dbnet?"),
-        ("explain net ADD", "ADD is a verb, and NETNS is expected; did you mean --verb add?"),
+        ("explain net ADD", "ADD is a verb, not a NETNS; did you mean --verb add?"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_words(node: CommandNode, line: str, problem: str) -> None:

@@ -39,7 +39,7 @@ def test_lists_come_first_then_single_plugins_each_bytewise(tmp_path: Path) -> N
 def test_of_many_bad_files_the_one_of_the_wanted_network_is_named(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "wanted"):
         (tmp_path / f"{name}.conflist").write_bytes(b"{")
-    with pytest.raises(NetworkNotFoundError, match=r"5 unusable: .*wanted\.conflist") as caught:
+    with pytest.raises(NetworkNotFoundError, match=r"5 files cannot be used: .*wanted\.conflist") as caught:
         load_network_conf(tmp_path, "wanted")
     assert "c.conflist" not in str(caught.value)
 
@@ -60,7 +60,7 @@ def test_only_the_loaded_network_is_warned_about(tmp_path: Path, caplog: pytest.
         assert caplog.records == []
         load_network_conf(tmp_path, "b")
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path}/b.conf: prevResult: the runtime sets this key; the document's value is left out"
+        f"{tmp_path}/b.conf: prevResult: the runtime sets this key; the document's value is ignored"
     ]
 
 

@@ -65,7 +65,7 @@ def test_what_the_runtime_makes_is_warned_about(caplog: pytest.LogCaptureFixture
         net = load(document("b", plugin))
     places = ["plugins[1].prevResult", "plugins[1].runtimeConfig", "plugins[1].cni.dev/valid-attachments"]
     assert [text.split(":")[0] for text in net.warnings] == places
-    assert all("left out" in text for text in net.warnings)
+    assert all("ignored" in text for text in net.warnings)
     assert [record.message.split(": ")[1] for record in caplog.records] == places
     assert all(record.message.startswith("/etc/cni/net.d/x.conflist: ") for record in caplog.records)
 
@@ -137,7 +137,7 @@ def test_a_bad_drop_in_is_named(tmp_path: Path, bad: bytes) -> None:
         ("a.conf", document("a"), "a list of plugins"),
         ("a.json", document("a"), "a list of plugins"),
         (".conf", document("a"), "a list of plugins"),
-        ("a.conflist", {"name": "n", "type": "a"}, "a single plugin configuration"),
+        ("a.conflist", {"name": "n", "type": "a"}, "a single plugin's configuration"),
     ],
 )
 def test_the_content_goes_with_the_ending(tmp_path: Path, name: str, content: Any, problem: str) -> None:

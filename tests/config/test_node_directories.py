@@ -35,7 +35,7 @@ def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) ->
     assert str(caught.value.hint) == f"this node has {both}: name one in conf_dir"
     with pytest.raises(PluginNotFoundError) as missing:
         cni.find_plugin("bridge")
-    assert str(missing.value.hint) == f"this node has it in {k3s}/k3s/bin (k3s, nerdctl): name the directory in path"
+    assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): name the directory in path"
     remedies = [one.remedy for one in diagnose(cni).findings]
     assert f"this node has {both}: name one (--conf-dir)" in remedies
     assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): name one (--path)" in remedies

@@ -32,7 +32,7 @@ def test_a_second_file_of_a_network_is_shown_by_the_printed_command(
     options = [f"--conf-dir={healthy.conf_dir}", f"--path={healthy.bin}", f"--cache-dir={healthy.cache}"]
     command = finding.remedy.rpartition(": ")[2]
     main([*command.split()[1:], *options])
-    assert "is already in" in capsys.readouterr().out
+    assert "is already defined in" in capsys.readouterr().out
 
 
 def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:

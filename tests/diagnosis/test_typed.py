@@ -32,7 +32,7 @@ def test_an_empty_namespace_means_that_it_no_longer_exists(node: OperatorNode) -
     leases = node.leased()
     code, _, err = node.libcni("del", "net", "-c", "c1")
     assert (code, node.leased()) == (1, leases), "without a namespace nothing is run"
-    assert "give the namespace" in err
+    assert "to detach it" in err
     assert node.libcni("del", "net", "", "-c", "c1")[0] == 0
     assert (node.leased(), container.links()) == ({}, ["lo", "eth0"])
     assert not node.record("c1").exists()
@@ -41,4 +41,4 @@ def test_an_empty_namespace_means_that_it_no_longer_exists(node: OperatorNode) -
 def test_an_interface_that_was_moved_is_not_replaced(node: OperatorNode) -> None:
     container, other = node.attach("c1"), node.new_namespace()
     container.run("ip", "link", "set", "eth0", "netns", other.name, "name", "eth7")
-    assert "--use-given removes what is there" in node.libcni("reload", "c1")[2]
+    assert "--use-given removes the interface" in node.libcni("reload", "c1")[2]

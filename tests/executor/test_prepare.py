@@ -140,7 +140,7 @@ def test_a_plugin_is_fed_once(tmp_path: Path, kind: Kind, first: str) -> None:
     prepared = Prepared(kind, script(tmp_path, "cat; exit 0"))
     prepared._result(prepared.plugin.feed(b"{}", 10.0) if first == "feed" else prepared.plugin.discard())
     prepared._result(prepared.plugin.discard())
-    with pytest.raises(RuntimeError, match="has received its input, or was discarded"):
+    with pytest.raises(RuntimeError, match="has already received its input, or was discarded"):
         prepared.feed(b"{}")
 
 

@@ -103,8 +103,8 @@ def test_without_a_timeout_the_call_waits_for_the_exit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem", "hint"),
     [
-        ("no magic", "Exec format error", "neither a program for this machine nor a script"),
-        ("#!/no/such/interpreter\n", "No such file", "interpreter that its first line names, is missing"),
+        ("no magic", "Exec format error", "install a program for this machine"),
+        ("#!/no/such/interpreter\n", "No such file", "the file or its interpreter"),
     ],
 )
 def test_a_file_that_is_no_program_is_an_error(tmp_path: Path, content: str, problem: str, hint: str) -> None:
@@ -159,7 +159,7 @@ def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
     path = script(tmp_path, "echo done")
     with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
         execute(kind, path, timeout=None)
-    assert str(caught.value.hint) == "another program writes to it"
+    assert str(caught.value.hint) == "another program writes to the file: try again when it has finished"
 
 
 # what the host program does to its children
@@ -168,7 +168,7 @@ def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
 def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path, kind: Kind) -> None:
     old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(PluginError, match="exit status cannot be known") as caught:
+        with pytest.raises(PluginError, match="exit status is unknown") as caught:
             execute(kind, script(tmp_path, "echo out; sleep 0.05"))
     finally:
         signal.signal(signal.SIGCHLD, old)
@@ -182,7 +182,7 @@ def test_a_process_that_was_reaped_at_once(tmp_path: Path, kind: Kind, monkeypat
         raise ProcessLookupError(errno.ESRCH, "No such process")
 
     monkeypatch.setattr(os, "pidfd_open", reaped)
-    with pytest.raises(PluginError, match="exit status cannot be known"):
+    with pytest.raises(PluginError, match="exit status is unknown"):
         execute(kind, script(tmp_path, ""))
 
 

@@ -28,7 +28,7 @@ def test_stdin_is_sealed_and_stdout_can_be_reopened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("pipe", "name"), [("", "stdout"), (">&2", "stderr")])
 def test_output_is_limited(tmp_path: Path, pipe: str, name: str) -> None:
-    with pytest.raises(InvalidOutputError, match=f"more than 1000 bytes on {name}"):
+    with pytest.raises(InvalidOutputError, match=f"more than 1,000 bytes on {name}"):
         run(script(tmp_path, f"yes {pipe}"), output_limit=1000)
 
 

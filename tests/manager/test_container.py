@@ -103,7 +103,7 @@ def test_a_network_is_not_given_what_it_does_not_declare_and_so_does_not_refuse_
     node.configure("b")
     given = {"mac": "02:00:00:00:00:09"}
     node.manager().set_up(Container("c1", "/ns", ["a", "b"], capability_args=given), strict=True)
-    with pytest.raises(ConfigError, match="container c2: none of its networks declares the capability arguments ips"):
+    with pytest.raises(ConfigError, match="container c2: no plugin of its networks declares the capability ips"):
         node.manager().set_up(Container("c2", "/ns", ["a", "b"], capability_args={**given, "ips": []}), strict=True)
     assert node.calls() == ["ADD a c1 eth0", "ADD b c1 eth1"]
     request = NetworkRequest("b", capability_args=given)

@@ -146,7 +146,7 @@ def test_a_del_that_failed_is_not_tried_again_and_its_address_stays(
     assert told(node, "a") == {("c1", "eth0")}
     (item,) = caught.value.report.items
     assert (item.outcome, item.container_id, item.error) == ("failed", "c1", caught.value.exceptions[0])
-    assert "when the stale attachment c1 eth0 was detached" in item.error.__notes__
+    assert "while detaching the stale attachment of container c1, interface eth0" in item.error.__notes__
 
 
 def test_gc_keeps_what_was_attached_after_it_asked_for_the_living(

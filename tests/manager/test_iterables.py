@@ -129,7 +129,7 @@ def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path
     summary, pins = collect(manager, (one for one in [f"{tmp_path}/runc"]))
     assert (summary.of("detached"), pins) == ((), [])
     for ask in (find_ended, lambda _, runtimes: collect(manager, runtimes)):
-        with pytest.raises(ConfigError, match="no runtime to ask"):
+        with pytest.raises(ConfigError, match="the list of runtimes is empty"):
             ask(cni, iter(()))
         with pytest.raises(TypeError, match="sequence"):
             ask(cni, "runc")

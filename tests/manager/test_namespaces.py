@@ -120,7 +120,7 @@ def test_a_set_up_refuses_a_name_that_somebody_else_made(node: ManagerNode, make
     node.configure("a")
     tool = FakeNamespaces()
     tool.there["c1"] = (7, 7, 7)
-    with pytest.raises(NamespaceError, match="did not make"):
+    with pytest.raises(NamespaceError, match="did not create"):
         make(namespaces=tool).set_up(Container("c1"))
     assert tool.done == []
     assert node.calls() == []
@@ -238,7 +238,7 @@ def test_a_namespace_that_cannot_be_made_is_an_error_and_leaves_nothing(
 
     monkeypatch.setattr(kernel, step, refuse)
     node.configure("a")
-    with pytest.raises(NamespaceError, match=rf"/{name}: .* cannot be made: Operation not permitted.*CAP_SYS_ADMIN"):
+    with pytest.raises(NamespaceError, match=rf"/{name}: .* cannot be created: Operation not permitted.*CAP_SYS_ADMIN"):
         make(namespaces=Namespaces()).set_up(Container(name))
     assert list(node.cache.glob("namespaces/*")) == []
     assert not os.path.lexists(f"/run/netns/{name}")

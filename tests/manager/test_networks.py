@@ -41,7 +41,7 @@ def test_several_directories_the_first_wins(node: ManagerNode) -> None:
     manager = node.manager(conf_dirs=[node.conf_dir, other, node.root / "none"])
     assert names(manager) == ["a", "b", "c"]
     assert manager.network("a").plugins[0].type == "a"
-    assert "already in" in str(manager.configuration.problems[0])
+    assert "already defined in" in str(manager.configuration.problems[0])
 
 
 def test_configurations_given_in_code_come_first(node: ManagerNode) -> None:

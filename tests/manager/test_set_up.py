@@ -34,7 +34,7 @@ def test_a_plan_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNo
 
 def test_an_unknown_network_is_refused_before_anything_runs(node: ManagerNode) -> None:
     node.configure("a")
-    with pytest.raises(NetworkNotFoundError, match="there are: a"):
+    with pytest.raises(NetworkNotFoundError, match="the known networks: a"):
         node.manager().set_up(Container("c1", "/ns", ["a", "b"]))
     assert node.calls() == []
 

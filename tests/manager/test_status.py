@@ -61,7 +61,7 @@ def test_status_of_a_default_network_that_is_not_there(node: ManagerNode) -> Non
     node.configure("a")
     status = node.manager(default="other").status()
     assert not status.ready
-    assert status.reason == f'no network named "other" in {node.conf_dir} (there are: a)'
+    assert status.reason == f'no network named "other" in {node.conf_dir} (the known networks: a)'
 
 
 def test_status_lists_unusable_files(node: ManagerNode) -> None:
@@ -108,7 +108,7 @@ def test_only_the_networks_that_are_named_are_asked(node: ManagerNode, make: Cal
 
 def test_fewer_networks_than_there_must_be_is_not_ready(node: ManagerNode, make: Callable[..., Any]) -> None:
     node.configure("a")
-    assert make(default=2).status().reason.startswith("at least 2 networks are needed, and there are only: a")
-    with pytest.raises(NetworkNotFoundError, match="at least 2"):
+    assert make(default=2).status().reason.startswith("the manager's default needs 2 networks, and only these exist: a")
+    with pytest.raises(NetworkNotFoundError, match="needs 2 networks"):
         make(default=2).set_up(Container("c1", "/ns"))
     assert node.calls("ADD") == []

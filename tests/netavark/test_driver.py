@@ -174,7 +174,7 @@ def test_a_port_that_no_plugin_publishes_is_refused_and_nothing_is_run(node: Dri
     [
         ({"static_ips": ["10.1.0.9"]}, "--ip 10.1.0.9: CNI network front did not give this address"),
         ({"static_mac": "c2:00:00:00:00:09"}, "--mac-address c2:00:00:00:00:09: CNI network front gave C2:11"),
-        ({"static_ips": ["nonsense"]}, 'the address "nonsense" is no IP address'),
+        ({"static_ips": ["nonsense"]}, 'the address "nonsense" is not an IP address'),
     ],
 )
 def test_an_attachment_without_what_was_asked_for_is_detached(node: DriverNode, own: dict[str, Any], said: str) -> None:
@@ -187,7 +187,7 @@ def test_an_attachment_without_what_was_asked_for_is_detached(node: DriverNode, 
 def test_a_name_server_that_netavark_cannot_read_is_refused_and_the_attachment_detached(node: DriverNode) -> None:
     node.plugin("bridge", result={**RESULT, "dns": {"nameservers": ["fe80::1%eth0"]}})
     node.configure("front", "bridge")
-    assert 'the name server "fe80::1%eth0" is no IP address' in node.error("setup", request())
+    assert 'the name server "fe80::1%eth0" is not an IP address' in node.error("setup", request())
     assert node.attached == []
 
 
@@ -236,7 +236,10 @@ def test_an_interface_of_another_owner_is_refused_and_stays(node: DriverNode, ow
     node.configure("back", "bridge")
     node.client(owner=owner).add_network_list("back", RuntimeConf(ID, node.netns_path, "eth0"))
     node.forget_calls()
-    assert node.error("setup", request()) == f"{whose} has attached eth0 of container {ID} to back"
+    assert (
+        node.error("setup", request())
+        == f"container {ID}, interface eth0: {whose} has already attached this interface to network back"
+    )
     node.answer("teardown", request())
     assert (node.calls(), node.attached) == ([], [(owner, "back", "eth0", "ready")])
 
@@ -253,7 +256,7 @@ def test_what_podman_4_left_of_an_ended_container_is_detached(node: DriverNode) 
     node.configure("front", "bridge")
     node.client(owner="").add_network_list("front", RuntimeConf(ID, node.netns_path, "eth0"))
     node.strip_record(ID, "front", "eth0")
-    assert "another program has attached" in node.error("setup", request())  # podman 4 still runs it
+    assert "another program has already attached" in node.error("setup", request())  # podman 4 still runs it
     os.unlink(node.netns_path)
     node.netns_path = node.netns("new")
     node.answer("setup", request())

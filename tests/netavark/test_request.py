@@ -49,9 +49,15 @@ def test_options_of_a_container_replace_those_of_the_network() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"mtu": "1400"}, 'the driver cni has no option "mtu" (it has conf, args, bandwidth, capabilities, ports)'),
-        ({"args": "K"}, "option args: invalid CNI_ARGS pair 'K': it must be KEY=VALUE"),
-        ({"ports": "no"}, 'option ports: "no" is not "ignore"'),
+        (
+            {"mtu": "1400"},
+            'the driver cni has no option "mtu" (the options are conf, args, bandwidth,',
+        ),
+        (
+            {"args": "K"},
+            "option args: invalid CNI_ARGS pair 'K': it must be KEY=VALUE; several are separated by ';'",
+        ),
+        ({"ports": "no"}, 'option ports: it must be "ignore", not "no"'),
         ({"bandwidth": "{"}, "option bandwidth: it is not JSON"),
         ({"bandwidth": "ingressRate=fast"}, "option bandwidth: "),
         ({"capabilities": "[]"}, "option capabilities: [] is not a JSON object"),

@@ -106,11 +106,11 @@ def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, proces
     pid = process()
     assert "annotation libcni.ports: '80' is not of the form" in node.attach(pid, ports="80")
     assert 'no network named "frnot"' in node.attach(pid, networks="frnot")
-    assert "no such annotation" in node.attach(pid, netwrok="front")
+    assert "it is unknown (the annotations are" in node.attach(pid, netwrok="front")
     assert "container state on stdin: it is empty" in node.run("")
-    assert "network namespace of process 999999999: there is no such process" in node.attach(999999999)
-    assert 'the runtime gives no pid for container c1 in status "creating"' in node.attach(None)
-    assert 'nothing to do for container c1 in status "running"' in node.run(node.state("running", pid))
+    assert "network namespace of process 999999999 (container c1): there is no such process" in node.attach(999999999)
+    assert 'state of container c1 has the status "creating" and no pid' in node.attach(None)
+    assert 'status "running", in which this hook does nothing' in node.run(node.state("running", pid))
     assert (plugin.verbs, node.attached, node.pinned) == ((), [], [])
 
 
@@ -118,7 +118,7 @@ def test_a_port_that_no_plugin_would_publish_is_refused(node: HookNode, process:
     node.configure_capable("front", "a")
     chain = {"cniVersion": "1.1.0", "name": "front", "plugins": [{"type": "a"}]}
     (node.root / "net.d/front.conflist").write_text(json.dumps(chain))
-    assert "'portMappings': no plugin of network front declares it" in node.attach(process(), ports="80:80")
+    assert "no plugin of network front declares this capability" in node.attach(process(), ports="80:80")
     assert node.attached == []
 
 
@@ -208,7 +208,7 @@ def test_an_id_that_a_running_container_has_is_refused(node: HookNode, process: 
     [plugin] = node.configure_capable("front", "a")
     first, second = process(), process()
     assert node.attach(first) == ""
-    assert f"container c1 is attached already, and its process {first} runs" in node.attach(second)
+    assert f"a container c1 is attached already, and its process {first} still runs" in node.attach(second)
     assert (plugin.verbs, node.pinned) == (("ADD",), [("c1", first)])
 
 
@@ -218,7 +218,7 @@ def test_what_another_program_attached_is_neither_detached_nor_replaced(node: Ho
     other = node.client(owner="")
     other.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
     refused = node.attach(pid)
-    assert "container c1 is attached to network front already, not by this hook" in refused
+    assert "container c1 is already attached to network front by another program" in refused
     assert f"libcni del c1 --conf-dir {node.conf_dir} --path {node.bin} --cache-dir {node.cache}" in refused
     assert node.detach() == ""
     assert node.attached == [("c1", "front", "eth7", "ready")]
@@ -374,7 +374,7 @@ def test_a_bundle_that_is_no_absolute_path_gets_no_resolv_conf(node: HookNode, p
     node.configure_capable("front", "a")
     node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
     state = json.dumps({"id": "c1", "status": "creating", "pid": process()})
-    assert "the runtime gives '' as the bundle, not an absolute path" in node.run(state, "--resolv-conf")
+    assert "the bundle '' in the runtime's state is not an absolute path" in node.run(state, "--resolv-conf")
     assert (node.attached, node.pinned) == ([], [])
 
 

@@ -37,7 +37,7 @@ def test_each_container_has_a_directory_also_before_its_state_is_written(root: P
 def test_a_directory_that_does_not_exist_is_no_runtime_without_containers(root: Path) -> None:
     with pytest.raises(ConfigError, match="cannot list the containers of a runtime"):
         container_ids([f"{root}/none"])
-    with pytest.raises(ConfigError, match='unknown runtime "runk" \\(runc, crun'):
+    with pytest.raises(ConfigError, match='unknown runtime "runk" \\(give runc, crun'):
         container_ids(["runk"])
 
 

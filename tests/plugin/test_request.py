@@ -123,13 +123,19 @@ def test_null_is_an_empty_list_of_attachments_as_go_sends_it() -> None:
 @pytest.mark.parametrize(
     ("more", "msg"),
     [
-        ({}, "cni.dev/valid-attachments is missing: without it a GC must free nothing"),
-        ({"cni.dev/valid-attachments": [7]}, "cni.dev/valid-attachments: 7 is not an attachment"),
+        ({}, 'missing key "cni.dev/valid-attachments": without this list GC must free nothing'),
+        (
+            {"cni.dev/valid-attachments": [7]},
+            "cni.dev/valid-attachments: 7 is not an object with containerID and ifname",
+        ),
         (
             {"cni.dev/attachments": [{"containerID": "a"}]},
-            "cni.dev/attachments: {'containerID': 'a'} is not an attachment",
+            "cni.dev/attachments: {'containerID': 'a'} is not an object with containerID and ifname",
         ),
-        ({"cni.dev/attachments": [{"ifname": "a"}]}, "cni.dev/attachments: {'ifname': 'a'} is not an attachment"),
+        (
+            {"cni.dev/attachments": [{"ifname": "a"}]},
+            "cni.dev/attachments: {'ifname': 'a'} is not an object with containerID and ifname",
+        ),
     ],
 )
 def test_without_a_right_list_nothing_may_be_collected(more: dict[str, Any], msg: str) -> None:

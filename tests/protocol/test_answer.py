@@ -14,7 +14,7 @@ CALL = Invocation("ADD", "bridge", "/p/bridge", b"{}", {}, network="n", containe
 
 
 def test_an_error_without_a_document() -> None:
-    assert plugin_error(CALL, Outcome(exit_status=3)).problem == "exit status 3, and its stdout is empty"
+    assert plugin_error(CALL, Outcome(exit_status=3)).problem == "it failed with exit status 3, and its stdout is empty"
     ended = plugin_error(CALL, Outcome(exit_status=None, signal=9, stdout=b'{"code": 7, "msg": "m"}'))
     assert ended.problem.startswith("it was ended by signal 9 (SIGKILL), and had printed ")
     assert ended.code is None

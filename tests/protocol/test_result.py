@@ -70,7 +70,7 @@ def test_null_is_nothing() -> None:
 BAD: list[tuple[Any, str]] = [
     (b"", "it printed nothing, and a result was expected"),
     (b" \n", "it printed nothing"),
-    (b'{"ips":[', "line 1, column 9: Expecting value"),
+    (b'{"ips":[', "line 1, column 9: it is not JSON: Expecting value"),
     (b'starting up\n{"cniVersion":"1.0.0"}', "something that is not a result"),
     (b'{"cniVersion":"1.0.0"}\n{"cniVersion":"1.0.0"}', "more after the end"),
     (b"\xff", "not UTF-8"),

@@ -88,7 +88,7 @@ def test_with_a_sigchld_handler_that_reaps_everything(
             cni.del_network_list(net, RT)
             assert allocating.held() == set()
         except PluginError as error:
-            if error.problem != "its exit status cannot be known":
+            if error.problem != "its exit status is unknown":
                 raise
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             assert [one.state for one in cni.get_cached_attachments()] != []

@@ -124,7 +124,7 @@ def test_field_22_read_only_cache(node: FakeNode, small_disk: Path, caplog: pyte
     assert "going on without locks" in caplog.text
     assert "its record stays" in caplog.text
     assert node.states() == ["ready"]
-    with pytest.raises(RecordError, match="locks: cannot be opened: Read-only file system"):
+    with pytest.raises(RecordError, match="locks: the lock file cannot be opened: Read-only file system"):
         cni.gc_network_list(net, [])
     assert node.verbs() == ["ADD a", "CHECK a", "DEL a"]
     mount("-o", "remount,rw", str(small_disk))

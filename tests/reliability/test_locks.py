@@ -153,7 +153,7 @@ def test_a_lock_file_that_is_none_stops_an_add(node: FakeNode, make: object) -> 
     node.cache.mkdir(parents=True)
     make(node.cache / "locks")
     before = Path("/etc/passwd").read_bytes()
-    with pytest.raises(RecordError, match="locks: cannot be opened"):
+    with pytest.raises(RecordError, match="locks: the lock file cannot be opened"):
         node.client().add_network_list(node.network("quick"), RT)
     assert node.verbs() == []
     node.client().del_network_list(node.network("quick"), RT)

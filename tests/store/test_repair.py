@@ -81,7 +81,7 @@ def test_what_the_system_does_not_let_us_read_is_not_corrupt(cache: Path, monkey
         patch.setattr(system, "open", failing)
         report = repair_records(cache)
     assert [Path(one.path).name for one in report.corrupt] == ["net-c2-eth0"]
-    assert report.left == (f"{cache}/results/net-c1-eth0: cannot be read: Too many open files",)
+    assert report.left == (f"{cache}/results/net-c1-eth0: the record cannot be read: Too many open files",)
     assert (cache / "results" / "net-c1-eth0").exists()
 
 
@@ -107,7 +107,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(cache: Path) -> None:
     os.utime(cache / "elsewhere" / "old", (1, 1))
     (cache / "tmp").rename(cache / "away")
     (cache / "tmp").symlink_to("elsewhere")
-    with pytest.raises(RecordError, match="cannot be swept"):
+    with pytest.raises(RecordError, match="the drafts of records cannot be removed"):
         repair_records(cache)
     assert (cache / "elsewhere" / "old").exists()
 

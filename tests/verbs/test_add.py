@@ -205,8 +205,12 @@ def test_output_that_is_no_result(outcome: Outcome, problem: str) -> None:
         (Outcome(1, b'{"code":7,"msg":"m"}'), "m (code 7)", 7),
         (Outcome(1, b'{"code":-7}'), "no message (code -7)", -7),
         (Outcome(1, b'{"msg":"m","details":null}'), "m (code 0)", 0),
-        (Outcome(3, b""), "exit status 3, and its stdout is empty", None),
-        (Outcome(1, b"panic: x"), "exit status 1, and its stdout is not an error document: 'panic: x'", None),
+        (Outcome(3, b""), "it failed with exit status 3, and its stdout is empty", None),
+        (
+            Outcome(1, b"panic: x"),
+            "exit status 1, and its stdout is not an error document: 'panic: x'",
+            None,
+        ),
         (Outcome(1, b"{}"), "not an error document", None),
         (Outcome(1, b"[]"), "not an error document", None),
         (Outcome(1, b'{"code":"7"}'), "not an error document", None),
@@ -368,7 +372,7 @@ def test_what_is_stale_is_detached_first(
     assert node.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
     assert [call.env["CNI_NETNS"] for call in node.calls] == [netns, netns, "/run/netns/blue", "/run/netns/blue"]
     state = "gone" if stale.state == READY else stale.state  # as a listing calls it
-    assert f"/cache/net-c1-eth0: detaching it before ADD: it is {state}" in caplog.messages
+    assert f"/cache/net-c1-eth0: detaching this attachment ({state}) before the ADD" in caplog.messages
     assert ("prevResult" in node.stdin("DEL", "a")) == (stale.result is not None)
 
 

@@ -51,7 +51,7 @@ def test_what_is_not_attached_is_not_checked(state: str, use_given: bool) -> Non
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
     assert error.state == state
-    assert ("detach it" in str(error)) == (state != "")
+    assert ("detach the container" in str(error)) == (state != "")
     assert node.calls == []
 
 
@@ -65,7 +65,7 @@ def test_a_recorded_version_that_nobody_knows() -> None:
 def test_a_corrupt_record_is_an_error_and_stays() -> None:
     corrupt = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
     node = RecordingNode(records=[corrupt])
-    with pytest.raises(RecordError, match="/cache/x: it is empty") as caught:
+    with pytest.raises(RecordError, match="/cache/x: the record cannot be used: it is empty") as caught:
         check(node)
     assert caught.value.path == "/cache/x"
     assert caught.value.hint

@@ -66,7 +66,7 @@ def test_code_11_with_free_addresses_and_another_verb_have_their_own_hints(node:
     (leases(node) / "10.9.0.6").unlink()
     assert str(fails(node, 11).hint) == "the plugin asks you to try again later"
     assert "see who has the addresses: libcni doctor" in str(fails(node, 999, TEXT).hint), "the plugin must know"
-    assert "what mends it" in str(fails(node, 999, TEXT, "CHECK").hint)
+    assert "how to repair it" in str(fails(node, 999, TEXT, "CHECK").hint)
 
 
 @both_clients

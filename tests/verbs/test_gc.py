@@ -188,7 +188,7 @@ def test_it_goes_on_over_errors() -> None:
     assert report.plugins == ("b",)
     kinds = [type(error) for error in report.errors]
     assert kinds == [PluginError, PluginNotFoundError, PluginError]
-    assert report.errors[0].__notes__ == ["when the stale attachment c1 eth0 was detached"]
+    assert report.errors[0].__notes__ == ["while detaching the stale attachment of container c1, interface eth0"]
     assert {identity[1] for identity in node.recorded} == {"c1", "c3"}
 
 
@@ -293,7 +293,7 @@ def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
     report = collect_with_errors(node)
     assert [one.container_id for one in report.detached] == ["c1"]
     assert [type(error) for error in report.errors] == [PluginTimeoutError, LockTimeoutError]
-    assert "did not reach 3 stale attachments in its time; call it again" in str(report.errors[1])
+    assert "the timeout passed before 3 stale attachments were detached; call it again" in str(report.errors[1])
     assert node.log.count("detach net") == 2, "the others' records are as they were"
     assert node.verbs()[-1] != "GC b"
 

@@ -35,7 +35,7 @@ def test_a_host_port_of_another_container_is_refused_before_anything_runs(
     node: FakeNode, net: NetworkConfigList
 ) -> None:
     node.cni.add_network_list(net, rt("c1", WEB, netns=node.netns("c1")))
-    with pytest.raises(AttachmentExistsError, match="container c1 has the host's port 8080/tcp already") as caught:
+    with pytest.raises(AttachmentExistsError, match="8080/tcp is already published by container c1") as caught:
         node.cni.add_network_list(net, rt("c2", {"hostPort": 8080}))
     assert (caught.value.container_id, caught.value.network) == ("c1", "net")
     assert 'on_existing="allow"' in str(caught.value)

@@ -89,4 +89,4 @@ def test_a_plugin_that_got_a_part_of_the_time_is_not_the_only_slow_one(
     cni = CNIConfig("/bin", tmp_path, executor=executor, cleanup_timeout=None, **options)
     with pytest.raises(PluginTimeoutError) as caught:
         cni.add_network_list(network("a", "b"), RT)
-    assert str(caught.value.hint) == f"a higher timeout gives it more time{hint}"
+    assert str(caught.value.hint) == f"a higher timeout gives the plugin more time{hint}"

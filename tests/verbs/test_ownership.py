@@ -466,8 +466,8 @@ def test_what_comes_while_a_del_runs_is_left_alone(
     with caplog.at_level(logging.WARNING, "libcni"):
         delete(world, network("a", "x", "b"), BARE, use_given=False)
     assert world.netns_of("DEL") == ["/here", ""]
-    assert [line for line in caplog.messages if "is not of this attachment" in line] == [
-        "eth0 in /here is not of this attachment: DEL leaves it alone"
+    assert [line for line in caplog.messages if "does not belong to this attachment" in line] == [
+        "eth0 in /here does not belong to this attachment: DEL leaves it alone"
     ]
 
 
@@ -476,7 +476,7 @@ def test_one_warning_for_all_plugins_of_a_del(caplog: pytest.LogCaptureFixture) 
     replace_interface(world)
     with caplog.at_level(logging.WARNING, "libcni"):
         delete(world, CHAIN, BARE)
-    assert len([line for line in caplog.messages if "is not of this attachment" in line]) == 1
+    assert len([line for line in caplog.messages if "does not belong to this attachment" in line]) == 1
 
 
 def test_a_hardware_address_that_a_plugin_puts_back_is_no_other_interface() -> None:
@@ -864,7 +864,7 @@ def test_a_record_of_go_without_a_namespace_needs_one_in_words() -> None:
     go = of_go(netns="")
     for options in ({}, {"keep_going": True}):
         world = World(records=[go])
-        with pytest.raises(RecordError, match='give the namespace, or ""') as caught:
+        with pytest.raises(RecordError, match='path, or "" if the namespace no longer exists') as caught:
             delete(world, CHAIN, BARE, **options)
         assert caught.value.missing == "namespace"
         assert (world.calls, list(world.recorded.values())) == ([], [go])
@@ -919,7 +919,7 @@ def test_an_add_that_replaces_stays_in_its_namespace() -> None:
     with pytest.raises(NamespaceMismatchError, match="was replaced during the ADD") as caught:
         world.run(add_verb, CHAIN, HERE, on_existing="replace")
     # No "libcni del": it would free the address of the attachment that the next ADD makes.
-    assert str(caught.value.hint) == "attach it again if the new namespace is the container's"
+    assert str(caught.value.hint) == "attach the container again if the new namespace is its own"
     assert "ADD a" not in world.verbs()
 
 

@@ -126,7 +126,7 @@ def test_another_runtimes_container_of_the_same_id_is_a_reason_to_refuse(
     node.configure("net", "portmap", node.bridge("10.234.0.0/24"))
     node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
     node.forget_calls()
-    with pytest.raises(RecordError, match=r"rules of nft with its ID are of 10\.99\.0\.2"):
+    with pytest.raises(RecordError, match=r"nft has rules with this ID for 10\.99\.0\.2"):
         reload(node, "c1")
     assert (node.calls(), node.states()) == ([], ["ready"])
     left = node.host.run("nft", "list", "ruleset")
@@ -142,7 +142,7 @@ def test_an_address_of_another_container_in_a_chain_of_this_one_is_a_reason_to_r
     real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
     for words in ("-N {}", "-A {} -s 10.99.0.2 -j ACCEPT"):
         real_node.host.run("iptables", "-t", "nat", *words.format(chain_of("net", "c1")).split())
-    with pytest.raises(RecordError, match=r"rules of iptables with its ID are of 10\.99\.0\.2"):
+    with pytest.raises(RecordError, match=r"iptables has rules with this ID for 10\.99\.0\.2"):
         reload(real_node, "c1")
 
 
@@ -236,7 +236,7 @@ def test_the_interface_of_another_network_too_is_not_reloaded(node: FakeNode) ->
     node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0"), on_existing="allow")
     node.forget_calls()
     for one in node.cni.get_cached_attachments("c1"):
-        with pytest.raises(RecordError, match="of the same interface"):
+        with pytest.raises(RecordError, match="names the same interface"):
             node.cni.reload_attachment(one)
     assert node.calls() == []
 
@@ -289,7 +289,7 @@ def test_an_attachment_that_cannot_be_reloaded_stops_no_other(node: FakeNode) ->
         node.cni.add_network_list("net", RuntimeConf(container, node.netns(container), "eth0"))
     listed = node.cni.get_cached_attachments()
     node.change_record(state="pending")
-    with pytest.raises(CNIErrorGroup, match="1 of 2 attachments were not reloaded") as caught:
+    with pytest.raises(CNIErrorGroup, match="1 of 2 attachments could not be reloaded") as caught:
         node.cni.reload_attachments(listed)
     assert isinstance(caught.value.report, list)
     assert [isinstance(one, RecordError) for one in caught.value.report] == [True, False]

@@ -64,7 +64,7 @@ def attachments(session: Session, selection: Selection, state: str, quiet: bool,
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(attachment.is_denied for attachment in recorded):
-        print("note: this user may not read these records: run it as root", file=sys.stderr)
+        print("note: this user may not read these records: run libcni as root", file=sys.stderr)
 
 
 def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachment]) -> str:

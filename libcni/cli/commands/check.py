@@ -39,7 +39,7 @@ def check(session: Session, target: Target, every: bool) -> None:
     """
     selection = target.selection()
     if every and (target.network or target.container):
-        raise UsageError("--all contradicts CONTAINER and NETWORK")
+        raise UsageError("give --all or CONTAINER or NETWORK, not several of them")
     if every:
         _check_recorded(session, Selection(None, target.ifname, target.only))
     elif selection is not None and selection.container:
@@ -99,12 +99,16 @@ def _check_recorded(session: Session, selection: Selection) -> None:
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
-        text = f"{plural(count, 'attachment')} failed by a known fault of {plugin}, and may be in order: {meaning}"
+        text = f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}"
         print(f"note: {text}", file=sys.stderr)
     errors = [error for _, state, error in outcomes if error is not None and state == "failed"]
     if errors:
         # A single error keeps its own exit code and fields.
-        raise errors[0] if len(errors) == 1 else libcni.CNIErrorGroup(f"{len(errors)} attachments failed", errors)
+        raise (
+            errors[0]
+            if len(errors) == 1
+            else libcni.CNIErrorGroup(f"CHECK of {len(errors)} attachments failed", errors)
+        )
 
 
 def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:

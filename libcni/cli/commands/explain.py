@@ -35,7 +35,7 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
       libcni explain front --verb add
     """
     if (word := (target.netns or "").upper()) in _VERBS and not os.path.exists(target.netns or ""):
-        raise UsageError(f"{target.netns} is a verb, and NETNS is expected; did you mean --verb {word.lower()}?")
+        raise UsageError(f"{target.netns} is a verb, not a NETNS; did you mean --verb {word.lower()}?")
     cni = session.client()
     wanted = {*(verb or _VERBS)}
     given = target.net()

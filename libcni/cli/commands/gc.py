@@ -52,18 +52,18 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if runtime:
         if network or valid or from_file or none_valid or include_go:
-            raise UsageError("--runtime contradicts NETWORK, --valid, --from-file, --none-valid and --include-go")
+            raise UsageError("--runtime excludes NETWORK, --valid, --from-file, --none-valid and --include-go")
         _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run)
         return
     if not network:
-        raise UsageError("give a network, or the runtime of the containers with --runtime")
+        raise UsageError("give NETWORK, or the containers' runtime with --runtime")
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
     if not wanted and not none_valid:
         # An empty file is more often a failed pipe than a node without containers.
         problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
         raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
-        raise UsageError("--none-valid contradicts --valid and --from-file")
+        raise UsageError("--none-valid excludes --valid and --from-file")
     check_include_go(session, include_go=include_go)
     cni = session.client()
     net = network_of(network)

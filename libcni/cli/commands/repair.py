@@ -67,7 +67,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
         left = [(one.severity, one_line(f"{one.subject}: {one.seen}")) for one in done.report.findings]
         session.show_text("", Fields("Findings that are left (libcni doctor explains them):", left))
     if commands:
-        session.show_text("\nThis mends more:" if yes else "\nNothing was changed. To do it:")
+        session.show_text("\nThis repairs more:" if yes else "\nNothing was changed. To carry it out:")
         session.show_text(*(f"  {command}" for command in commands))
     if done.stopped:
         raise libcni.CNIError(f"the repair was stopped: {done.stopped}")
