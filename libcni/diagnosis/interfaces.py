@@ -91,7 +91,7 @@ def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
 def _device(  # noqa: PLR0913 - a device and its users
     node: NodeState, host: Network, kind: str, name: str, users: _Users, *, has_second: bool
 ) -> Iterator[NodeFinding]:
-    """Find a bridge or master that no longer exists, is down, or has lost the address that is a gateway."""
+    """Find a bridge or master that no longer exists, is down, or has lost its gateway address."""
     link = host.links.get(name)
     renamed: dict[str, _Users] = {}
     for user in users:
@@ -273,7 +273,7 @@ def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network)
 
 
 def _neighbours(node: NodeState, one: Attachment, inside: Network, host: Network, bridges: list[Link]) -> Observations:
-    """Find hardware addresses that a person wrote, and that are others than those of the interfaces."""
+    """Find permanent neighbour entries whose hardware address is not that of the interface."""
     about = partial(finding_about, one, "interfaces", "error", "static-neighbour")
     own, ips = inside.links.get(one.ifname), getattr(result_of(one), "ips", ())
     for address in node.addresses_of(one) if own is not None else ():

@@ -355,7 +355,7 @@ class NodeState:
         return None
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
+        """Return whether a record may be of this attachment: a corrupt one, or one in ``corrupt``, included."""
         recorded = self.attached(network, container_id)
         return any(ifname in {"", one.ifname} for one in recorded) or self.is_unreadable(network, container_id, ifname)
 
@@ -425,7 +425,7 @@ def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[No
 
 
 def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:
-    """Return an attachment that needs little memory: it has no text of a file, nor a configuration of its own."""
+    """Return the attachment without its file's text, and with a configuration that it shares with equal ones."""
     record = attachment.record
 
     def same(value: T) -> T:
@@ -459,12 +459,12 @@ def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
 
 
 def _why_blind(netns: Iterable[str]) -> str:
-    """Say why this program may not see the node's containers; "" if it sees them.
+    """Return why this program may not see the node's containers; "" if it sees them.
 
     In a pod with neither the host's processes nor its namespaces every container looks dead. Without the processes the
-    namespaces are enough only if all recorded ones (``netns``) are in their directory. One whose process starts
-    again and again has none at some moments, so the processes alone are not enough. A PID namespace of its own proves
-    nothing: that of a node in a container (kind) is not the first one either.
+    namespaces are enough only if all recorded ones (``netns``) are in their directory. A container whose process
+    restarts has no process at some moments, so the processes alone are not enough. Another PID namespace than the
+    machine's first one proves nothing: a node that runs in a container (kind) has one, too.
     """
     named = []
     with suppress(OSError):

@@ -47,9 +47,9 @@ def _range_sets(node: NodeState, network: str, directory: str) -> list[list[Addr
 
 
 def check_pools(pools: Iterable[AddressPool], findings: Sequence[NodeFinding]) -> list[NodeFinding]:
-    """Return the findings of pools without a free address, of those with few, and the other findings.
+    """Return the findings of full pools, of pools with few free addresses, and the other findings.
 
-    What frees an address of such a pool is part of the pool's finding, and no other one.
+    A finding whose mend frees an address of such a pool becomes part of the pool's finding.
     """
     low = [pool for pool in pools if pool.free is not None and pool.free * _LOW < (pool.addresses or 0)]
     low.sort(key=lambda pool: bool(pool.free))

@@ -375,8 +375,8 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         recorded = node.attached(network, container_id)
         reserved = {one.address for one in node.reserved_for(network, container_id)}
         left = addresses.keys() - reserved - {address for one in recorded for address in node.addresses_of(one)}
-        # An unfinished or unreadable attachment may have any of the addresses. The repair asks again under the lock of
-        # the container, when no ADD of it can run.
+        # An unfinished or unreadable attachment may have any of the addresses. The repair checks again under the
+        # container's lock, when no ADD of it can run.
         is_known = node.is_unreadable(network, container_id) or (
             not all(one.state in LIVING and node.addresses_of(one) for one in recorded) if recorded else bool(reserved)
         )
