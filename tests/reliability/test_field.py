@@ -124,7 +124,7 @@ def test_a_plugin_that_prints_without_end_is_stopped(node: FakeNode, stream: str
     node.plugin("floods", f"[ $CNI_COMMAND = ADD ] || exit 0; yes {stream}")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     name = "stderr" if stream else "stdout"
-    with pytest.raises(InvalidOutputError, match=f"more than 16777216 bytes on {name}, and was stopped") as raised:
+    with pytest.raises(InvalidOutputError, match=f"more than 16,777,216 bytes on {name}, and was stopped") as raised:
         node.client().add_network_list(node.network("floods"), RT, timeout=3)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown < 80, "the memory has grown by so many MiB"
