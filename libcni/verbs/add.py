@@ -378,8 +378,8 @@ class Attempt:
         """Run ADD of each plugin, with the result of the previous one.
 
         Raises:
-            NamespaceMismatchError: another namespace is at the path by now, or another interface has the name. The
-                other plugins are not run.
+            NamespaceMismatchError: the path leads to another namespace now, or another interface has the name. The
+                remaining plugins are not run.
         """
         chain, record = self.chain, self.journal.record
         last = len(chain.net.plugins) - 1
