@@ -25,7 +25,7 @@ _OTHER_WORDS = {
     "disconnect": "del", "attach": "add", "connect": "add", "network": "networks", "prune": "gc", "fix": "repair",
     "restart": "reload", "watch": "attachments --watch", "version": "--version", "help": "--help",
 }  # fmt: skip
-"""What people type who know other tools, and the command that they mean."""
+"""Words of other tools, and the command of libcni that does the same."""
 
 
 class _Formatter(logging.Formatter):
@@ -36,7 +36,7 @@ class _Formatter(logging.Formatter):
 
 
 class _Once(logging.Filter):
-    """Drops a message that was printed already, such as the warning about a network that is used for each container."""
+    """Drops a message that was printed before, such as the same warning about a network for each container."""
 
     def __init__(self) -> None:
         super().__init__()

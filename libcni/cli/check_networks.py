@@ -37,7 +37,7 @@ def check_networks(session: Session, names: list[str]) -> None:
 
 
 def no_networks(session: Session) -> str:
-    """Say that the directory of configurations has none, or does not exist."""
+    """Return the sentence that the directory of configurations is empty, or does not exist."""
     empty = f"no networks in {session.conf_dir}"
     if os.path.isdir(session.conf_dir):
         return empty

@@ -14,7 +14,7 @@ def networks(options: Namespace, _prefix: str) -> list[str]:
     """Return the names of the configured networks."""
     try:
         return [net.name for net in libcni.read_config_directory(options.conf_dir).networks]
-    except libcni.CNIError:  # no error may be printed into the line that somebody types
+    except libcni.CNIError:  # do not print an error into the line that the user types
         return []
 
 

@@ -1,4 +1,4 @@
-"""Containers that have ended without the hook's ``poststop``: for ``doctor`` and ``gc --runtime``."""
+"""Find attachments of containers that ended without the hook's ``poststop``, for ``doctor`` and ``gc --runtime``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEANING = "its addresses, ports and firewall rules stay in use"
 
 
 def with_ended(report: DoctorReport, session: Session) -> DoctorReport:
-    """Return a report with a finding for each attachment and pinned namespace that an ended container has left."""
+    """Return a report with a finding for each leftover attachment and pinned namespace of ended containers."""
     try:
         ended = find_ended(session.client())
     except CNIError as error:

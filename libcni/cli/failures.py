@@ -46,7 +46,7 @@ _NOT_STARTED = {None, 126, 127}
 
 
 def exit_code(error: CNIError) -> int:
-    """Return the documented exit code of an error; a group has that of its members if they agree."""
+    """Return the documented exit code of an error; for a group that of its members if they agree, else 1."""
     if isinstance(error, CNIErrorGroup):
         codes = {exit_code(inner) for inner in error.exceptions if isinstance(inner, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED
@@ -128,7 +128,7 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
 
 
 def cause_of(error: CNIError) -> str:
-    """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
+    """Return why the plugin's file cannot be started, which says more than the kernel's error number."""
     if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError):
         return ""
     if not os.path.exists(error.path) or error.signal or error.exit_status not in _NOT_STARTED:

@@ -19,8 +19,7 @@ _EVERY = 1.0
 def follow(session: Session, find: Callable[[], list[libcni.Attachment]]) -> None:
     """Print a line for each attachment that ``find`` returns, and then for each change, until a signal comes.
 
-    The records are read again each second. A namespace that is removed changes no file, so no event of the directory
-    would tell of it.
+    The records are read again each second: the removal of a namespace changes no file, so inotify would not report it.
     """
     known: dict[str, libcni.Attachment] | None = None
     while True:

@@ -20,15 +20,15 @@ _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 
 def container_id_of(netns: str) -> str:
     """Return the container ID that cnitool derives from a namespace's path."""
-    # cnitool's own formula: each of the two programs must find the other one's attachments.
+    # cnitool's own formula: each of the two programs must find the attachments of the other.
     digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
     return f"cnitool-{digest[:20]}"
 
 
 class Selection(NamedTuple):
-    """A container, as a person names it, and what narrows the selection of its recorded attachments; "": all.
+    """The recorded attachments that a user selects: of a container, if given only of an interface or a network.
 
-    A container of None means those of all containers.
+    A container of None means all containers. "" means all interfaces or networks.
     """
 
     container: str | None

@@ -1,4 +1,4 @@
-"""Find the recorded attachments that a command names, and write them down."""
+"""Find the recorded attachments that a command names, and convert them to rows and data."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
     Args:
         cni: the client whose records are searched.
         selection: names the container: its ID, the start of the ID, or ``ID:IFNAME``.
-        removes: whether the command takes something from what it selects; see ``recorded_container``.
+        removes: whether the command detaches or changes the attachments; see ``recorded_container``.
 
     Raises:
-        NotAttachedError: there are none.
-        RecordError: there are none, and an unreadable record may be of this container.
+        NotAttachedError: no attachment matches.
+        RecordError: no attachment matches, and an unreadable record may be of this container.
         UsageError: the ID is empty, or several IDs begin with it, or it is a network's name.
     """
     selection = resolved(cni, selection, removes=removes)
@@ -49,7 +49,7 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
 
 
 def check_no_container(cni: libcni.CNIConfig, target: Target) -> None:
-    """Raise UsageError if somebody gave a container and an interface where NETWORK and NETNS are expected."""
+    """Raise UsageError if NETWORK and NETNS are in fact a container and an interface."""
     if target.netns and "/" not in target.network + target.netns and target.network in _recorded_ids(cni):
         raise UsageError(
             f"{target.network} is a container, not a network; did you mean: {target.network} -i {target.netns}"
@@ -90,8 +90,8 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = Fals
     Args:
         cni: the client whose records are searched.
         text: the ID, or its start.
-        removes: take only a start that no other container can have by accident: at least as many digits as the tables
-            show, of an ID that a container engine has made.
+        removes: accept only a start that is certainly meant for this container: at least as many digits as the tables
+            show, of an ID that a container engine generated.
 
     Raises:
         UsageError: several IDs begin with ``text``.
@@ -116,7 +116,7 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = Fals
 
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
-    """Return names, of which some are ``ID[:IFNAME]``, with whole IDs."""
+    """Return names with the whole ID in place of the start of an ID in ``ID[:IFNAME]``."""
     parts = [name.partition(":") for name in names]
     return ["".join([recorded_container(cni, text, removes=True), *rest]) for text, *rest in parts]
 
@@ -157,7 +157,7 @@ def check_include_go(session: Session, *, include_go: bool) -> None:
 
 
 def note_left(count: int, which: str) -> None:
-    """Say on stderr how many attachments a sweep leaves as they are: without this, there seem to be none."""
+    """Print on stderr how many attachments a sweep leaves alone: without this, there seem to be none."""
     if count:
         print_block(
             f"note: {plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}", sys.stderr
@@ -188,7 +188,7 @@ def row(attachment: libcni.Attachment) -> list[str]:
 
 
 def title_of(attachment: libcni.Attachment, word: str = "on") -> str:
-    """Return the identity of an attachment as words."""
+    """Return the identity of an attachment as text."""
     container = short_ids([attachment.container_id])[attachment.container_id]
     return f"{container} {attachment.ifname} {word} {attachment.network}"
 

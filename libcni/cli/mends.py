@@ -1,4 +1,4 @@
-"""Mends in words, and the commands that carry them out."""
+"""Describe mends, and the commands that carry them out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def repair_commands(
 
 
 def words_of(mend: Mend) -> str:
-    """Return a mend in words."""
+    """Describe a mend."""
     interrupts = f" (interrupts {_some(mend.interrupts)})" if mend.interrupts else ""
     text = _WORDS[mend.kind].format(
         target=mend.target, details=_some(mend.details), containers=_some(mend.containers), number=len(mend.details),
@@ -66,13 +66,13 @@ def words_of(mend: Mend) -> str:
 
 
 def summary(mends: Iterable[Mend]) -> list[str]:
-    """Return mends in words: the first ones of each kind, and how many more there are."""
+    """Describe mends: the first ones of each kind, and the number of the others."""
     by_kind = _examples((mend.kind, mend) for mend in mends)
     return [f"{mend.kind}: {more} more" if more else one_line(words_of(mend)) for mend, more in by_kind]
 
 
 def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
-    """Return (state, mend, finding, why) of outcomes: of those of one cause the first ones, and how many more."""
+    """Return (state, mend, finding, why) of outcomes: for each cause the first ones, and the number of the others."""
     causes = (
         (outcome.state, outcome.mend.kind, outcome.finding, outcome.reason, *dict(outcome.needs))
         for outcome in outcomes
@@ -86,7 +86,7 @@ def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
 
 
 def _examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
-    """Yield the first values of each key with 0, and then the next one with the number of those that are left."""
+    """Yield the first values of each key with 0, then the next value with the number of the remaining ones."""
     groups: dict[object, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)

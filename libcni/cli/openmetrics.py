@@ -11,7 +11,7 @@ from libcni.cli.render import one_line
 
 
 def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
-    """Return the report as metrics: findings, what was checked and not checked, and the time of the run.
+    """Return the report as metrics: findings, numbers of checked and unchecked objects, and the time of the run.
 
     Each check has a sample for each severity, even without findings, so that an alert can tell 0 from no data.
     """
@@ -41,7 +41,7 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
         # Any program may have written the record. An unescaped quote in a label makes the whole file unusable.
         name = one_line(pod).replace("\\", "\\\\").replace('"', '\\"')
         lines.append(f'libcni_doctor_pod_findings{{pod="{name}",severity="{severity}"}} {count}')
-    # node_exporter serves an old file for ever. An alert needs the time to notice that the doctor no longer runs.
+    # node_exporter also serves an old file. With the time an alert can detect that the doctor no longer runs.
     lines += [
         "# TYPE libcni_doctor_run_timestamp_seconds gauge",
         "# HELP libcni_doctor_run_timestamp_seconds When the doctor ran.",

@@ -28,7 +28,7 @@ class Argument:
         self.keywords = keywords
 
     def but(self, **keywords: Any) -> Argument:
-        """Return this argument with some keywords changed."""
+        """Return a copy of this argument with some keywords changed."""
         changed = {**self.keywords, **keywords}
         return Argument(*self.flags, variable=self.variable, complete=self.complete, **changed)
 

@@ -58,14 +58,14 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
         word = unknown[0].partition("=")[0]
         flags = [flag for argument in (*command.load()[1], *COMMON) for flag in argument.flags]
         near = "CONTAINER without an option" if word in {"-c", "--container"} else closest(word, flags)
-        option = next((flag for flag in ("--ifname", "--check") if flag in flags), "")  # what else a bare word may be
+        option = next((flag for flag in ("--ifname", "--check") if flag in flags), "")  # probably meant
         near = f"{option} {word}" if option and not word.startswith("-") else near
         parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
     return vars(options)
 
 
 def closest(word: str, words: Iterable[str]) -> str:
-    """Return the word that is most like another one, or ""."""
+    """Return the element of ``words`` that is most similar to ``word``, or ""."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, words, 1)), "")
@@ -100,7 +100,7 @@ def overview() -> str:
 
 
 def complete() -> None:
-    """Print what the word at the cursor may become, for the shell. Without argcomplete (extra cli) print nothing."""
+    """Print the completions of the word at the cursor, for the shell. Without argcomplete (extra cli) print nothing."""
     import argcomplete
 
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")

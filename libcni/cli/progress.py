@@ -1,4 +1,4 @@
-"""Show on a terminal what a slow command is doing."""
+"""Show the current step of a slow command on a terminal."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ _COLUMNS = 79
 
 @functools.cache
 def progress_of(cache_dir: str) -> Progress:
-    """Return the line of the commands on a record directory: a terminal has one, for all clients."""
+    """Return the progress line for a record directory: all clients share it, because a terminal has one."""
     return Progress(cache_dir)
 
 
 class Progress(Observer):
     """Show one line on stderr if a command takes longer than a second.
 
-    It names the records that the command reads, and of a verb the lock that it waits for, or its running plugin. The
-    line is erased in the end. It is overwritten with spaces, not with an escape sequence, because NO_COLOR and simple
-    terminals allow none.
+    It names the records that the command reads, the lock that a verb waits for, or the running plugin. The line is
+    erased at the end, with spaces and not with an escape sequence, because NO_COLOR and simple terminals allow none.
     """
 
     def __init__(self, cache_dir: str) -> None:

@@ -29,7 +29,7 @@ _STYLES = {
 }  # fmt: skip
 """The parameters of the escape sequence SGR, by a cell's text or a field's name."""
 _NARROWEST = 20
-"""Columns that a folded text has at least."""
+"""The smallest width of a folded text, in columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Table:
 
 
 SHORT = 12
-"""How many digits of a container's ID the tables show."""
+"""The number of digits of a container's ID that tables show."""
 _LENGTH_OF_ENGINES = 64
 
 
 class Verbatim(str):
-    """A value of a field that is never folded, because somebody copies it: a command, a document."""
+    """A field's value that is never folded, because the user copies it: a command or a document."""
 
     __slots__ = ()
 
@@ -72,14 +72,14 @@ def is_of_engine(container: str) -> bool:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return for each ID its first digits if a container engine has made it, and no other ID begins with them."""
+    """Return for each ID its first digits if a container engine generated it, and no other ID begins with them."""
     short = {identifier: identifier[:SHORT] if is_of_engine(identifier) else identifier for identifier in ids}
     counts = Counter(short.values())
     return {identifier: start if counts[start] == 1 else identifier for identifier, start in short.items()}
 
 
 def with_short_ids(block: Block) -> Block:
-    """Return a block with short IDs, except in what somebody copies: lines of text, and values that are Verbatim."""
+    """Return a block with short IDs, except in texts that the user copies: lines, and Verbatim values."""
     if isinstance(block, str):
         return block
     if isinstance(block, Fields):
@@ -90,7 +90,7 @@ def with_short_ids(block: Block) -> Block:
 
 
 def _cut(text: str) -> str:
-    """Return a text with the first digits of each ID that a container engine has made. Parts of paths stay."""
+    """Return a text in which each generated container ID is cut to its first digits. Parts of paths stay."""
     words = []
     for word in text.split(" "):
         bare = word.partition(":")[0].rstrip(",\n")
@@ -104,12 +104,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` as ``printable`` does, and with escapes for line feeds, which file names may contain."""
+    """Return ``printable(text)``, also with escapes for line feeds, which file names may contain."""
     return printable(text).replace("\n", "\\n")
 
 
 def ended_by(call: PluginError | Outcome) -> str:
-    """Say how a plugin call ended, or "" if nothing ran."""
+    """Return how a plugin call ended, such as "exit status 1", or "" if nothing ran."""
     if call.exit_status is not None:
         return f"exit status {call.exit_status}"
     return f"signal {call.signal}" if call.signal is not None else ""
@@ -124,7 +124,7 @@ def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None =
     """Print data as JSON or YAML."""
     text = indented_json(data)
     if output == "json":
-        # Characters of a plugin that no encoding carries, or that a terminal obeys, become JSON's own escapes.
+        # Lone surrogates and control characters from plugins become JSON's own escapes.
         if not text.isascii():
             text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
     else:

@@ -54,12 +54,12 @@ class Session:
         )  # fmt: skip
 
     def working(self, command: str) -> AbstractContextManager[None]:
-        """Show on a terminal, after a second, that a command works through the records. Print nothing meanwhile."""
+        """Show on a terminal, after a second, that a command reads the records. The block must not print."""
         progress = self._progress()
         return progress.working(command) if progress is not None else nullcontext()
 
     def _progress(self) -> Progress | None:
-        """Return the line on the terminal. --verbose prints there, too."""
+        """Return the progress line; None with --verbose, which prints on the same terminal."""
         if self.verbose or not sys.stderr.isatty():
             return None
         from libcni.cli.progress import progress_of
@@ -67,7 +67,7 @@ class Session:
         return progress_of(self.cache_dir)
 
     def hint_command(self, hint: Hint) -> str:
-        """Return the command of a hint, with those options that the caller's environment does not set; "" if none."""
+        """Return the command of a hint, with the options that the user's environment does not set; "" if none."""
         client = {"conf_dir": self.conf_dir, "path": self.path, "cache_dir": self.cache_dir, "owner": self.owner}
         presets = [option.preset for option in (*DIRECTORIES, OWNER)]
         return hint.shell_command(client, dict(zip(client, presets, strict=True)))

@@ -273,7 +273,7 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find a firewall that decides about each packet before the rules of containers are asked."""
+    """Find a firewall that decides about each packet before the rules of containers apply."""
     for program in ("iptables", "ip6tables"):
         for table, chain, verdicts, hidden, meaning in _DECIDED:
             [first, *_] = node.table(program, table).chains.get(chain) or [()]

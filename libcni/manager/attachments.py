@@ -9,7 +9,7 @@ from libcni.store.attachments import Attachment
 
 
 def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
-    """Return attachments in the order in which they were made."""
+    """Return attachments in the order of their ADDs."""
     return sorted(attachments, key=_age)
 
 

@@ -25,7 +25,7 @@ ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
 
 
-# An address, a hardware address or a device can belong to one interface only. A second network would fail on it.
+# An address, a hardware address or a device can belong to one interface only, so a second network would fail.
 _OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
 
 

@@ -154,7 +154,7 @@ class GC:
 
     async def _live(self) -> LiveSet:
         live = await self.operation.call(self.live) if callable(self.live) else self.live
-        # With thousands of containers this takes long enough to block an event loop.
+        # With thousands of containers this would block an event loop.
         return await self.operation.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> tuple[GCReport, list[CNIError]]:
@@ -163,12 +163,12 @@ class GC:
         report = GCReport()
         errors: list[CNIError] = []
         try:
-            # Ask while no set-up uses the network: the caller may not know a container that is being set up.
+            # Call ``live`` while no set-up uses the network: the caller may not know a container that is being set up.
             await operation.lock_network_for_gc(name)
             live = await self._live()
             attachments = await operation.attachments()
             valid = await operation.node.on_disk(lambda: live.possible_pairs(attachments))
-            # Set-ups go on while GC runs, which leaves alone what they attach from here on.
+            # Set-ups go on while GC runs. GC leaves alone all attachments that begin from here on.
             before = system.uptime()
             operation.release_locks()
             options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
@@ -201,7 +201,7 @@ class GC:
         for container_id in [container_id for container_id in recorded if not live.is_live(container_id)]:
             try:
                 await self.operation.lock_container(container_id)
-                # Ask again under the lock: a set-up of this container may have ended meanwhile.
+                # Call ``live`` again under the lock: a set-up of this container may have ended meanwhile.
                 live = await self._live()
                 if live.is_live(container_id):
                     continue

@@ -154,7 +154,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         and then the tear-down fails, the errors of the tear-down are notes of the block's exception.
 
         Raises:
-            CNIErrorGroup: the tear-down failed; what it could not detach stays recorded.
+            CNIErrorGroup: the tear-down failed; the attachments that it could not detach stay recorded.
         """
         result = self.set_up(container, timeout=timeout, **options)
         try:
@@ -168,7 +168,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         self.tear_down(container, timeout=timeout)
 
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
-        """Hold a container for several operations of this thread, so that no operation of another comes between.
+        """Lock a container for several operations of this thread, so that no other thread or program works on it.
 
         ``timeout``: seconds to wait for the container.
 

@@ -1,4 +1,4 @@
-"""Records of the namespaces that set-ups made, in ``<cache_dir>/namespaces``. Only these are ever removed."""
+"""Records of the namespaces that set-ups created, in ``<cache_dir>/namespaces``. Only these are removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 
 class ContainerNamespaces:
-    """Makes, adopts and removes the namespaces of containers; blocking.
+    """Creates, adopts and removes the namespaces of containers; blocking.
 
     The caller holds the container's lock during every method that changes something.
 
@@ -45,7 +45,7 @@ class ContainerNamespaces:
         return self._namespaces.path(container_id)
 
     def exists(self, container_id: str) -> bool:
-        """Return whether there is a namespace of the container's name, whoever made it."""
+        """Return whether a namespace of the container's name exists, created by any program."""
         return self._namespaces.exists(container_id)
 
     def ensure(self, container_id: str) -> str:

@@ -147,7 +147,7 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
 
 def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[ConfigError], set[str]]:
     """Return the networks of a directory by file name, its problems, and the names of the networks that were kept."""
-    # An operator may break a file while containers come and go. The last good configuration serves them until then.
+    # An operator may break a file while containers start and stop. Use its last good configuration until it is mended.
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
         # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
@@ -156,7 +156,7 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
         found, problems = read_networks(files_in(directory, ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}
-    # A volume may be unmounted, or a package upgrade may replace the directory: that is no wish to drop all networks.
+    # A volume may be unmounted, or a package upgrade may replace the directory. That must not remove all networks.
     if before and not os.path.isdir(directory):
         return before, [ConfigError("the directory is gone", file=directory)], {net.name for net in before}
     kept = [net for net in before if net.name not in found and _is_unusable(net.file or "")]

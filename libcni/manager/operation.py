@@ -37,9 +37,9 @@ _SHORTEST = 0.001
 class _Block:
     """A block of ``locked``: it holds a container for the operations that begin in it.
 
-    A task, thread or forked child that was made in the block has a copy of the block's context, and may outlive the
-    block. So the block is asked, and not the context. The lock is released when the block has ended, and with it the
-    last operation that began in it: no other manager works on the container beside that one.
+    A task, thread or forked child that was started in the block has a copy of the block's context, and may outlive the
+    block. So an operation checks the block, not the context. The lock is released when the block and the last operation
+    that began in it have ended, so no other manager works on the container meanwhile.
     """
 
     def __init__(self, cni: CNIConfig | AsyncCNIConfig, container_id: str, release: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class _Block:
         self._has_ended = False
 
     def join(self) -> bool:
-        """Let an operation begin in the block, unless it has ended. The operation calls ``leave`` at its end."""
+        """Add an operation to the block, unless the block has ended. The operation calls ``leave`` at its end."""
         if self._process != os.getpid():  # first: in a child, the lock may be held by a thread of the parent
             return False
         with self._lock:
@@ -59,7 +59,7 @@ class _Block:
             return not self._has_ended
 
     def end(self) -> None:
-        """Let no further operation begin."""
+        """End the block: no further operation can join it."""
         with self._lock:
             self._has_ended = True
         self.leave()
@@ -80,7 +80,7 @@ _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("libcni_locked", default=()
 class ManagerOperation:
     """One running operation of a manager. A context manager that releases its turn and all locks at its end.
 
-    The order is always: container, networks, turn. So whoever has a turn waits for no other operation of this client.
+    The order is always: container, networks, turn. So an operation with a turn waits for no other one of this client.
 
     Attributes:
         cni: the client.

@@ -71,7 +71,7 @@ class SetUp:
         await operation.node.take_turn()
         try:
             netns = await self._netns()
-            # All networks, or none: another container may get the path while the first network is attached.
+            # Attach all networks in one namespace: another container may get the path while the first is attached.
             first = operation.node.namespace(netns)
             results = [await self._attach(planned.in_namespace(netns), first) for planned in self.planned]
         except Exception as error:

@@ -117,7 +117,7 @@ class TearDown:
             else:
                 rt = RuntimeConf(self.container_id, None, key[1])
                 targets.setdefault(key, _Target(rt, key[0], None, attachment.record))
-        # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
+        # Detach these as well: an ADD of another program, or an ADD whose record was lost, may have left resources.
         missing = [planned for planned in unrecorded if (planned.net.name, planned.rt.ifname) not in targets]
         every = [_Target(planned.rt, planned.net.name, planned.net) for planned in reversed(missing)]
         every += targets.values()

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if options.verb is None or (options.verb != "create" and not options.netns):
         parser.error("give a verb, and for setup and teardown a network namespace (netavark runs this command)")
     for number in _SIGNALS:
-        # What is ignored stays so: netavark ignores both while it tears down.
+        # Keep ignored signals ignored: netavark ignores both while it tears down.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
@@ -118,7 +118,7 @@ def _driver(options: argparse.Namespace) -> Driver:
 
 
 def _words(error: CNIError, options: argparse.Namespace) -> str:
-    """Return an error's text for somebody who types podman."""
+    """Return an error's text for a user of podman."""
     if isinstance(error, CNIErrorGroup):
         return "; ".join(_words(inner, options) for inner in error.exceptions if isinstance(inner, CNIError))
     if isinstance(error, NetworkNotFoundError):
@@ -126,7 +126,7 @@ def _words(error: CNIError, options: argparse.Namespace) -> str:
         return f"no CNI network {error.network} in {options.conf_dir} ({known}; --opt conf=NAME names another)"
     if isinstance(error, PluginNotFoundError):
         return f"the CNI plugin {error.plugin} is not in {options.path}"
-    # A hint for a program names an argument of the library's functions.
+    # Omit a hint that names an argument of the library's functions.
     return error.text if error.hint and error.hint.argument else str(error)
 
 

@@ -32,7 +32,7 @@ _REFUSED = {
     "internal": ("--internal", 'leave out "isGateway", "ipMasq" and the default route'),
     "ipv6_enabled": ("--ipv6", 'write a range of IPv6 addresses into "ipam"'),
 }
-"""Members of podman's network that CNI cannot be told: their options, and what to do in the CNI configuration."""
+"""Options of podman's networks that CNI does not have: the member, the options, and the CNI configuration instead."""
 _POLICY = DelPolicy(keep_going=True)
 
 
@@ -83,7 +83,7 @@ class Driver:
                 whose = f"the owner {other.owner}" if other.owner else "another program"
                 where = f"container {rt.container_id}, interface {rt.ifname}"
                 raise CNIError(f"{where}: {whose} has already attached this interface to network {other.network}")
-        # An own record is of a podman that was killed before it stored the answer, and sets up anew.
+        # A record of this driver is left from a podman that was killed before it stored the answer.
         result = self._cni.add_network_list(net, rt, on_existing="replace" if own else "refuse")
         try:
             status = status_block(net.name, netns, rt.ifname, result)
@@ -94,7 +94,7 @@ class Driver:
         return status
 
     def undo(self, request: Request, error: BaseException) -> None:
-        """Detach what ``setup`` has attached; ``error``: why podman will never know of it."""
+        """Detach the attachments of ``setup``; ``error``: the reason why podman will not know of them."""
         try:
             self._cni.del_attachments(self._recorded(request)[0], policy=_POLICY)
         except CNIError as problem:

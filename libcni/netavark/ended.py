@@ -1,4 +1,4 @@
-"""Find and detach attachments of containers that podman has no more: what podman itself never tears down."""
+"""Find and detach attachments of containers that podman no longer has, and that podman never tears down."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_ended(cni: CNIConfig) -> tuple[Attachment, ...]:
 
 
 def collect(manager: NetworkManager) -> Report:
-    """Detach what ``find_ended`` returns.
+    """Detach the attachments that ``find_ended`` returns.
 
     Args:
         manager: runs GC; its client has the owner ``OWNER``.

@@ -16,12 +16,12 @@ NAME = "cni"
 """The driver's name: the file's, and that of ``podman network create --driver``."""
 
 _SEARCHED = [f"{prefix}/{name}/netavark" for name in ("libexec", "lib") for prefix in ("/usr/local", "/usr")]
-"""Where podman looks if containers.conf does not say it."""
+"""The directories that podman searches if containers.conf names none."""
 _ASK = ["info", "--format", "{{json .Plugins.Network}}"]
 
 
 def install(options: argparse.Namespace) -> list[str]:
-    """Write the driver, in place of an earlier one, and return what to tell the user.
+    """Write the driver, in place of an earlier one, and return the lines to print for the user.
 
     Raises:
         ConfigError: a file or directory cannot be written.
@@ -40,7 +40,7 @@ def install(options: argparse.Namespace) -> list[str]:
 
 
 def _seen_by_podman(directory: str) -> list[str]:
-    """Return whether this podman finds the driver, and how to make it; [] if there is no podman."""
+    """Return lines that say whether podman finds the driver, and what to do if not; [] if there is no podman."""
     if not (podman := shutil.which("podman")):
         return []
     asked = subprocess.run([podman, *_ASK], capture_output=True, text=True, check=False)  # noqa: S603 - no shell

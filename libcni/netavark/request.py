@@ -1,4 +1,4 @@
-"""Read what netavark writes to the stdin of a driver: a network of podman, or one attachment of a container.
+"""Read the request that netavark writes to a driver's stdin: a network of podman, or one attachment of a container.
 
 Podman's options of a network, from ``podman network create --opt KEY=VALUE``:
 
@@ -69,7 +69,7 @@ class Request(NamedTuple):
 
 
 def read_document(data: bytes) -> dict[str, Any]:
-    """Return the request's JSON object; raises ConfigError if it is none."""
+    """Return the request's JSON object; raises ConfigError if it is not an object."""
     if not data.strip():
         raise ConfigError("it is empty", file=_WHERE, hint="netavark runs this command as a driver")
     return read_json(data, dict, file=_WHERE)

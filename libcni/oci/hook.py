@@ -1,8 +1,8 @@
 """Attach a container before its program starts, and detach it after its processes have ended.
 
-A hook can be killed at any moment, run twice, or not at all. So it records everything that it makes: attachments in the
-record directory, and namespaces in the directory of pins. The next hook of the same container, or ``libcni gc
---runtime``, completes an interrupted hook.
+A hook can be killed at any moment, run twice, or not at all. So it records its attachments in the record directory, and
+its namespaces in the directory of pins. The next hook of the same container, or ``libcni gc --runtime``, completes an
+interrupted hook.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Hook:
         first, *others = wanted.requests or [NetworkRequest(net.name) for net in manager.default_networks()]
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
-        # A port that is silently not published is worse than a container that fails.
+        # A container that fails is better than a port that is silently not published.
         for request in requests:
             net = manager.network(str(request.network))
             for name in net.unused_capabilities(as_mapping(request.capability_args)):
@@ -160,7 +160,7 @@ class Hook:
         return namespace is not None and namespace == attachment.record.netns_id
 
     def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
-        """Return the recorded result if the container has exactly the attachments that it wants, else None."""
+        """Return the recorded result if the container has exactly the requested attachments, else None."""
         recorded = manager.cni.get_cached_attachments(container.id)
         is_whole = all(
             (attachment.state, attachment.owner, attachment.record.netns_id) == (READY, OWNER, identity)

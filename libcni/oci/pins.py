@@ -60,7 +60,7 @@ class Pin(NamedTuple):
 
 
 class Pins:
-    """The pins of one directory, which is made with the first pin."""
+    """The pins of one directory, which is created with the first pin."""
 
     def __init__(self, directory: str) -> None:
         self.directory: str = os.path.abspath(directory)
@@ -112,7 +112,7 @@ class Pins:
     def remove(self, pin: Pin) -> None:
         """Remove a pin, if it exists. The kernel removes the namespace when nothing else uses it.
 
-        Anything else at the path, which another program has made, stays.
+        A file or directory of another program at the path stays.
 
         Raises:
             CNIError: the pin cannot be removed.

@@ -27,7 +27,7 @@ _VERSION_SECONDS = 60.0
 
 
 class BuildError(CNIError):
-    """A plugin that cannot be built."""
+    """The plugin cannot be built."""
 
 
 def build(
@@ -40,7 +40,7 @@ def build(
 ) -> None:
     """Write one executable file with ``plugin`` and the plugin side of libcni in it.
 
-    The bytecode is made by ``python``. On a node with another version the plugin runs too, and starts more slowly.
+    The bytecode is that of ``python``. On a node with another version the plugin starts more slowly.
 
     Args:
         plugin: the plugin's script, which calls ``plugin.run()`` when it is ``__main__``. Its module level must do
@@ -51,7 +51,7 @@ def build(
         packages: whether the plugin imports installed packages. Without them the start takes less time.
 
     Raises:
-        BuildError: if a file is missing or no Python, or the product does not answer VERSION.
+        BuildError: if a file is missing or is not Python, or the product does not answer VERSION.
     """
     target = Path(output)
     try:

@@ -108,7 +108,7 @@ def _sigterm_as_exception() -> Iterator[None]:
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM arrived. It is no Exception, so that no handler takes it for a failure."""
+    """SIGTERM arrived. It is a BaseException, so that no ``except Exception`` handles it as a failure."""
 
 
 def _raise_terminated(_number: int, _frame: object) -> None:

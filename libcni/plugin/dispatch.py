@@ -106,7 +106,7 @@ class Plugin:
         return self._register("STATUS", function)
 
     def _register(self, verb: str, function: FunctionT) -> FunctionT:
-        # The second of two functions is more often a decorator that was copied than one that replaces the first.
+        # A second function is more often a copied decorator than an intended replacement.
         if verb in self._functions:
             raise ValueError(f"plugin {self.name} has a function for {verb} already")
         self._functions[verb] = function

@@ -20,8 +20,8 @@ def in_namespace(path: str) -> Iterator[None]:
     block must not be left to another thread, and must not wait in a coroutine.
 
     Raises:
-        VerbError: with code 8, if ``path`` is no namespace or it cannot be entered; with code 999, if the thread
-            cannot come back.
+        VerbError: with code 8, if ``path`` is not a namespace or cannot be entered; with code 999, if the thread
+            cannot return to its own namespace.
     """
     # The thread's namespace, not the process's: other threads may be in others.
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)

@@ -58,7 +58,7 @@ class PluginResult:
             version: the spec version to print it in; also the version of a document without ``cniVersion``.
 
         Raises:
-            VerbError: with code 6, if ``document`` is no result, or its ``cniVersion`` is unknown.
+            VerbError: with code 6, if ``document`` is not a result, or its ``cniVersion`` is unknown.
         """
         result = cls(version)
         try:

@@ -34,7 +34,7 @@ from libcni.store.records import RecordStore, Version
 logger: logging.Logger = logging.getLogger("libcni")
 
 _ALL_AGAIN_SECONDS = 1.0
-"""Seconds after which a question looks at all files again, even if the directory has not changed."""
+"""Seconds after which a query examines all files again, even if the directory has not changed."""
 
 
 class RecordedInterface(NamedTuple):
@@ -91,8 +91,8 @@ class _Look(NamedTuple):
     """The directory of records at the last query.
 
     Attributes:
-        directory: the directory's version before the look.
-        at: the end of the last look at all files.
+        directory: the directory's version before its files were examined.
+        at: the time when the last examination of all files ended.
         files: each file.
         changing: the files that can change while the directory stays the same.
     """
@@ -172,8 +172,8 @@ class RecordedInterfaces:
         directory, age = self._records.directory_version(), system.monotonic() - last.at
         # A new file and one that replaces another change the directory. Verbs write into the file of an attachment
         # until it is complete, and Go rewrites its files in place at any time. Complete ones of this library change in
-        # place only if a runtime with Go libcni attaches the same interface, or in an editor: after the time above
-        # they are looked at, too.
+        # place only if a runtime with Go libcni attaches the same interface, or in an editor: they are examined
+        # again after _ALL_AGAIN_SECONDS.
         is_same = directory is not None and directory == last.directory and age < _ALL_AGAIN_SECONDS
         versions = self._records.versions(last.changing if is_same else None)
         files = {name: file for name, file in last.files.items() if is_same or name in versions}

@@ -39,7 +39,7 @@ def check_host(exam: Examination, version: str) -> None:
 
 
 def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
-    """Return whether configuration or CNI_ARGS have all addresses of ``result``, as for Go's plugin ``static``."""
+    """Return whether the configuration or CNI_ARGS name all addresses of ``result``, as for Go's plugin ``static``."""
     text = json.dumps([exam.config_base, exam.args])
     return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, version).ips)
 
@@ -71,7 +71,7 @@ class _Life:
         try:
             self._added(added)
         finally:
-            # Even after a failed ADD: a plugin may have allocated something before it failed.
+            # Also after a failed ADD: a plugin may have allocated an address before it failed.
             self._deleted()
         left = self._left()
         if left and self.result and self._gc_comes_first:
@@ -101,7 +101,7 @@ class _Life:
         if recorder is not None:
             recorder.forget()
         answer = self._call(verb, config, **changes)
-        # A plugin that fails may do so before it delegates. That is another finding.
+        # A plugin may fail before it delegates. That is another finding.
         if recorder is not None and answer.status == 0:
             verbs = list(recorder.verbs)
             problem = "" if verb in verbs else f"it got {verbs or 'no call'}"
@@ -140,7 +140,7 @@ class _Life:
         return self._call("CHECK", self._config())
 
     def _sees_state(self) -> bool:
-        """Return whether ADD has made something that DEL takes away, so that CHECK must tell the difference."""
+        """Whether ADD has changed state that DEL restores, so that CHECK must succeed before and fail after it."""
         if self.exam.keeps_state is not None:
             return self.exam.keeps_state
         if self.exam.ipam:

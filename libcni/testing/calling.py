@@ -24,7 +24,7 @@ Target: TypeAlias = Plugin | str | os.PathLike[str]
 
 _CHUNK = 65536
 _AFTER_EXIT = 1.0
-"""Seconds that the output may take to end after the plugin. A thread that starts another process holds it as well."""
+"""Seconds to wait for the end of the output after the plugin's exit: a thread that starts a process also holds it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Answer:
 
     Attributes:
         status: the exit status; negative for a signal.
-        stdout: everything that the plugin printed there, undecodable bytes replaced.
+        stdout: the plugin's whole stdout, undecodable bytes replaced.
         stderr: as ``stdout``.
         seconds: how long the plugin ran.
         stdout_held: whether another process kept stdout open after the plugin's exit.

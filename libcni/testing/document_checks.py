@@ -19,7 +19,7 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
     if result.get("cniVersion") != version:
         return [f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}"]
     try:
-        # What every runtime refuses. It is lenient where Go's plugins are: there follows what the specification adds.
+        # First the rules that every runtime applies, which are as lenient as Go. Below the rest of the specification's.
         view = read_result(json.dumps(result), version)
     except ResultProblem as error:
         return [str(error).partition(", in '{")[0]]

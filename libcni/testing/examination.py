@@ -94,7 +94,7 @@ class Examination:
         self.report.findings.append(ConformanceFinding(check, version, text))
 
     def expect_success(self, check: str, answer: Answer, version: str = "") -> None:
-        """Add the finding that a call has succeeded, or how it failed."""
+        """Add a finding: no problem if the call has succeeded, else its failure."""
         self.add_finding(check, "" if answer.status == 0 else shown(answer), version)
 
     def config(self, version: str, **more: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Examination:
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
-        """Call the plugin. A call that hangs is an answer, too; raises TooSlowError if too many calls have hung."""
+        """Call the plugin. A call that hangs gives an Answer, too; raises TooSlowError if too many calls have hung."""
         env = changes.pop("env", {})
         options = {**self.options, **changes}
         try:

@@ -237,7 +237,7 @@ def _expanding(text: str) -> str:
 
 
 def _calls(directory: Path) -> Iterator[FakeCall]:
-    """Read the log of a directory's plugins; calls that were forgotten are passed over."""
+    """Read the log of a directory's plugins; skip forgotten calls."""
     # Only the log has the order of the calls of all plugins.
     log = directory / _LOG
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():

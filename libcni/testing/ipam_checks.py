@@ -20,7 +20,7 @@ _CYCLE_SECONDS = 30.0
 def check_addresses(exam: Examination, version: str) -> None:
     """Check that no address is given to two containers, and that DEL frees an address.
 
-    Nothing is checked of a plugin whose configuration lists its addresses.
+    If the configuration lists the addresses, check nothing.
     """
     if not exam.ipam:
         return

@@ -54,7 +54,7 @@ class NetworkNamespace:
             with self.entered():
                 return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - the test's own
         except subprocess.CalledProcessError as error:
-            error.add_note(error.stderr.strip())  # its text has the exit status, and not the reason
+            error.add_note(error.stderr.strip())  # the error's text has only the exit status
             raise
 
     def interfaces(self) -> dict[str, list[str]]:

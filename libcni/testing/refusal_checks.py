@@ -101,7 +101,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
         except subprocess.TimeoutExpired:
             problem = difference(exam.snapshot(), before)
         try:
-            # Then an empty configuration: a plugin that waits for one must end too.
+            # Then send an empty configuration: a plugin that waits for its configuration must end too.
             process.communicate(b"", exam.timeout)
         except subprocess.TimeoutExpired:
             process.kill()

@@ -14,7 +14,7 @@ from libcni.testing.namespaces import NetworkNamespace
 
 _SETTLE = 1.0
 _OF_IPTABLES = {"filter", "mangle", "nat", "raw", "security"}
-"""The tables that iptables makes in nftables, whose rules ``iptables-save`` prints."""
+"""The nftables tables of iptables, whose rules ``iptables-save`` prints."""
 
 Snapshot: TypeAlias = frozenset[str]
 """The network state at one moment: a line for each link, address, route and rule."""

@@ -122,7 +122,7 @@ def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str,
     try:
         cni.check_network_list(attachment.network, rt)
     except libcni.VersionError:
-        # The version of the network has no CHECK. That is no failure, and no success either.
+        # The network's version has no CHECK, so this is neither a failure nor a success.
         return "not asked", None
     except libcni.CNIError as error:
         return "known fault" if known_fault(error) else "failed", error

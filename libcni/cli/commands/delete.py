@@ -82,7 +82,7 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
 
 
 def _note_left(session: Session, report: libcni.reports.DelReport) -> None:
-    """Print on stderr what the plugins of a DEL are known to leave behind."""
+    """Print on stderr the rules and reservations that the plugins of a DEL could not remove."""
     for what in report.left:
         command = session.hint_command(libcni.Hint("", "repair", options=("--yes",)))
         print(f"note: {what}; this removes them: {command}", file=sys.stderr)

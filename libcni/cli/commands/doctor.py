@@ -22,7 +22,7 @@ ARGUMENTS = (
 )
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
-"""How many of the things that were not checked are printed for each check."""
+"""How many of the objects that were not checked are printed for each check."""
 
 
 def doctor(session: Session, container: str | None, check: bool) -> None:
@@ -76,7 +76,7 @@ def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[tuple[str, s
 
 
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:
-    """Return a row for each check with its result, and one for each further thing that the check looked at."""
+    """Return a row for each check with its result, and a row for each further kind of objects that it examined."""
     rows: list[list[str]] = []
     for check, things in groupby(report.checked, lambda one: one.check):
         # No further row has a result of its own: the findings are of the whole check.

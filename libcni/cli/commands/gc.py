@@ -83,7 +83,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
-    """Say on stderr which owners have attachments that are not valid: gc without output looks as if there were none."""
+    """Name on stderr the other owners of attachments that are not valid: without output there seem to be none."""
     with session.working("gc"):
         recorded = session.client().get_cached_attachments()
     stale = [item for item in recorded if item.network == network and (item.container_id, item.ifname) not in valid]

@@ -48,7 +48,7 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
     cni = session.client()
     if every:
         recorded = find_attachments(cni, Selection(None, ifname, network))
-        # As every sweep: other programs' containers are not this one's to interrupt.
+        # Like every sweep: leave the containers of other owners alone.
         own = [
             attachment
             for attachment in recorded

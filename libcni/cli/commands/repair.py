@@ -76,7 +76,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _unknown(cni: libcni.CNIConfig, names: Iterable[str], done: NodeRepair) -> set[str]:
-    """Return the names of nothing here: a misspelt one must not look like something that is in order."""
+    """Return the names of no known finding or container: a misspelt name must not look like one without faults."""
     containers = [
         *(name for one in done.outcomes for name in one.mend.containers),
         *(name for one in done.report.findings for name in one.containers),

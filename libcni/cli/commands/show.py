@@ -30,7 +30,7 @@ def show(session: Session, selection: Selection, config: bool) -> None:
     if config:
         if len({attachment.config for attachment in attachments}) > 1:
             raise UsageError(f"{selection.container} has several configurations: add --ifname or --network")
-        # The bytes, so that "> FILE" puts the file back.
+        # Print the bytes unchanged, so that "> FILE" restores the file.
         sys.stdout.buffer.write(attachments[0].config)
         return
     data = [
