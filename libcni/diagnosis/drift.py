@@ -55,8 +55,8 @@ def config_changes(attachment: Attachment, net: NetworkConfigList) -> tuple[Conf
 
 def _document(net: NetworkConfigList, *, without_drop_ins: bool = False) -> dict[str, Any]:
     document: dict[str, Any] = jsontext.parse(net.raw.decode(errors="surrogatepass")) if net.raw else {}
-    plugins = [one for one in net.plugins if not (without_drop_ins and one.source)]
-    return {**document, "name": net.name, "plugins": [jsontext.parse(one.text) for one in plugins]}
+    plugins = [plugin for plugin in net.plugins if not (without_drop_ins and plugin.source)]
+    return {**document, "name": net.name, "plugins": [jsontext.parse(plugin.text) for plugin in plugins]}
 
 
 def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
@@ -74,9 +74,9 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
 def check_drift(node: NodeState) -> Observations:
     """Find attachments whose network has another configuration today, or none."""
     by_network: dict[str, list[Attachment]] = {}
-    for one in node.attachments:
-        if not isinstance(one.record, Unreadable):
-            by_network.setdefault(one.network, []).append(one)
+    for attachment in node.attachments:
+        if not isinstance(attachment.record, Unreadable):
+            by_network.setdefault(attachment.network, []).append(attachment)
     # A directory that cannot be read must not look as if every network had lost its file.
     if node.directory is None:
         if by_network:
@@ -92,7 +92,7 @@ def check_drift(node: NodeState) -> Observations:
 
 def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
     path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
-    newest = max(attachments, key=lambda one: one.record.created or 0)
+    newest = max(attachments, key=lambda attachment: attachment.record.created or 0)
     # An unusable file, whatever its name, may define the network: after its correction a second file would collide.
     unusable = node.directory.problems if node.directory is not None else ()
     advice = "correct the unusable file if it is its own, or put its file back" if unusable else "put its file back"
@@ -113,16 +113,16 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
     keys: dict[str, None] = {}
     # Most attachments of a network have the same configuration, so compare it once.
     compared: dict[object, tuple[ConfigChange, ...]] = {}
-    for one in attachments:
-        same = one.config, one.record.plugins, one.record.version
+    for attachment in attachments:
+        same = attachment.config, attachment.record.plugins, attachment.record.version
         try:
             if same not in compared:
-                compared[same] = config_changes(one, net)
+                compared[same] = config_changes(attachment, net)
         except (RecordError, ValueError) as error:
-            yield NotChecked("drift", one.path, str(error))
+            yield NotChecked("drift", attachment.path, str(error))
             continue
         if found := compared[same]:
-            changed.append(one)
+            changed.append(attachment)
             keys |= dict.fromkeys(change.key for change in found)
     if changed:
         yield NodeFinding(
@@ -136,4 +136,4 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
 
 
 def _names(attachments: list[Attachment]) -> str:
-    return some([one.container_id for one in attachments])
+    return some([attachment.container_id for attachment in attachments])

@@ -40,10 +40,10 @@ def check_interfaces(node: NodeState) -> Observations:
     if node.host is None:
         yield NotChecked("interfaces", "this node", node.unread.get("this node", "its interfaces are unknown"))
         return
-    for one in node.attachments:
-        space = node.space_of(one)
-        if one.state in LIVING and one.netns and (space is None or space.network is None):
-            yield NotChecked("interfaces", name_of(one), f"{one.netns} cannot be entered")
+    for attachment in node.attachments:
+        space = node.space_of(attachment)
+        if attachment.state in LIVING and attachment.netns and (space is None or space.network is None):
+            yield NotChecked("interfaces", name_of(attachment), f"{attachment.netns} cannot be entered")
     if node.elsewhere:
         reason = "this program is in another network namespace than their bridges"
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
@@ -63,11 +63,11 @@ def _all_sides(node: NodeState, host: Network) -> Observations:
         for finding in _device(node, host, kind, name, users, has_second=bool(twice)):
             explained.update(finding.containers)
             yield finding
-    for one, inside in node.live:
-        if id_of(one) not in explained:
-            yield from _inside(node, one, inside)
-        if one.path not in node.elsewhere:
-            yield from _host_side(node, one, inside, host)
+    for attachment, inside in node.live:
+        if id_of(attachment) not in explained:
+            yield from _inside(node, attachment, inside)
+        if attachment.path not in node.elsewhere:
+            yield from _host_side(node, attachment, inside, host)
 
 
 _Users = list[tuple[Attachment, Mapping[str, Any]]]
@@ -77,14 +77,14 @@ _Users = list[tuple[Attachment, Mapping[str, Any]]]
 def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
     """Return the users of each (``bridge`` or ``master``, configured name)."""
     found: dict[tuple[str, str], _Users] = {}
-    for one in (one for one, _ in node.live if one.path not in node.elsewhere):
-        for document in node.documents(one):
+    for attachment in (attachment for attachment, _ in node.live if attachment.path not in node.elsewhere):
+        for document in node.documents(attachment):
             # A master inside the container is not on the host.
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
             if document.get("type") == "bridge":
-                found.setdefault(("bridge", bridge_of(document)), []).append((one, document))
+                found.setdefault(("bridge", bridge_of(document)), []).append((attachment, document))
             elif document.get("type") in _WITH_MASTER and master:
-                found.setdefault(("master", master), []).append((one, document))
+                found.setdefault(("master", master), []).append((attachment, document))
     return found
 
 
@@ -106,10 +106,10 @@ def _device(  # noqa: PLR0913 - a device and its users
                 f"{counted(len(moved), 'container')} of it are on {other}, which works",
                 "an ADD or a reload makes a second bridge with the same address, and these containers are cut off",
                 f"give {other} its name back, or drain the node and remove it, before anything is attached",
-                containers=tuple(id_of(one) for one, _ in moved),
+                containers=tuple(id_of(attachment) for attachment, _ in moved),
             )  # fmt: skip
         yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(node, moved))
-    attached = list({id_of(one): one for one, _ in users}.values())
+    attached = list({id_of(attachment): attachment for attachment, _ in users}.values())
     about = partial(
         NodeFinding,
         check="interfaces",
@@ -138,14 +138,14 @@ def _two_bridges(node: NodeState, host: Network, devices: Mapping[tuple[str, str
     names = {link.index: name for name, link in host.links.items()}
     by_gateway: dict[str, dict[str, dict[str, None]]] = {}
     for (kind, name), users in devices.items():
-        for one, document in users if kind == "bridge" else ():
-            actual = node.renamed_bridge(one) or name
-            candidates = dict.fromkeys((*_bridges_of_today(node, one), name, actual))
-            for full in _gateways(node, [(one, document)]):
+        for attachment, document in users if kind == "bridge" else ():
+            actual = node.renamed_bridge(attachment) or name
+            candidates = dict.fromkeys((*_bridges_of_today(node, attachment), name, actual))
+            for full in _gateways(node, [(attachment, document)]):
                 containers = by_gateway.setdefault(full, {})
                 for bridge in candidates:
                     if bridge in host.links and host.links[bridge].has_address(full):
-                        containers.setdefault(bridge, {}).update({id_of(one): None} if bridge == actual else {})
+                        containers.setdefault(bridge, {}).update({id_of(attachment): None} if bridge == actual else {})
     for full, bridges in by_gateway.items():
         if len(bridges) > 1:
             subnet = str(ipaddress.ip_interface(full).network)
@@ -161,10 +161,10 @@ def _two_bridges(node: NodeState, host: Network, devices: Mapping[tuple[str, str
             )  # fmt: skip
 
 
-def _bridges_of_today(node: NodeState, one: Attachment) -> list[str]:
+def _bridges_of_today(node: NodeState, attachment: Attachment) -> list[str]:
     """Return the bridges on which today's configuration attaches containers with the addresses of an attachment."""
-    net = node.configured(one.network)
-    if net is None or not any(is_in_ranges(net, address) for address in node.addresses_of(one)):
+    net = node.configured(attachment.network)
+    if net is None or not any(is_in_ranges(net, address) for address in node.addresses_of(attachment)):
         return []
     documents = [document for document in plugin_documents(net) if document.get("type") == "bridge"]
     return [bridge_of(document) for document in documents if is_gateway(document)]
@@ -173,10 +173,10 @@ def _bridges_of_today(node: NodeState, one: Attachment) -> list[str]:
 def _renamed_in_file(node: NodeState, host: Network, name: str, users: _Users) -> Iterator[NodeFinding]:
     """Find a configuration file that names another bridge than the one that its containers are on."""
     by_bridge: dict[tuple[str, str], list[Attachment]] = {}
-    for one, document in users if name in host.links else ():
-        for bridge in _bridges_of_today(node, one) if _gateways(node, [(one, document)]) else ():
-            if bridge not in {name, node.renamed_bridge(one)} and bridge not in host.links:
-                by_bridge.setdefault((one.network, bridge), []).append(one)
+    for attachment, document in users if name in host.links else ():
+        for bridge in _bridges_of_today(node, attachment) if _gateways(node, [(attachment, document)]) else ():
+            if bridge not in {name, node.renamed_bridge(attachment)} and bridge not in host.links:
+                by_bridge.setdefault((attachment.network, bridge), []).append(attachment)
     for (network, bridge), attachments in by_bridge.items():
         yield NodeFinding(
             "interfaces", "warning", "bridge-renamed", f"network {network}",
@@ -189,13 +189,15 @@ def _renamed_in_file(node: NodeState, host: Network, name: str, users: _Users) -
 
 def _gateways(node: NodeState, users: _Users) -> list[str]:
     """Return the addresses with prefix length that a bridge has as the gateway of its containers."""
-    attachments = [one for one, document in users if document.get("type") == "bridge" and is_gateway(document)]
-    return sorted({full for one in attachments for full in node.outcome_of(one).gateways})
+    attachments = [
+        attachment for attachment, document in users if document.get("type") == "bridge" and is_gateway(document)
+    ]
+    return sorted({full for attachment in attachments for full in node.outcome_of(attachment).gateways})
 
 
 def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
     """Find a device that is down, or has lost its gateway address."""
-    containers = tuple(dict.fromkeys(id_of(one) for one, _ in users))
+    containers = tuple(dict.fromkeys(id_of(attachment) for attachment, _ in users))
     about = partial(NodeFinding, check="interfaces", severity="error", subject=subject, containers=containers)
     if users and not link.is_up:
         mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
@@ -222,7 +224,7 @@ def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str])
         ]  # fmt: skip
         about = partial(
             NodeFinding, check="interfaces", severity="error", subject=f"route to {subnet}",
-            containers=tuple(id_of(one) for one, _ in users),
+            containers=tuple(id_of(attachment) for attachment, _ in users),
         )  # fmt: skip
         if others:
             destination, device = others[0].destination, names.get(others[0].ifindex, "nowhere")
@@ -244,39 +246,41 @@ def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6N
     return network.version == subnet.version and network.subnet_of(subnet)  # type: ignore[arg-type]  # the same family
 
 
-def _host_side(node: NodeState, one: Attachment, inside: Network, host: Network) -> Observations:
+def _host_side(node: NodeState, attachment: Attachment, inside: Network, host: Network) -> Observations:
     """Find faults of one container on the host: in its veth and the routes to it."""
-    about = partial(finding_about, one, "interfaces", "error")
+    about = partial(finding_about, attachment, "interfaces", "error")
     meaning = _CUT_OFF
-    documents = node.documents(one)
+    documents = node.documents(attachment)
     names = [bridge_of(document) for document in documents if document.get("type") == "bridge"]
     bridges = [host.links[name] for name in names if name in host.links]
-    ends, veths = node.host_ends(one), node.outcome_of(one).veths
-    if len(ends) < len(veths) and one.ifname in inside.links:
+    ends, veths = node.host_ends(attachment), node.outcome_of(attachment).veths
+    if len(ends) < len(veths) and attachment.ifname in inside.links:
         paths = [space.path for space in node.spaces.values() for veth in veths if _has(space, *veth)]
         seen = f"its host interface {veths[0][0]} is not on the node, but in {(*paths, 'no namespace')[0]}"
-        yield about("host-end-moved", seen, meaning, *node.reloads(one))
+        yield about("host-end-moved", seen, meaning, *node.reloads(attachment))
     for link in ends:
-        if bridges and link.master not in {bridge.index for bridge in bridges} and not node.renamed_bridge(one):
+        if bridges and link.master not in {bridge.index for bridge in bridges} and not node.renamed_bridge(attachment):
             seen = f"its host interface {link.name} is not on bridge {bridges[0].name}"
-            yield about("off-bridge", seen, meaning, mends=(_link_mend("join", one, link, bridges[0].name),))
+            yield about("off-bridge", seen, meaning, mends=(_link_mend("join", attachment, link, bridges[0].name),))
         if not link.is_up:
             seen = f"its host interface {link.name} is down"
-            yield about("host-end-down", seen, meaning, mends=(_link_mend("set-up", one, link),))
+            yield about("host-end-down", seen, meaning, mends=(_link_mend("set-up", attachment, link),))
         elif any(document.get("type") == "ptp" for document in documents):
-            hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(one)]
+            hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(attachment)]
             if missing := [text for text in hosts if text not in node.host_routes.get(link.index, ())]:
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
-                mends = tuple(_link_mend("add-route", one, link, text) for text in missing)
+                mends = tuple(_link_mend("add-route", attachment, link, text) for text in missing)
                 yield about("host-route-missing", seen, meaning, mends=mends)
-    yield from _neighbours(node, one, inside, host, bridges)
+    yield from _neighbours(node, attachment, inside, host, bridges)
 
 
-def _neighbours(node: NodeState, one: Attachment, inside: Network, host: Network, bridges: list[Link]) -> Observations:
+def _neighbours(
+    node: NodeState, attachment: Attachment, inside: Network, host: Network, bridges: list[Link]
+) -> Observations:
     """Find permanent neighbour entries whose hardware address is not that of the interface."""
-    about = partial(finding_about, one, "interfaces", "error", "static-neighbour")
-    own, ips = inside.links.get(one.ifname), getattr(result_of(one), "ips", ())
-    for address in node.addresses_of(one) if own is not None else ():
+    about = partial(finding_about, attachment, "interfaces", "error", "static-neighbour")
+    own, ips = inside.links.get(attachment.ifname), getattr(result_of(attachment), "ips", ())
+    for address in node.addresses_of(attachment) if own is not None else ():
         wrong = host.neighbours.get(address)
         if own is not None and wrong not in {None, own.mac}:
             remedy = f"find out who wrote it, then: ip neigh del {address} dev INTERFACE"
@@ -285,7 +289,7 @@ def _neighbours(node: NodeState, one: Attachment, inside: Network, host: Network
         (ip.gateway, link.mac) for link in bridges for ip in ips if link.has_address(ip.gateway or "-")
     }:
         if (wrong := inside.neighbours.get(gateway, mac)) != mac:
-            remedy = f"find out who wrote it, then, inside: ip neigh del {gateway} dev {one.ifname}"
+            remedy = f"find out who wrote it, then, inside: ip neigh del {gateway} dev {attachment.ifname}"
             yield about(f"somebody wrote the hardware address {wrong} for its gateway {gateway}", _CUT_OFF, remedy)
 
 
@@ -294,29 +298,29 @@ def _has(space: Space, name: str, mac: str) -> bool:
     return link is not None and link.mac == mac
 
 
-def _link_mend(kind: MendKind, one: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
-    return Mend(kind, link.name, details, (id_of(one),), netns=netns)
+def _link_mend(kind: MendKind, attachment: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
+    return Mend(kind, link.name, details, (id_of(attachment),), netns=netns)
 
 
-def _inside(node: NodeState, one: Attachment, inside: Network) -> Iterator[NodeFinding]:
+def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
     """Find faults inside a container's namespace."""
-    about = partial(finding_about, one, check="interfaces", severity="error")
-    result = result_of(one)
-    link = inside.links.get(one.ifname)
+    about = partial(finding_about, attachment, check="interfaces", severity="error")
+    result = result_of(attachment)
+    link = inside.links.get(attachment.ifname)
     if link is None:
-        yield _without_interface(node, one)
+        yield _without_interface(node, attachment)
         return
     if not link.is_up and (result is None or result.ips):
-        mends = (_link_mend("set-up", one, link, netns=one.netns),)
+        mends = (_link_mend("set-up", attachment, link, netns=attachment.netns),)
         yield about(
             name="interface-down",
-            seen=f"{one.ifname} is down in {one.netns}",
+            seen=f"{attachment.ifname} is down in {attachment.netns}",
             meaning="the container is cut off",
             mends=mends,
         )
         return
     lost = [
-        (name, full) for name, full in _placed_addresses(one)
+        (name, full) for name, full in _placed_addresses(attachment)
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
         if name in inside.links and not any(other.has_address(full) for other in inside.links.values())
     ]  # fmt: skip
@@ -332,64 +336,74 @@ def _inside(node: NodeState, one: Attachment, inside: Network) -> Iterator[NodeF
                 remedy="find out who has it",
             )
         else:
-            mends = (_link_mend("add-address", one, inside.links[name], full, netns=one.netns),)
+            mends = (_link_mend("add-address", attachment, inside.links[name], full, netns=attachment.netns),)
             yield about(name="address-lost", seen=seen, meaning=meaning, mends=mends)
     for gateway in dict.fromkeys(ip.gateway for ip in (result.ips if result else ()) if ip.gateway):
         if link.has_address(gateway):
             yield about(
                 name="gateway-taken",
-                seen=f"{one.ifname} has the address {gateway} of its gateway",
+                seen=f"{attachment.ifname} has the address {gateway} of its gateway",
                 meaning="its neighbours may take the container for the gateway",
-                remedy=f"find out who added it, then, inside: ip address del {gateway} dev {one.ifname}",
+                remedy=f"find out who added it, then, inside: ip address del {gateway} dev {attachment.ifname}",
             )
-    yield from () if lost else _routes(node, one, inside, link)
-    yield from _changed_by_hand(node, one, link)
+    yield from () if lost else _routes(node, attachment, inside, link)
+    yield from _changed_by_hand(node, attachment, link)
 
 
-def _routes(node: NodeState, one: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
+def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
     gateways: dict[str, set[str]] = {}
     for route in (route for route in inside.routes if route.ifindex != NOWHERE):
         gateways.setdefault(route.destination, set()).add(route.gateway)
     missing: list[tuple[str, str]] = []
-    for destination, gateway in _recorded_routes(one):
+    for destination, gateway in _recorded_routes(attachment):
         actual = gateways.get(destination)
         if actual is None:
             missing.append((destination, gateway))
         elif gateway and gateway not in actual:
             yield finding_about(
-                one, "interfaces", "error", "wrong-gateway",
+                attachment, "interfaces", "error", "wrong-gateway",
                 f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}, not to {gateway}",
-                "the container may not reach these addresses", *node.reloads(one, interrupts=True),
+                "the container may not reach these addresses", *node.reloads(attachment, interrupts=True),
             )  # fmt: skip
     if missing:
         # The gateway can be reached only over the route to the subnet, which comes last here.
         mends = tuple(
-            _link_mend("add-route", one, link, *filter(None, route), netns=one.netns) for route in reversed(missing)
+            _link_mend("add-route", attachment, link, *filter(None, route), netns=attachment.netns)
+            for route in reversed(missing)
         )
-        seen = f"its route to {some([destination for destination, _ in missing])} is not in {one.netns}"
+        seen = f"its route to {some([destination for destination, _ in missing])} is not in {attachment.netns}"
         yield finding_about(
-            one, "interfaces", "error", "route-missing", seen, "the container cannot reach these addresses", mends=mends
+            attachment,
+            "interfaces",
+            "error",
+            "route-missing",
+            seen,
+            "the container cannot reach these addresses",
+            mends=mends,
         )
 
 
-def _changed_by_hand(node: NodeState, one: Attachment, link: Link) -> Iterator[NodeFinding]:
+def _changed_by_hand(node: NodeState, attachment: Attachment, link: Link) -> Iterator[NodeFinding]:
     """Find a hardware address or MTU that differs from the record or the configuration."""
-    sizes = [size for document in node.documents(one) if isinstance(size := document.get("mtu"), int) and size > 0]
-    mac = place_of(one.record).mac
+    sizes = [
+        size for document in node.documents(attachment) if isinstance(size := document.get("mtu"), int) and size > 0
+    ]
+    mac = place_of(attachment.record).mac
     changes = (
         [f"hardware address {mac}, but {link.mac}"] if is_other_mac(mac, link.mac) and link.kind != "ipvlan" else []
     )
     changes += [f"MTU {sizes[-1]}, but {link.mtu}"] if sizes and link.mtu not in {0, sizes[-1]} else []
     if changes:
         yield finding_about(
-            one, "interfaces", "warning", "interface-changed", f"{one.ifname} has not its {' and '.join(changes)}",
-            "neighbours and plugins expect what was recorded", *node.reloads(one, interrupts=True),
+            attachment, "interfaces", "warning", "interface-changed",
+            f"{attachment.ifname} has not its {' and '.join(changes)}",
+            "neighbours and plugins expect what was recorded", *node.reloads(attachment, interrupts=True),
         )  # fmt: skip
 
 
-def _without_interface(node: NodeState, one: Attachment) -> NodeFinding:
-    result = result_of(one)
-    macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
+def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
+    result = result_of(attachment)
+    macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == attachment.ifname}
     for space in node.spaces.values():
         # A device of the host that returned to the host's namespace has not been moved.
         if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
@@ -397,20 +411,32 @@ def _without_interface(node: NodeState, one: Attachment) -> NodeFinding:
         for link in space.network.links.values():
             # All ipvlan interfaces of a device have its hardware address.
             if link.mac and link.mac in macs and link.kind != "ipvlan":
-                seen = f"{one.ifname} of {one.netns} is {link.name} in {space.path} now"
+                seen = f"{attachment.ifname} of {attachment.netns} is {link.name} in {space.path} now"
                 remedy = "move and rename it back before it is detached"
                 return finding_about(
-                    one, "interfaces", "warning", "interface-moved", seen, "DEL is refused, or does not find it", remedy
+                    attachment,
+                    "interfaces",
+                    "warning",
+                    "interface-moved",
+                    seen,
+                    "DEL is refused, or does not find it",
+                    remedy,
                 )
-    seen = f"there is no interface {one.ifname} in {one.netns}"
+    seen = f"there is no interface {attachment.ifname} in {attachment.netns}"
     return finding_about(
-        one, "interfaces", "error", "interface-missing", seen, "the container has lost this network", *node.reloads(one)
+        attachment,
+        "interfaces",
+        "error",
+        "interface-missing",
+        seen,
+        "the container has lost this network",
+        *node.reloads(attachment),
     )
 
 
-def _recorded_routes(one: Attachment) -> Iterator[tuple[str, str]]:
+def _recorded_routes(attachment: Attachment) -> Iterator[tuple[str, str]]:
     """Yield (destination, gateway) of the recorded routes, and of those that the kernel makes for the addresses."""
-    if (result := result_of(one)) is not None:
+    if (result := result_of(attachment)) is not None:
         defaults = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
         # An address of one host has no route of its own.
         subnets = [(ip.address, "") for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
@@ -422,19 +448,21 @@ def _recorded_routes(one: Attachment) -> Iterator[tuple[str, str]]:
                 yield str(ipaddress.ip_network(text, strict=False)), gateway
 
 
-def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
+def _placed_addresses(attachment: Attachment) -> Iterator[tuple[str, str]]:
     """Yield (interface, address with prefix length) for the addresses that the result places in the container."""
-    if (result := result_of(one)) is not None:
+    if (result := result_of(attachment)) is not None:
         for ip in result.ips:
             if ip.interface is None:
-                yield one.ifname, ip.address
+                yield attachment.ifname, ip.address
             elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
                 yield result.interfaces[ip.interface].name, ip.address
 
 
 def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Observations:
     """If ``run_check``, run CHECK of the live attachments; ``explained``: those that have a finding already."""
-    attachments = [one for one in node.attachments if one.state in LIVING and os.path.exists(one.netns)]
+    attachments = [
+        attachment for attachment in node.attachments if attachment.state in LIVING and os.path.exists(attachment.netns)
+    ]
     if not attachments:
         return
     if not run_check:
@@ -442,21 +470,23 @@ def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Obse
         return
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
-    for one in attachments:
+    for attachment in attachments:
         try:
             # Go libcni 1.1 does not record the path.
-            given = one.netns if one.made_by_go else None
-            node.cni.check_network_list(one.network, RuntimeConf(one.container_id, given, one.ifname))
+            given = attachment.netns if attachment.made_by_go else None
+            node.cni.check_network_list(
+                attachment.network, RuntimeConf(attachment.container_id, given, attachment.ifname)
+            )
             passed += 1
         except VersionError as error:
-            yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
+            yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
         except CNIError as error:
             if fault := known_fault(error):
-                faults.setdefault(fault, []).append(id_of(one))
-            elif id_of(one) in explained:
+                faults.setdefault(fault, []).append(id_of(attachment))
+            elif id_of(attachment) in explained:
                 known += 1
             else:
-                yield _failed_check(node, one, error)
+                yield _failed_check(node, attachment, error)
     also = f", {known} failed for what is reported above" if known else ""
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
     for (plugin, meaning), containers in faults.items():
@@ -470,14 +500,14 @@ def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Obse
         )  # fmt: skip
 
 
-def _failed_check(node: NodeState, one: Attachment, error: CNIError) -> NodeFinding:
-    about = partial(finding_about, one, check="interfaces")
+def _failed_check(node: NodeState, attachment: Attachment, error: CNIError) -> NodeFinding:
+    about = partial(finding_about, attachment, check="interfaces")
     # A plugin that crashed or hung says nothing about the attachment.
     says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
     if says_so or isinstance(error, NotAttachedError):
         # The doctor's own checks found no fault, so the container may work.
         seen, meaning = f"CHECK failed: {error.text}", "a plugin finds the container's network damaged"
-        remedy, mends = node.reloads(one, interrupts=True)
+        remedy, mends = node.reloads(attachment, interrupts=True)
         return about(name="check-failed", severity="error", seen=seen, meaning=meaning, remedy=remedy, mends=mends)
     seen, meaning = f"CHECK gave no answer: {error.text}", "nobody knows whether the container's network is in order"
     remedy = "find out why, then check the container again"

@@ -32,63 +32,63 @@ def attachment_age(attachment: Attachment) -> float | None:
     return None if record.created is None else max(0.0, time.time() - record.created)
 
 
-def _why_gone(one: Attachment) -> str:
-    if one.state == STALE_BOOT:
+def _why_gone(attachment: Attachment) -> str:
+    if attachment.state == STALE_BOOT:
         return "it was attached before the last reboot"
-    if one.state != "gone" and not namespace_has_gone(one.record):
+    if attachment.state != "gone" and not namespace_has_gone(attachment.record):
         return ""
-    how = "was replaced by another one" if os.path.exists(one.netns) else "has gone"
-    return f"its namespace {one.netns} {how}"
+    how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
+    return f"its namespace {attachment.netns} {how}"
 
 
-def _why_unknown(node: NodeState, one: Attachment) -> str:
+def _why_unknown(node: NodeState, attachment: Attachment) -> str:
     """Return why this program might not see a process in the namespace of an attachment; "" if it would see it."""
-    if one.state == STALE_BOOT:
+    if attachment.state == STALE_BOOT:
         return ""
-    if not sees_same_processes(one.record):
+    if not sees_same_processes(attachment.record):
         return "its processes are in another PID namespace: run this in that of the ADD"
     # Go records no PID namespace. A directory that this program sees tells enough, but not one of mounts.
-    directory = os.path.realpath(os.path.dirname(one.netns))
-    return node.blind if one.made_by_go and (directory == NAMED or not os.path.isdir(directory)) else ""
+    directory = os.path.realpath(os.path.dirname(attachment.netns))
+    return node.blind if attachment.made_by_go and (directory == NAMED or not os.path.isdir(directory)) else ""
 
 
-def _space_by_now(node: NodeState, one: Attachment) -> Space | None:
+def _space_by_now(node: NodeState, attachment: Attachment) -> Space | None:
     """Return the namespace of an attachment of this boot if its path no longer leads to it; None if it has ended.
 
     A path can lose its namespace while the container runs: it was unmounted, its process has ended, somebody has
     edited the record, or this program has another mount namespace. If the address were freed then, a second container
     would get it.
     """
-    identity = one.record.netns_id
-    space = node.spaces.get(identity) if identity is not None and one.state != STALE_BOOT else None
+    identity = attachment.record.netns_id
+    space = node.spaces.get(identity) if identity is not None and attachment.state != STALE_BOOT else None
     if space is None:
         return None
     # Use the cookie that was read with the processes. If a process has ended since, its PID may lead to another
     # container now, whose namespace may have the same inode number.
     cookie = space.network.cookie if space.network is not None else 0
-    if not same_namespace(place_of(one.record), Place(identity, cookie)):
+    if not same_namespace(place_of(attachment.record), Place(identity, cookie)):
         return None
     # Before Linux 5.14, without cookies, the number behind another path is that of a later namespace.
-    return space if space.process or (cookie and one.record.netns_cookie) else None
+    return space if space.process or (cookie and attachment.record.netns_cookie) else None
 
 
 def check_namespaces(node: NodeState) -> Observations:
     """Find attachments from before the last reboot, and those whose namespace was removed or replaced."""
-    known = [one for one in node.attachments if one.state != CORRUPT and one.network]
-    for one in known:
-        reason = _why_gone(one)
-        if reason and (unknown := _why_unknown(node, one)):
-            yield NotChecked("namespaces", name_of(one), f"{reason}, and {unknown}")
-        elif reason and (space := _space_by_now(node, one)) is not None:
-            yield _lost_path(one, space)
+    known = [attachment for attachment in node.attachments if attachment.state != CORRUPT and attachment.network]
+    for attachment in known:
+        reason = _why_gone(attachment)
+        if reason and (unknown := _why_unknown(node, attachment)):
+            yield NotChecked("namespaces", name_of(attachment), f"{reason}, and {unknown}")
+        elif reason and (space := _space_by_now(node, attachment)) is not None:
+            yield _lost_path(attachment, space)
         elif reason:
-            yield _dead(node, one, reason)
-        elif one.netns and not one.netns.startswith("/"):
-            yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
-        elif one.made_by_go and not one.netns:
-            yield NotChecked("namespaces", name_of(one), "its record, of Go libcni, does not name the namespace")
-        elif one.netns and isinstance(one.record, Ours) and one.record.netns_id is None:
-            yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
+            yield _dead(node, attachment, reason)
+        elif attachment.netns and not attachment.netns.startswith("/"):
+            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is no path")
+        elif attachment.made_by_go and not attachment.netns:
+            yield NotChecked("namespaces", name_of(attachment), "its record, of Go libcni, does not name the namespace")
+        elif attachment.netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
+            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} did not exist at its ADD")
     if not sees_processes():
         reason = "this program does not see the processes that live there (hostPID: true)"
         yield NotChecked("namespaces", f"namespaces outside {NAMED}", reason)
@@ -96,41 +96,45 @@ def check_namespaces(node: NodeState) -> Observations:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
 
 
-def _dead(node: NodeState, one: Attachment, reason: str) -> NodeFinding:
-    about = partial(finding_about, one, "namespaces", "warning", "dead")
-    for address in node.addresses_of(one):
+def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
+    about = partial(finding_about, attachment, "namespaces", "warning", "dead")
+    for address in node.addresses_of(attachment):
         for space, link in node.holders.get(address, ()):
-            if not [other for other in node.recorded_at(one.network, address, space.path) if other is not one]:
+            if not [
+                other for other in node.recorded_at(attachment.network, address, space.path) if other is not attachment
+            ]:
                 seen = f"{reason}, and its address {address} is on {link.name} in {space.path}"
                 remedy = "find out whose interface has the address: a DEL would free it"
                 return about(
-                    seen, "a container may use the address", remedy, (mend_of("detach", one, interrupts=True),)
+                    seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
     # The record of an ADD that was killed may not have the address yet that its plugin had got and made rules for.
-    reserved = node.reserved_for(one.network, one.container_id)
-    addresses = node.addresses_of(one) or [other.address for other in reserved if other.ifname in {"", one.ifname}]
+    reserved = node.reserved_for(attachment.network, attachment.container_id)
+    addresses = node.addresses_of(attachment) or [
+        other.address for other in reserved if other.ifname in {"", attachment.ifname}
+    ]
     # No rule survives a reboot.
-    rules = rules_to_remove(node, one.network, one.container_id, one.ifname, addresses)
-    if one.state == STALE_BOOT:
+    rules = rules_to_remove(node, attachment.network, attachment.container_id, attachment.ifname, addresses)
+    if attachment.state == STALE_BOOT:
         rules = ()
-    return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", one)))
+    return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
 
 
-def _lost_path(one: Attachment, space: Space) -> NodeFinding:
+def _lost_path(attachment: Attachment, space: Space) -> NodeFinding:
     """Return the finding for a namespace that has lost its path, but has a process or another path."""
     by_now = f"process {space.process} lives in that" if space.process else f"that is {space.path} now"
-    seen = f"{one.netns} does not lead to its namespace any more, and {by_now}"
-    about = partial(finding_about, one, "namespaces", "warning", "lost-path", seen)
+    seen = f"{attachment.netns} does not lead to its namespace any more, and {by_now}"
+    about = partial(finding_about, attachment, "namespaces", "warning", "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
     if not space.process:
         return about(meaning, f"find out whether a container uses {space.path}; call repair when it has gone")
-    if not is_no_namespace(one.netns):
+    if not is_no_namespace(attachment.netns):
         # After a mount over another container's namespace, that container's tear-down would remove this container's.
         return about(meaning, "another container has the path: call repair when the process has ended")
     if not _sees_mounts_of_the_node():
         # The path may be in order in the runtime's mount namespace, and a mount from here could break it.
         return about(meaning, "call repair in the mount namespace of process 1, which may have the path")
-    return about(meaning, "", (replace(mend_of("restore-path", one), target=one.netns),))
+    return about(meaning, "", (replace(mend_of("restore-path", attachment), target=attachment.netns),))
 
 
 def _sees_mounts_of_the_node() -> bool:

@@ -34,15 +34,15 @@ def check_records(node: NodeState) -> Observations:
     users = ", ".join(lock_users(f"{directory}/locks"))
     locks = f"; locks are held by {users}" if users else ""
     yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}{locks}")
-    for one in node.attachments:
-        if one.is_denied:
+    for attachment in node.attachments:
+        if attachment.is_denied:
             # The state is ``corrupt`` because this user may not read the record. The record itself may be in order.
-            yield NotChecked("records", one.path, f"{one.problem}; run this program as root")
-        elif one.state == CORRUPT:
-            yield _corrupt(node, one)
-        elif one.state in _HALF_DONE:
-            yield _half_done(node, one)
-    yield from (_misplaced(node, one) for one in node.misplaced)
+            yield NotChecked("records", attachment.path, f"{attachment.problem}; run this program as root")
+        elif attachment.state == CORRUPT:
+            yield _corrupt(node, attachment)
+        elif attachment.state in _HALF_DONE:
+            yield _half_done(node, attachment)
+    yield from (_misplaced(node, attachment) for attachment in node.misplaced)
     yield from _set_aside(node)
     temporary = repair_records(directory, dry_run=True).temporary if node.attachments or node.set_aside else ()
     if temporary:
@@ -59,10 +59,10 @@ def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
     return None if identity is None else replace(look_for(node, *identity), check="records")
 
 
-def _corrupt(node: NodeState, one: Attachment) -> NodeFinding:
-    found = _by_name(node, os.path.basename(one.path))
-    aside = Mend("set-aside", one.path)
-    about = partial(NodeFinding, "records", "error", "corrupt-record", one.path, one.problem)
+def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
+    found = _by_name(node, os.path.basename(attachment.path))
+    aside = Mend("set-aside", attachment.path)
+    about = partial(NodeFinding, "records", "error", "corrupt-record", attachment.path, attachment.problem)
     if found is None:
         return about("its attachment is unknown, and cannot be detached from this record", mends=(aside,))
     meaning = f"by its file name it is {found.subject}; {found.meaning}"
@@ -71,63 +71,63 @@ def _corrupt(node: NodeState, one: Attachment) -> NodeFinding:
     return about(meaning, found.remedy, mends, found.containers)
 
 
-def _misplaced(node: NodeState, one: Attachment) -> NodeFinding:
-    name = os.path.basename(one.path)
-    seen = f"the record of {id_of(one)} has the file name {name}"
-    about = partial(NodeFinding, "records", "error", "misplaced-record", one.path, seen)
-    if any(other.record.identity == one.record.identity for other in node.attachments):
+def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
+    name = os.path.basename(attachment.path)
+    seen = f"the record of {id_of(attachment)} has the file name {name}"
+    about = partial(NodeFinding, "records", "error", "misplaced-record", attachment.path, seen)
+    if any(other.record.identity == attachment.record.identity for other in node.attachments):
         meaning = "it is a copy: the attachment of this file name has no record"
-        return about(meaning, mends=(Mend("set-aside", one.path),))
+        return about(meaning, mends=(Mend("set-aside", attachment.path),))
     identity = node.identity_of(name)
     reserved = node.reserved_for(*identity[:2]) if identity is not None else []
-    if any(reservation.address in node.addresses_of(one) for reservation in reserved):
+    if any(reservation.address in node.addresses_of(attachment) for reservation in reserved):
         # Under the identity in it, it would be the record of a container that does not exist.
         meaning = "its address is reserved for the container of the file name: the content was edited"
-        return about(meaning, mends=(Mend("set-aside", one.path),))
-    own = os.path.join(os.path.dirname(one.path), "-".join(one.record.identity))
-    return about("no verb finds it", f"it is the only record of {id_of(one)}: name it {own}")
+        return about(meaning, mends=(Mend("set-aside", attachment.path),))
+    own = os.path.join(os.path.dirname(attachment.path), "-".join(attachment.record.identity))
+    return about("no verb finds it", f"it is the only record of {id_of(attachment)}: name it {own}")
 
 
-def _half_done(node: NodeState, one: Attachment) -> NodeFinding:  # noqa: PLR0911 - a table: one return for each row
-    verb = _HALF_DONE[one.state]
-    processes = plugin_processes(node.cni, one)
+def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa: PLR0911 - a table: one return for each row
+    verb = _HALF_DONE[attachment.state]
+    processes = plugin_processes(node.cni, attachment)
     running = ", ".join(processes.values())
     # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
     # a killed process, so the lock tells.
     try:
-        is_running = is_locked(node.cni.cache_dir, LockRequest((), one.container_id))
+        is_running = is_locked(node.cni.cache_dir, LockRequest((), attachment.container_id))
     except RecordError:
         is_running = False
     if is_running:
         seen = f"its {verb} runs now" + (f": {running}" if running else "")
-        return finding_about(one, "records", "note", "running", seen, "", "wait for its end")
+        return finding_about(attachment, "records", "note", "running", seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
-    about = partial(finding_about, one, "records", "warning", "half-done")
+    about = partial(finding_about, attachment, "records", "warning", "half-done")
     if processes:
         # The environment of the processes names this attachment and this lock file, so no other runtime's is named.
         seen = f"its {verb} was interrupted, and a plugin still runs: {running}"
         remedy = f"wait for the plugin, or end it: kill {' '.join(map(str, processes))}"
         return about(seen, f"{meaning}, and the plugin may still change it", remedy)
-    if one.state == REFUSED:
+    if attachment.state == REFUSED:
         seen = "its ADD found the interface there, and did not succeed"
-        return about(seen, "the interface is another program's", mends=(mend_of("detach", one),))
+        return about(seen, "the interface is another program's", mends=(mend_of("detach", attachment),))
     # The record does not say which of the two it was.
     seen = f"its {verb} was interrupted, or {'its roll-back failed' if verb == 'ADD' else 'a plugin failed in it'}"
-    space = node.space_of(one)
-    age = attachment_age(one)
+    space = node.space_of(attachment)
+    age = attachment_age(attachment)
     if space is not None and space.process:
         # A verb that was killed at its very end, or at its beginning, leaves a working container.
-        meaning += f", and process {space.process} lives in {one.netns}"
-        if one.record.has_ended:
-            works = space.network is not None and one.ifname in space.network.links
-            return about(seen, meaning, *node.reloads(one, interrupts=works))
+        meaning += f", and process {space.process} lives in {attachment.netns}"
+        if attachment.record.has_ended:
+            works = space.network is not None and attachment.ifname in space.network.links
+            return about(seen, meaning, *node.reloads(attachment, interrupts=works))
         remedy = "if the container has failed, or may lose this network, detach it"
-        return about(seen, meaning, remedy, (mend_of("detach", one, interrupts=True),))
+        return about(seen, meaning, remedy, (mend_of("detach", attachment, interrupts=True),))
     if verb == "ADD" and age is not None and age <= node.pending_after:
         return about(
             seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after its beginning (--pending-after)"
         )
-    return about(seen, meaning, mends=(mend_of("detach", one),))
+    return about(seen, meaning, mends=(mend_of("detach", attachment),))
 
 
 def _set_aside(node: NodeState) -> Observations:
@@ -145,7 +145,7 @@ def _set_aside(node: NodeState) -> Observations:
         remove = "remove the file when you have read it"
         if found is None:
             yield about(severity="note", meaning="its attachment is unknown", remedy=remove)
-        elif any(name_of(one) == found.subject for one in node.attachments):
+        elif any(name_of(attachment) == found.subject for attachment in node.attachments):
             yield about(
                 severity="note",
                 meaning=f"by its file name it was {found.subject}; it has another record now",
