@@ -76,12 +76,14 @@ def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body
     started = time.monotonic()
     with pytest.raises(PluginTimeoutError) as caught:
         run(script(tmp_path, body), timeout=0.5)
-    assert 0.5 <= time.monotonic() - started < 1.5
+    elapsed = time.monotonic() - started
+    assert 0.5 <= elapsed < 1.5
     error = caught.value
     assert (error.stdout, error.stderr) == ("started\n", "why\n")
     assert (error.plugin, error.verb, error.container_id) == ("p", "ADD", "c1")
     assert "within 0.5 s" in error.problem
-    assert error.seconds >= 0.5
+    # The timeout counts from the call, and these seconds from the start of the process: on a busy machine less.
+    assert 0.25 <= error.seconds <= elapsed
     grandchild = int((tmp_path / "pid").read_text())
     wait_until(lambda: not is_running(grandchild))
 
