@@ -40,7 +40,8 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
     if (corrupt := corrupt_error(cni, container, ifname)) is not None:
         raise corrupt
     if container in {net.name for net in libcni.read_config_directory(cni.conf_dir).networks}:
-        raise UsageError(f"{container} is a network, not a container; to select by network: --network {container}")
+        listing = f"libcni attachments --network {container}"
+        raise UsageError(f"{container} is a network, not a container; its containers: {listing}")
     about = (f", interface {ifname}" if ifname else "") + (f", network {network}" if network else "")
     raise libcni.NotAttachedError(
         f"there is no record of container {container}{about}",

@@ -397,6 +397,8 @@ def read_document(path: str | os.PathLike[str]) -> bytes:
         return read_regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
     except (OSError, UnusableFileError) as error:
         problem = getattr(error, "strerror", None) or error
+        if isinstance(error, FileNotFoundError) and os.path.islink(path):
+            problem = f"it is a symbolic link to {os.readlink(path)}, which does not exist"
         raise ConfigError(f"cannot be read: {problem}", file=os.fspath(path)) from error
 
 

@@ -10,6 +10,8 @@ from libcni.errors import ConfigError, short_repr, shorten
 
 _T = TypeVar("_T")
 
+_JSON_TYPES = {str: "a string", int: "an integer", bool: "true or false", list: "an array", dict: "an object"}
+
 
 def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: str | None = None) -> _T:
     """Return the JSON value of a text; raises ConfigError if it is none, or of another type than ``kind``."""
@@ -33,7 +35,7 @@ def read_member(document: Mapping[str, Any], key: str, kind: type[Any], default:
         return default
     # bool is a subclass of int, and no process has the number true
     if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-        shown = "it is missing" if value is None else f"{short_repr(value)} is not of type {kind.__name__}"
+        shown = "it is missing" if value is None else f"{short_repr(value)} is not {_JSON_TYPES[kind]}"
         raise ConfigError(f"{key}: {shown}", file=file)
     return value
 

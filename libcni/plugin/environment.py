@@ -72,5 +72,5 @@ def check_netns(env: Mapping[str, str]) -> None:
         raise VerbError(
             "plugin's netns and netns from CNI_NETNS should not be the same",
             code=INVALID_NETNS,
-            details=f"CNI_NETNS is {netns}",
+            details=f"CNI_NETNS is {netns}, the plugin's own namespace; CNI_NETNS_OVERRIDE=1 allows that",
         )

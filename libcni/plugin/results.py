@@ -186,7 +186,9 @@ class PluginResult:
         try:
             return convert(from_plain({**parts, **self.extra}, self._made), self._made, self.version)
         except ConversionError as error:
-            raise VerbError(f"cannot convert the result: {error}", code=DECODING_FAILURE) from error
+            raise VerbError(
+                f"cannot convert the result from {self._made} to {self.version}: {error}", code=DECODING_FAILURE
+            ) from error
 
 
 def refuse_other_form(document: object, version: str) -> None:

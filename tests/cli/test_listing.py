@@ -22,6 +22,13 @@ def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
 
 
+def test_a_network_in_the_place_of_a_container_is_named_with_a_way_on(node: CommandNode) -> None:
+    node.add("a")
+    for command in ("check", "del"):  # they take no network alone
+        assert node.run(command, "dbnet").err.endswith("its containers: libcni attachments --network dbnet\n")
+    assert "a" in node.run("attachments", "--network", "dbnet", "-q").out.split()
+
+
 def test_states_select_attachments(shown_node: CommandNode) -> None:
     assert shown_node.run("attachments", "-s", "gone", "-q").out == f"{GONE}\n"
     lines = [f"would interrupt {container[:12]} eth0 on dbnet" for container in (GOOD, KILLED)]

@@ -122,6 +122,8 @@ def test_a_file_that_cannot_be_used_never_hides_a_good_network(tmp_path: Path) -
     for problem in found.problems:
         if os.path.basename(problem.file or "")[0] in "bcd":
             assert problem.problem == "cannot be read: it is not a regular file"
+    (dangling,) = (problem for problem in found.problems if "f-dangling" in (problem.file or ""))
+    assert dangling.problem == "cannot be read: it is a symbolic link to /does/not/exist, which does not exist"
     sparse_problem = next(one for one in found.problems if "e-sparse" in (one.file or ""))
     assert sparse_problem.problem == "cannot be read: it has 16,777,217 bytes, and at most 16,777,216 are accepted"
 

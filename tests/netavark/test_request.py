@@ -99,12 +99,12 @@ def test_an_address_that_a_reload_repeats_counts_once() -> None:
     ("document", "said"),
     [
         ({**request(), "container_id": None}, "netavark's request: container_id: it is missing"),
-        ({**request(), "network": []}, "network: [] is not of type dict"),
+        ({**request(), "network": []}, "network: [] is not an object"),
         ({**request(), "network_options": {}}, "interface_name: it is missing"),
         ({**request(), "network": {}}, "name: it is missing"),
         ({**request(), "port_mappings": [80]}, "port_mappings: 80 is not an object"),
-        (request(ports=[{"host_port": "80", "container_port": 80}]), "host_port: '80' is not of type int"),
-        (request(static_ips="10.1.0.9"), "static_ips: '10.1.0.9' is not of type list"),
+        (request(ports=[{"host_port": "80", "container_port": 80}]), "host_port: '80' is not an integer"),
+        (request(static_ips="10.1.0.9"), "static_ips: '10.1.0.9' is not an array"),
     ],
 )
 def test_a_request_of_another_form_is_refused(document: Any, said: str) -> None:

@@ -85,7 +85,7 @@ def test_the_plugins_own_namespace_is_refused_before_the_function_runs(verb: str
         "cniVersion": "1.1.0",
         "code": ErrorCode.INVALID_NETNS,
         "msg": "plugin's netns and netns from CNI_NETNS should not be the same",
-        "details": f"CNI_NETNS is {OWN}",
+        "details": f"CNI_NETNS is {OWN}, the plugin's own namespace; CNI_NETNS_OVERRIDE=1 allows that",
     }
     assert recorder.requests == []
 

@@ -65,7 +65,7 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
             attachment for selection in selections for attachment in select(cni, selection) if attachment.network
         ]
     if session.output == "text":
-        for attachment in attachments:
+        for attachment in (attachment for attachment in attachments if attachment.can_reload):
             word = "would interrupt" if dry_run else "interrupting"
             print(f"{word} {libcni.printable(title_of(attachment))}", file=sys.stderr)
     if dry_run:

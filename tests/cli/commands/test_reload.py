@@ -27,8 +27,10 @@ def test_one_failure_does_not_stop_the_others(node: CommandNode) -> None:
     node.add("b")
     assert node.run("reload").code == 2
     (node.root / "ns" / "a").unlink()
+    assert node.run("reload", "a", "b", "--dry-run").err == "would interrupt b eth0 on dbnet\n"
     ran = node.run("reload", "a", "b")
     assert ran.code == 4
+    assert "interrupting a" not in ran.err
     assert "its namespace" in ran.err
     assert ran.err.count("  type  ") == 1
     assert "type  libcni del a -i eth0 -n dbnet\n" in ran.err
