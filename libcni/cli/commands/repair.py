@@ -26,6 +26,9 @@ ARGUMENTS = (
     INCLUDE_GO, SKIP_MISSING,
 )  # fmt: skip
 
+_NEEDED_CHECKS = {"records", "namespaces", "rules"}
+"""The checks that tell which containers live. What they could not see is not repaired."""
+
 
 def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
@@ -61,6 +64,9 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     outcomes = [{**asdict(one), "mend": asdict(one.mend)} for one in done.outcomes]
     data = {"status": done.report.status, "outcomes": outcomes, "stopped": done.stopped, "commands": commands}
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty="nothing to repair"))
+    # "nothing to repair" must not be said of what this program cannot see.
+    for unseen in [unseen for unseen in done.report.not_checked if unseen.check in _NEEDED_CHECKS]:
+        print(f"note: not checked, so not repaired: {unseen.subject}: {unseen.reason}", file=sys.stderr)
     for name in _unknown(cni, names, done):
         print(f"note: no finding and no container is named {name}", file=sys.stderr)
     if yes and done.report.findings:

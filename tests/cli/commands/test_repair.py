@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import libcni
 from cli.node import GOOD, CommandNode, attach_sharing
 
 
@@ -31,6 +32,13 @@ def test_only_what_is_named_is_mended(broken_node: CommandNode) -> None:
     done = broken_node.run("repair", f"{stale}:eth0", "--yes", "-o", "json")
     assert [one["mend"]["containers"] for one in done.data["outcomes"]] == [[f"{stale}:eth0"]]
     assert len(broken_node.cni.get_cached_attachments()) == 3
+
+
+def test_what_repair_cannot_see_is_noted(node: CommandNode) -> None:
+    node.cni.add_network_list("dbnet", libcni.RuntimeConf("vm", "tap-of-vm", "eth0"))
+    ran = node.run("repair")
+    assert ran.out == "nothing to repair\n"
+    assert ran.err == "note: not checked, so not repaired: container vm, dbnet, eth0: tap-of-vm is no path\n"
 
 
 def test_a_name_of_nothing_is_noted(broken_node: CommandNode) -> None:
