@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket  # the C part alone: importing socket takes 3 ms
+import errno
 import functools
 import gc
 import operator
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T")
 
+IP_NETNS_DIRECTORY = "/run/netns"
+"""The directory of the names of ``ip netns``."""
+
 CLONE_NEWNET = 0x40000000
 AF_NETLINK = 16
-_MS_BIND, _MNT_DETACH, _UMOUNT_NOFOLLOW = 4096, 2, 8
+_MS_BIND, _MS_REC, _MS_SHARED, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1 << 12, 1 << 14, 1 << 20, 2, 8
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
@@ -94,9 +98,44 @@ def make_namespace(path: str, announce: Callable[[str], object] | None = None, *
         source = f"/proc/self/fd/{descriptor}"
         if announce is not None:
             announce(source)
+        if os.path.dirname(path) == IP_NETNS_DIRECTORY:
+            _share_ip_netns_directory()
         bind(source, path)
     finally:
         system.close(descriptor)
+
+
+def _share_ip_netns_directory() -> None:
+    """Make ``/run/netns`` a shared mount, as the first ``ip netns add`` of a boot does.
+
+    Otherwise that command would mount the directory over the names that exist already, and nobody could remove those:
+    unlink(2) of a name whose covered mount is still there fails with EBUSY.
+    """
+    if _share_mount(IP_NETNS_DIRECTORY):
+        return
+    import fcntl  # once a boot
+
+    directory = system.open(IP_NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The lock of ``ip netns add``: two mounts of the directory would cover the names in the first.
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        if not _share_mount(IP_NETNS_DIRECTORY):
+            path = os.fsencode(IP_NETNS_DIRECTORY)
+            system.call_libc("mount", path, path, b"none", _MS_BIND | _MS_REC, None)
+            _share_mount(IP_NETNS_DIRECTORY)
+    finally:
+        system.close(directory)
+
+
+def _share_mount(path: str) -> bool:
+    """Make a mount shared; return False if the path is no mount point."""
+    try:
+        system.call_libc("mount", b"", os.fsencode(path), b"none", _MS_SHARED | _MS_REC, None)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
 
 
 def _bring_lo_up() -> None:
