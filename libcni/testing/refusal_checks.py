@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from typing import Any
-from uuid import uuid4
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin.environment import REQUIRED
-from libcni.testing.calling import Answer, environment
+from libcni.testing.calling import Answer
 from libcni.testing.document_checks import error_problems, version_problems
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
-from libcni.testing.snapshot import difference
-
-_BEFORE_STDIN = 0.5
 
 
 def check_version_verb(exam: Examination) -> None:
@@ -56,14 +49,6 @@ def _check_environment(exam: Examination, config: dict[str, Any], version: str) 
         exam.expect_success("DEL without CNI_PATH", exam.call("DEL", config, env={"CNI_PATH": None}))
 
 
-def check_too_old(exam: Examination, version: str) -> None:
-    """Check that a verb is refused in a version that does not have it."""
-    for verb in ("CHECK", "GC", "STATUS"):
-        if not has_verb(verb, version):
-            answer = exam.call(verb, exam.config(version))
-            check_refused(exam, f"{verb} before it existed", answer, (1, 4), version)
-
-
 def check_refused(  # noqa: PLR0913, PLR0917 - a call and all that is expected of it
     exam: Examination, check: str, answer: Answer, codes: tuple[int, ...], version: str = "", mention: str = ""
 ) -> None:
@@ -76,37 +61,3 @@ def check_refused(  # noqa: PLR0913, PLR0917 - a call and all that is expected o
     if not problem and mention not in f"{document['msg']} {document.get('details', '')}":
         problem = f"{mention} is not named: {document['msg']}"
     exam.add_finding(f"{check} is refused", problem, version)
-
-
-def check_reads_stdin_first(exam: Examination, version: str) -> None:
-    """Check that ADD does nothing before it has its configuration."""
-    if not exam.is_executable:
-        return
-    before = exam.snapshot()
-    container = f"conformance-{uuid4().hex[:8]}"
-    env = environment("ADD", {}, container_id=container, **exam.options)
-    problem = ""
-    # stdin is an open pipe without data, as for a plugin that a runtime starts ahead.
-    with subprocess.Popen(  # noqa: S603 - the caller's own plugin
-        [os.fspath(exam.plugin)],  # type: ignore[arg-type]  # an executable, as tested above
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            process.wait(_BEFORE_STDIN)
-            problem = "it ended before its configuration came"
-        except subprocess.TimeoutExpired:
-            problem = difference(exam.snapshot(), before)
-        try:
-            # Then send an empty configuration: a plugin that waits for its configuration must end too.
-            process.communicate(b"", exam.timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            problem = problem or f"it did not end within {exam.timeout:g} s after an empty configuration"
-    exam.add_finding("ADD does nothing before it has read stdin", problem)
-    # An interface that stays would disturb the checks that follow.
-    if problem:
-        exam.call("DEL", json.dumps(exam.config(version)).encode(), container_id=container)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from plugin.plugins import Recorder, nothing
 
 from libcni.plugin import Plugin, Request, VerbError
-from libcni.testing import NetworkNamespace, check_plugin
+from libcni.testing import check_plugin
 from testing.faulty import NEWEST, PREVIOUS, failing, write_shell_plugin
 
 
@@ -37,34 +36,6 @@ def changing(change: Callable[[Any], object]) -> Plugin:
 def test_a_part_of_prev_result_that_is_lost_is_found(change: Callable[[Any], object], lost: str) -> None:
     report = check_plugin(changing(change), {}, prev_result=PREVIOUS, versions=NEWEST)
     assert lost in {finding.problem for finding in report.failures if finding.check == "ADD passes prevResult on"}
-
-
-@pytest.mark.real
-def test_a_chained_plugin_whose_gc_forgets_what_its_del_has_to_remove(cni_netns: NetworkNamespace) -> None:
-    def address(verb: str) -> None:
-        subprocess.run(["ip", "-netns", cni_netns.name, "address", verb, "10.77.0.1/24", "dev", "lo"], check=False)
-
-    known: set[str] = set()
-    plugin = Plugin("forgetful")
-
-    @plugin.add
-    def add(request: Request) -> None:
-        known.add(request.container_id)
-        address("add")
-
-    @plugin.delete
-    def delete(request: Request) -> None:
-        if request.container_id in known:
-            address("del")
-
-    @plugin.gc
-    def gc(request: Request) -> None:
-        if not request.valid_attachments:
-            known.clear()
-
-    report = check_plugin(plugin, {}, namespace=cni_netns, prev_result=PREVIOUS, versions=NEWEST)
-    (problem,) = [one.problem for one in report.failures if one.check == "DEL leaves nothing"]
-    assert problem.endswith("(a GC without this attachment came before the DEL)")
 
 
 def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:

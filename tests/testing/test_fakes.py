@@ -53,14 +53,6 @@ def test_a_scenario_is_played_step_by_step(cni_fakes: FakePlugins) -> None:
     assert call(cni_fakes).code == 11
 
 
-def test_a_child_holds_stdout(cni_fakes: FakePlugins) -> None:
-    fake = cni_fakes.shell("fake", "if [ $CNI_COMMAND = DEL ]; then sleep 3 & fi")
-    answer = call_plugin(fake.path, "DEL", config())
-    assert (answer.status, answer.stdout_held) == (0, True)
-    assert answer.seconds < 3
-    assert not call_plugin(fake.path, "VERSION").stdout_held
-
-
 def test_a_silent_plugin_is_said_to_be_silent(cni_fakes: FakePlugins) -> None:
     cni_fakes.scenario("fake", {"ADD": {"stdout": "", "stderr": "why"}})
     with pytest.raises(ValueError, match=r"printed nothing on stdout \(exit status 0\); stderr: 'why'"):
