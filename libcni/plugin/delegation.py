@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from libcni.errors import InvalidOutputError, PluginError
+from libcni.errors import InvalidOutputError
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
 from libcni.executor.process import ProcessExecutor
@@ -18,8 +18,6 @@ from libcni.plugin.failure import VerbError
 from libcni.plugin.results import PluginResult
 from libcni.plugin.stdin import decode_document
 from libcni.protocol.invocation import Invocation, Outcome
-
-_RESULT_KEYS = frozenset({"interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 
 
 class Delegate:
@@ -57,7 +55,9 @@ class Delegate:
             outcome = ProcessExecutor().execute(invocation, self._options)
         sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))
         if outcome.exit_status != 0:
-            raise _error(invocation, outcome)
+            from libcni.protocol.answer import plugin_error  # takes 10 ms, and most delegates succeed
+
+            raise plugin_error(invocation, outcome)
         return outcome
 
     def add(self, version: str) -> PluginResult:
@@ -68,20 +68,10 @@ class Delegate:
         """
         outcome = self.run("ADD")
         try:
-            document = decode_document(outcome.stdout)
-            # An exit status of 0 does not make a result of an error document: the plugin would report success.
-            if "code" in document and not _RESULT_KEYS & document.keys():
-                raise _error(self._invocation, outcome)
-            return PluginResult.from_document(document, version)
+            return PluginResult.from_document(decode_document(outcome.stdout), version)
         except VerbError as error:
             problem = f"it printed no result: {error.details or error.msg}"
             raise InvalidOutputError(problem, self._invocation, outcome) from error
-
-
-def _error(invocation: Invocation, outcome: Outcome) -> PluginError:
-    from libcni.protocol.answer import plugin_error  # takes 10 ms, and most delegates succeed
-
-    return plugin_error(invocation, outcome)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from io import BytesIO, StringIO
 from libcni.config.versions import ALL_VERSIONS, check_known
 from libcni.errors import CNIError
 from libcni.plugin.environment import check_environment, check_netns
-from libcni.plugin.failure import DECODING_FAILURE, VerbError, error_document
+from libcni.plugin.failure import VerbError, error_document
 from libcni.plugin.fastjson import dumps
 from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     FunctionT = TypeVar("FunctionT", bound=Function)
 
 __all__ = ["Plugin"]
-
-_ERROR_KEYS = frozenset({"cniVersion", "code", "msg", "details"})
 
 
 class Plugin:
@@ -246,10 +244,6 @@ def _result_document(returned: object, version: str) -> dict[str, Any]:
     if isinstance(returned, PluginResult):
         returned.version = version
         return returned.to_document()
-    if isinstance(returned, dict) and "code" in returned and returned.keys() <= _ERROR_KEYS:
-        code = returned["code"]
-        known = code if isinstance(code, int) and code > 0 else DECODING_FAILURE
-        raise VerbError(str(returned.get("msg", "")), code=known, details=str(returned.get("details", "")))
     return PluginResult.from_document(returned, version).to_document()
 
 

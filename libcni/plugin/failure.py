@@ -70,8 +70,6 @@ def error_document(error: BaseException, version: str) -> dict[str, Any]:
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"the plugin's function called sys.exit({error.code!r})"
     if isinstance(error, KeyError) and error.args:
         return f'missing key "{error.args[0]}"'
     return str(error) or type(error).__name__

@@ -1,53 +1,17 @@
-"""Load decoded JSON and CNI_ARGS into annotated classes, and name the key that is wrong."""
+"""Load decoded JSON into annotated classes, and name the key that is wrong."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
+from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 
 _UNIONS = (Union, types.UnionType)
-_JSON_TYPES = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
-_T = TypeVar("_T")
-_JSON_TYPES |= {dict: "an object", list: "a list", types.NoneType: "null"}
-
-
-class _Text(str):
-    """A value of CNI_ARGS, where numbers and truth values are text."""
-
-    __slots__ = ()
-
-
-def _to_bool(text: str) -> bool:
-    # Not bool(text), for which every text but the empty one is true.
-    values = {"1": True, "true": True, "0": False, "false": False}
-    if text.lower() not in values:
-        raise ValueError(f"must be 1, true, 0 or false, not {text!r}")
-    return values[text.lower()]
-
-
-_FROM_TEXT: Mapping[Any, Any] = {bool: _to_bool, int: int, float: float}
-
-
-def load_args(args: Mapping[str, str], into: type[_T]) -> _T:
-    """Return the values of CNI_ARGS as an object of the class ``into``; see ``Request.load_args``."""
-    values = {name: _Text(value) for name, value in args.items()}
-    ignore_unknown = values.pop("IgnoreUnknown", _Text("0"))
-    fields = _fields(into)
-    known = {name: value for name, value in values.items() if name in fields}
-    missing = [name for name, is_needed in fields.items() if is_needed and name not in known]
-    unknown = [f'"{name}={value}"' for name, value in values.items() if name not in known]
-    try:
-        if unknown and not load(ignore_unknown, bool, "IgnoreUnknown"):
-            raise VerbError(f"unknown args [{' '.join(unknown)}]")
-        if missing:
-            raise VerbError(f"missing {', '.join(missing)}")
-        loaded: _T = load(known, into)
-    except VerbError as error:
-        raise VerbError(f"CNI_ARGS: {error.msg}", code=INVALID_ENVIRONMENT_VARIABLES) from error
-    return loaded
+_JSON_TYPES: Mapping[Any, str] = {
+    str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "an object", list: "a list"
+}  # fmt: skip
 
 
 def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one return for each kind of annotation
@@ -136,13 +100,12 @@ def _load_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 def _load_scalar(value: Any, kind: Any, path: str) -> Any:
     # JSON has one kind of number: 1 is a float, if a float is asked for.
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and type(value) is int:
         return float(value)
-    is_text_of = isinstance(value, _Text) and kind in _FROM_TEXT
-    if not is_text_of and (kind is None or kind in _JSON_TYPES):
-        return _checked(value, kind or types.NoneType, path)
+    if kind in _JSON_TYPES:
+        return _checked(value, kind, path)
     try:
-        return (_FROM_TEXT[kind] if is_text_of else kind)(_checked(value, str, path))
+        return kind(_checked(value, str, path))
     except (TypeError, ValueError) as error:
         raise _invalid(path, str(error)) from error
 

@@ -121,19 +121,6 @@ class Request:
             pairs[name] = values[0]
         return pairs
 
-    def load_args(self, into: type[ConfigT]) -> ConfigT:
-        """Return CNI_ARGS as an object of the class ``into``: a dataclass or a NamedTuple, as for ``load_config``.
-
-        A bool is 1, true, 0 or false, in any case. A name is known if ``into`` has exactly this attribute. Names that
-        are unknown are refused unless the runtime passes ``IgnoreUnknown=1``, like in Go's ``types.LoadArgs``.
-
-        Raises:
-            VerbError: with code 4, if a pair or a value is malformed, or a name is missing or unknown.
-        """
-        from libcni.plugin.loader import load_args
-
-        return load_args(self.args, into)
-
     def load_config(self, into: type[ConfigT], key: str = "") -> ConfigT:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
 
@@ -164,14 +151,14 @@ class Request:
 
     @property
     def runtime_config(self) -> RuntimeConfig:
-        """Typed access to the capabilities that the runtime passed.
+        """The well-known capabilities that the runtime passed; others are in ``config["runtimeConfig"]``.
 
         Raises:
             VerbError: with code 7, if a well-known capability does not follow the conventions.
         """
-        from libcni.plugin.runtime_config import RuntimeConfig
+        from libcni.plugin.runtime_config import read_runtime_config
 
-        return RuntimeConfig(self.config.get("runtimeConfig"), self.name)
+        return read_runtime_config(self.config.get("runtimeConfig"), self.name)
 
     @property
     def valid_attachments(self) -> frozenset[tuple[str, str]]:

@@ -12,13 +12,14 @@ from libcni.protocol.conversion import ConversionError, as_plain, convert, from_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
 __all__ = ["PluginResult"]
 
 _LISTS = ("interfaces", "ips", "routes")
 _KNOWN = frozenset({"cniVersion", *_LISTS, "dns"})
+_OF_A_RESULT = _KNOWN - {"cniVersion"} | {"ip4", "ip6"}
 
 
 class PluginResult:
@@ -26,7 +27,8 @@ class PluginResult:
 
     Attributes:
         version (str): the spec version in which the result is printed.
-        interfaces: a list of JSON objects with the keys of spec 1.1.0, section 5, and unknown keys.
+        interfaces: a list of JSON objects with the keys of spec 1.1.0, section 5. These objects may have other keys
+            too.
         ips: a list of JSON objects, as ``interfaces``.
         routes: a list of JSON objects, as ``interfaces``.
         dns: a JSON object.
@@ -63,6 +65,9 @@ class PluginResult:
         result = cls(version)
         try:
             whole = object_of(document, "the result")
+            # Otherwise a plugin that returns an error document, or prints one with exit status 0, would report success.
+            if "code" in whole and not _OF_A_RESULT & whole.keys():
+                raise ConversionError(f"an error document is no result: {whole.get('msg')}")
             source = whole.get("cniVersion") or version
             for name in (source, version):
                 if name not in ALL_VERSIONS:
@@ -85,7 +90,6 @@ class PluginResult:
         mtu: int | None = None,
         socket_path: str | None = None,
         pci_id: str | None = None,
-        extra: Mapping[str, Any] | None = None,
     ) -> int:
         """Add an interface and return its index, for ``add_ip``.
 
@@ -96,10 +100,9 @@ class PluginResult:
             mtu: bytes. This field, ``socket_path`` and ``pci_id`` are left out below spec 1.1.0.
             socket_path: an absolute path to a socket file that belongs to the interface.
             pci_id: the interface's PCI address.
-            extra: fields that the specification does not have, in any version.
         """
         new = {"mtu": mtu, "socketPath": socket_path, "pciID": pci_id} if self.version == CURRENT_VERSION else {}
-        self.interfaces.append(_given(name=name, mac=mac, sandbox=sandbox, **new, **(extra or {})))
+        self.interfaces.append(_given(name=name, mac=mac, sandbox=sandbox, **new))
         return len(self.interfaces) - 1
 
     def add_ip(
@@ -108,7 +111,6 @@ class PluginResult:
         *,
         gateway: object = None,
         interface: int | None = None,
-        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Add an address.
 
@@ -116,13 +118,12 @@ class PluginResult:
             address: with its prefix length, such as ``10.1.0.5/16``.
             gateway: the subnet's gateway, or None.
             interface: the index that ``add_interface`` returned; None from an IPAM plugin.
-            extra: fields that the specification does not have.
 
         Raises:
             ValueError: if ``address`` is not an address with its prefix length, or ``gateway`` is not an address.
         """
         text = _cidr(address)
-        self.ips.append(_given(address=text, gateway=_address(gateway), interface=interface, **(extra or {})))
+        self.ips.append(_given(address=text, gateway=_address(gateway), interface=interface))
 
     def add_route(  # noqa: PLR0913 - one parameter for each field of the specification
         self,
@@ -134,7 +135,6 @@ class PluginResult:
         priority: int | None = None,
         table: int | None = None,
         scope: int | None = None,
-        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a route.
 
@@ -146,7 +146,6 @@ class PluginResult:
             priority: the route's priority; a lower number is preferred.
             table: the routing table.
             scope: the scope of the destinations, as in rtnetlink: 0 (global), 253 (link) or 254 (host).
-            extra: fields that the specification does not have, in any version.
 
         Raises:
             ValueError: if ``dst`` is not a network, or ``gw`` is not an address.
@@ -154,7 +153,7 @@ class PluginResult:
         new: dict[str, int | None] = {}
         if self.version == CURRENT_VERSION:
             new = {"mtu": mtu, "advmss": advmss, "priority": priority, "table": table, "scope": scope}
-        self.routes.append(_given(dst=_cidr(dst), gw=_address(gw), **new, **(extra or {})))
+        self.routes.append(_given(dst=_cidr(dst), gw=_address(gw), **new))
 
     def set_dns(
         self,

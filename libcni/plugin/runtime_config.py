@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, get_origin, get_type_hints
+from typing import NamedTuple
 
 from libcni.plugin.loader import find_key, load
 
@@ -43,12 +42,10 @@ class AddressRange(NamedTuple):
     gateway: str = ""
 
 
-class RuntimeConfig:
-    """The capabilities of ``runtimeConfig``; None or empty for one that the runtime did not send.
+class RuntimeConfig(NamedTuple):
+    """The well-known capabilities; None or empty for one that the runtime did not send.
 
-    Each attribute is decoded on access, and raises VerbError (code 7) if its value does not follow the conventions. So
-    a malformed capability does not disturb a plugin that does not use it. Upper and lower case of keys do not matter:
-    containerd sends ``HostPort`` for ``hostPort``.
+    Upper and lower case of keys do not matter: containerd sends ``HostPort`` for ``hostPort``.
 
     Attributes:
         port_mappings: ``portMappings``.
@@ -59,35 +56,27 @@ class RuntimeConfig:
         mac: ``mac``.
         infiniband_guid: ``infinibandGUID``.
         device_id: ``deviceID``, such as a PCI address.
-        aliases: ``aliases``: the container's names on this network; podman sends an object from network names to lists.
+        aliases: ``aliases``: the container's names on this network.
         cgroup_path: ``cgroupPath``.
-        document (Mapping[str, Any]): the whole object, unknown capabilities included.
-        network (str): the network's name.
     """
 
-    port_mappings: tuple[PortMappingEntry, ...]
-    bandwidth: BandwidthLimits | None
-    dns: DNSSettings | None
-    ip_ranges: tuple[tuple[AddressRange, ...], ...]
-    ips: tuple[str, ...]
-    mac: str | None
-    infiniband_guid: str | None
-    device_id: str | None
-    aliases: tuple[str, ...]
-    cgroup_path: str | None
+    port_mappings: tuple[PortMappingEntry, ...] = ()
+    bandwidth: BandwidthLimits | None = None
+    dns: DNSSettings | None = None
+    ip_ranges: tuple[tuple[AddressRange, ...], ...] = ()
+    ips: tuple[str, ...] = ()
+    mac: str | None = None
+    infiniband_guid: str | None = None
+    device_id: str | None = None
+    aliases: tuple[str, ...] = ()
+    cgroup_path: str | None = None
 
-    def __init__(self, document: object, network: str = "") -> None:
-        self.network = network
-        self.document: Mapping[str, Any] = {} if document is None else load(document, dict, "runtimeConfig")
 
-    def __getattr__(self, name: str) -> Any:
-        kind = get_type_hints(type(self)).get(name)
-        if kind is None:
-            raise AttributeError(name)
-        key = find_key(self.document, name)
-        value = self.document.get(key)
-        if name == "aliases" and isinstance(value, dict):
-            value = value.get(self.network)
-        if value is None:
-            return () if get_origin(kind) is tuple else None
-        return load(value, kind, f"runtimeConfig.{key}")
+def read_runtime_config(document: object, network: str) -> RuntimeConfig:
+    """Return the capabilities in ``document``, the value of ``runtimeConfig``, for the network of that name."""
+    capabilities = load({} if document is None else document, dict, "runtimeConfig")
+    key = find_key(capabilities, "aliases")
+    if isinstance(capabilities.get(key), dict):  # podman sends an object from network names to lists
+        capabilities = {**capabilities, key: capabilities[key].get(network)}
+    loaded: RuntimeConfig = load(capabilities, RuntimeConfig, "runtimeConfig")
+    return loaded

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from ipaddress import IPv4Address
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -32,56 +30,6 @@ def test_cni_args_are_pairs() -> None:
         with pytest.raises(VerbError, match=f'CNI_ARGS: invalid pair "{pair}"') as caught:
             _ = request(text).args
         assert caught.value.code == 4
-
-
-@dataclass
-class Args:
-    IP: IPv4Address | None = None
-    Verbose: bool = False
-    Count: int = 1
-    Share: float = 0.5
-    K8S_POD_NAME: str = ""
-
-
-class Pod(NamedTuple):
-    K8S_POD_NAME: str
-
-
-@pytest.mark.parametrize(
-    ("text", "args"),
-    [
-        ("", Args()),
-        ("IP=10.0.0.2;Verbose=1;Count=3;Share=2;K8S_POD_NAME=7", Args(IPv4Address("10.0.0.2"), True, 3, 2.0, "7")),
-        ("Verbose=True", Args(Verbose=True)),
-        ("Verbose=FALSE", Args()),
-        ("X=1;IgnoreUnknown=1", Args()),
-        ("IgnoreUnknown=TRUE;count=7;Y=2", Args()),
-        ("IgnoreUnknown=0;Count=7", Args(Count=7)),
-    ],
-)
-def test_args_fill_an_object_by_its_annotations(text: str, args: Args) -> None:
-    assert request(text).load_args(Args) == args
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "problem"),
-    [
-        ("X=1;Count=2;Y=2", Args, 'unknown args ["X=1" "Y=2"]'),
-        ("X=1;IgnoreUnknown=0", Args, 'unknown args ["X=1"]'),
-        ("count=1", Args, 'unknown args ["count=1"]'),
-        ("A=b=c", Args, 'invalid pair "A=b=c"'),
-        ("Count=x", Args, "Count: invalid literal"),
-        ("IP=x", Args, "IP: Expected 4 octets"),
-        ("Verbose=yes", Args, "Verbose: must be 1, true, 0 or false, not 'yes'"),
-        ("X=1;IgnoreUnknown=x", Args, "IgnoreUnknown: must be 1"),
-        ("IgnoreUnknown=1", Pod, "missing K8S_POD_NAME"),
-    ],
-)
-def test_args_that_do_not_fit_are_an_invalid_environment(text: str, kind: type, problem: str) -> None:
-    with pytest.raises(VerbError) as caught:
-        request(text).load_args(kind)
-    assert caught.value.code == 4
-    assert caught.value.msg.startswith(f"CNI_ARGS: {problem}")
 
 
 def gc(more: dict[str, Any]) -> Request:

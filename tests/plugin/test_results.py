@@ -73,6 +73,13 @@ def test_new_fields_are_printed_from_1_1_on_only() -> None:
     assert new["interfaces"][0]["mtu"] == 1500
     assert old["routes"][0] == {"dst": "0.0.0.0/0"}
     assert new["routes"][0] == {"dst": "0.0.0.0/0", "priority": 0}
+    newest, older = PluginResult("1.1.0"), PluginResult("1.0.0")
+    for result in (newest, older):
+        result.add_interface("eth0", socket_path="/s", pci_id="p")
+        result.add_route("10.0.0.0/8", mtu=1, advmss=2, table=3, scope=0)
+    assert newest.interfaces == [{"name": "eth0", "socketPath": "/s", "pciID": "p"}]
+    assert newest.routes == [{"dst": "10.0.0.0/8", "mtu": 1, "advmss": 2, "table": 3, "scope": 0}]
+    assert (older.interfaces, older.routes) == ([{"name": "eth0"}], [{"dst": "10.0.0.0/8"}])
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
@@ -130,18 +137,6 @@ def test_empty_name_server_settings_are_left_out() -> None:
     assert result.dns == {"nameservers": ["10.0.0.1"]}
     result.set_dns()
     assert result.to_document() == {"cniVersion": "1.1.0"}
-
-
-@pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
-def test_vendor_fields_are_kept_in_every_version(version: str) -> None:
-    result = PluginResult(version)
-    index = result.add_interface("eth0", extra={"vendor": 1}, socket_path="/s", pci_id="p")
-    result.add_ip("10.0.0.2/24", interface=index, extra={"lease": 60})
-    result.add_route("0.0.0.0/0", extra={"via": "x"}, scope=0)
-    document = result.to_document()
-    assert document["interfaces"][0]["vendor"] == 1
-    assert ("pciID" in document["interfaces"][0]) == (version == "1.1.0")
-    assert (document["ips"][0]["lease"], document["routes"][0]["via"]) == (60, "x")
 
 
 def test_an_unknown_version_of_a_result_is_refused() -> None:

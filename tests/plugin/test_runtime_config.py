@@ -20,7 +20,7 @@ def test_port_mappings_are_read_in_whatever_case(key: str, sent: dict[str, Any])
     assert second == (1, 2, "tcp", "")
 
 
-def test_every_convention_is_known_and_unknown_ones_are_kept() -> None:
+def test_every_convention_is_known() -> None:
     sent = {
         "bandwidth": {"ingressRate": 1, "IngressBurst": 2, "egressRate": 3, "egressBurst": 4},
         "DNS": {"Servers": ["8.8.8.8"], "searches": ["example.org"], "options": None, "new": 2},
@@ -41,7 +41,6 @@ def test_every_convention_is_known_and_unknown_ones_are_kept() -> None:
     assert got.ips == ("10.10.0.1/24", "fd00::1/64")
     assert (got.mac, got.infiniband_guid) == ("c2:11:22:33:44:55", "c2:11:22:33:44:55:66:77")
     assert (got.device_id, got.aliases, got.cgroup_path) == ("0000:04:00.5", ("primary-db",), "/kubelet/pod1")
-    assert got.document == sent
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,3 @@ def test_no_capability_is_no_value(sent: dict[str, Any]) -> None:
     got = request(**sent).runtime_config
     assert (got.port_mappings, got.ips, got.aliases, got.ip_ranges) == ((), (), (), ())
     assert (got.bandwidth, got.dns, got.mac, got.infiniband_guid, got.device_id, got.cgroup_path) == (None,) * 6
-
-
-def test_a_malformed_capability_does_not_disturb_who_does_not_use_it() -> None:
-    assert request(runtimeConfig={"portMappings": 7, "mac": "x"}).runtime_config.mac == "x"
