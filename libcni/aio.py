@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.interface import AsyncExecutor, CallOptions
@@ -28,7 +28,7 @@ from libcni.verbs.forget import ForgetReport, forget, take_over
 from libcni.verbs.gc import GCReport, gc
 from libcni.verbs.node import Node
 from libcni.verbs.status import NetworkStatus, status, status_or_raise
-from libcni.verbs.version import ValidationReport, negotiate, validate, version
+from libcni.verbs.version import ValidationReport, validate, version
 
 if TYPE_CHECKING:
     from libcni.verbs.reload import Outcomes
@@ -132,11 +132,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Validate a single plugin; see ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
         return await self.validate_network_list(single(plugin), timeout=timeout)
-
-    async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
-        """Return a network at its best common version; see ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""
-        named = self._named(net)
-        return await self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
     async def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for its versions; see ``CNIConfig.get_version_info`` (spec 1.1.0, section 2, VERSION)."""

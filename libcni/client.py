@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import libcni.kernel.system as system
-from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.interface import CallOptions, Executor
 from libcni.executor.process import ProcessExecutor
@@ -72,8 +72,8 @@ class CNIConfig(ClientBase[Executor]):
     ) -> Result:
         """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
-        The options are ``rollback``, ``on_existing``, ``strict``, ``negotiate_version``, ``allow_own_netns`` and
-        ``on_cancel``, as ``libcni.options.AddOptions`` describes them.
+        The options are ``rollback``, ``on_existing``, ``strict``, ``allow_own_netns`` and ``on_cancel``, as
+        ``libcni.options.AddOptions`` describes them.
 
         Returns:
             The last plugin's result, in the network's spec version.
@@ -88,7 +88,6 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: another namespace came to the path while the ADD ran; the ADD was rolled back.
             ConfigError: the namespace is this program's own; the environment is too large to start a plugin, or an
                 argument for a record; with ``strict``, no plugin declares some capability argument. Nothing was run.
-            VersionError: with ``negotiate_version``: no version is supported by all plugins; nothing was attached.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
         """
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
@@ -232,20 +231,6 @@ class CNIConfig(ClientBase[Executor]):
     def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Validate a single plugin, like ``validate_network_list``; its configuration needs the network's ``name``."""
         return self.validate_network_list(single(plugin), timeout=timeout)
-
-    def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
-        """Return the network at the highest version that all its plugins support (spec 1.1.0, section 2, VERSION).
-
-        Only the versions that its configuration lists are candidates. Give the returned network to STATUS or GC, too.
-
-        Raises:
-            VersionError: there is no such version; the error names the plugins that support none of the candidates.
-            PluginError: a plugin does not answer before the deadline, or fails.
-        """
-        from libcni.verbs.version import negotiate
-
-        named = self._named(net)
-        return self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
     def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for the spec versions that it supports (spec 1.1.0, section 2, VERSION).

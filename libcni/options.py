@@ -94,9 +94,7 @@ class AddOptions(TypedDict, total=False):
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
             ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, a host port may also be one
             that another container publishes.
-        strict: refuse capability arguments that no plugin declares, and results in another version than the
-            network's.
-        negotiate_version: ask the plugins for their spec versions, and use the highest that all of them support.
+        strict: refuse capability arguments that no plugin declares.
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
             and GC; ``rollback``: roll back before it ends.
@@ -110,7 +108,6 @@ class AddOptions(TypedDict, total=False):
     rollback: bool
     on_existing: OnExisting
     strict: bool
-    negotiate_version: bool
     allow_own_netns: bool
     on_cancel: OnCancel
 

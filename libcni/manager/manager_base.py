@@ -26,7 +26,7 @@ from libcni.manager.operation import ManagerOperation
 from libcni.manager.options import merge_policies, read_once
 from libcni.observe.observer import Operation
 from libcni.options import AddOptions, DelPolicy, OnCancel, Timeout
-from libcni.verbs.arguments import check_word, name_init
+from libcni.verbs.arguments import check_word
 
 # Each operation is loaded with its first call: a hook starts with every container, and runs one of them.
 if TYPE_CHECKING:
@@ -54,11 +54,6 @@ class ManagerBase(Generic[ClientT]):
     """
 
     _client_class: type[ClientT]
-
-    def __init_subclass__(cls) -> None:
-        """Let the errors of wrong arguments name the manager's class."""
-        if "__init__" not in vars(cls):
-            name_init(cls)
 
     def __init__(  # noqa: PLR0913 - the settings of a manager
         self,

@@ -21,7 +21,7 @@ class Operation:
     """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
 
     Attributes:
-        verb: the verb; ``VERSION`` also for validation and negotiation; ``FORGET`` and ``TAKE-OVER`` run no plugin;
+        verb: the verb; ``VERSION`` also for validation; ``FORGET`` and ``TAKE-OVER`` run no plugin;
             ``RELOAD`` calls them with DEL and then with ADD.
             ``SET-UP`` and ``TEAR-DOWN`` of a manager begin before the verbs that they run, and end after them.
             Plugins may be called with another verb: the roll-back of an ADD calls them with DEL.

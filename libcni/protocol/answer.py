@@ -77,11 +77,10 @@ def _bounded(stdout: bytes) -> str:
     return jsontext.check_size(jsontext.decode_utf8(stdout))
 
 
-def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:
+def read_add_result(invocation: Invocation, outcome: Outcome, version: str) -> Result:
     """Return the result that a plugin printed for ADD, converted to the configuration's spec version.
 
-    ``strict``: refuse a result of another version instead of converting it. Raises InvalidOutputError if stdout is not
-    a result, or cannot be converted.
+    Raises InvalidOutputError if stdout is not a result, or cannot be converted.
     """
     try:
         result = read_result(outcome.stdout, version)
@@ -94,8 +93,6 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
                 code, msg, _ = error
                 problem = f"it printed an error document and exit status 0: {shorten(msg, 300)} (code {code})"
                 raise ResultProblem(problem)
-        if strict and result.cni_version != version:
-            raise ResultProblem(f"its result has version {result.cni_version} instead of {version}")
         return result.as_version(version)
     except (ResultProblem, VersionError) as error:
         raise InvalidOutputError(str(error), invocation, outcome) from error

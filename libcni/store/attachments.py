@@ -249,7 +249,7 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
     if not net.plugins:
         logger.warning("%s: the recorded configuration names no plugin: all plugins were drop-ins", record.path)
         return None
-    # ADD may have negotiated another version than the document's.
+    # ADD may have used another version than the document's.
     return net.with_version(record.version) if record.version else net
 
 

@@ -66,7 +66,6 @@ async def add(  # noqa: PLR0913 - the options of the verb
     rollback: bool = True,
     on_existing: OnExisting = "refuse",
     strict: bool = False,
-    negotiate_version: bool = False,
     allow_own_netns: bool = False,
     on_cancel: OnCancel = "keep",
     namespace: Place | None = None,
@@ -84,11 +83,6 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_plugins(net)
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     _check_namespace(node, rt.netns or "", allow_own=allow_own_netns)
-    # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
-    if negotiate_version:
-        from libcni.verbs.version import negotiate  # few callers negotiate
-
-        net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net))
     # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or _namespace_of(node, rt)
@@ -106,7 +100,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
         attempt = Attempt(chain, journal, earlier.kept)
         await attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
-            await attempt.run(strict=strict)
+            await attempt.run()
             return replace(attempt.complete(), unused_capabilities=unused)
         except BaseException as error:
             await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
@@ -374,7 +368,7 @@ class Attempt:
             logger.warning("%s: cannot mark the record as refused: %s", record.path, error)
         raise replaced_namespace(record, "ADD") if is_replaced else _exists(record)
 
-    async def run(self, *, strict: bool) -> None:
+    async def run(self) -> None:
         """Run ADD of each plugin, with the result of the previous one.
 
         Raises:
@@ -393,7 +387,7 @@ class Attempt:
             # Most plugins after the first print the result that they received.
             is_new = self.result is None or outcome.stdout != printed
             if is_new:
-                self.result = read_add_result(invocation, outcome, chain.net.cni_version, strict=strict)
+                self.result = read_add_result(invocation, outcome, chain.net.cni_version)
                 printed = outcome.stdout
             if is_new or index == last:
                 self._take(is_last=index == last)

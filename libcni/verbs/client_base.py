@@ -32,7 +32,7 @@ from libcni.store.attachments import (
 from libcni.store.model import Record, Unreadable
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.verbs.arguments import check_type, check_word, name_init
+from libcni.verbs.arguments import check_type, check_word
 from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 from libcni.verbs.turns import MAX_VERBS, Turns, verbs_at_once
@@ -47,11 +47,6 @@ class ClientBase(Generic[ExecutorT]):
     """The settings of a client, and the methods that only read the disk."""
 
     _is_async: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        """Let the errors of wrong arguments name the client's class."""
-        if "__init__" not in vars(cls):
-            name_init(cls)
 
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
@@ -117,9 +112,11 @@ class ClientBase(Generic[ExecutorT]):
             env=_checked_env(env),
             durable=durable,
             stderr=stderr,
-            observer=_checked_observer(observer),
+            observer=observer,
             start_ahead=start_ahead,
         )
+        if observer is not None:
+            check_type("observer", observer, Observer)
         if executor is not None:
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
@@ -369,15 +366,6 @@ def _checked_env(env: Env | None) -> Env | None:
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(f"env: names and values must be strings, not {about}")
     return env
-
-
-def _checked_observer(observer: Observer | None) -> Observer | None:
-    methods = [getattr(observer, name, None) for name in ("begin", "after_wait", "before_call", "after_call", "end")]
-    if observer is not None and (isinstance(observer, type) or not all(map(callable, methods))):
-        raise TypeError(
-            f"observer must have the methods of libcni.observe.Observer, and {short_repr(observer)} has not"
-        )
-    return observer
 
 
 def _check_executor(executor: object, *, on_asyncio: bool) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import namespace_has_gone, recorded_network
 from libcni.store.model import REFUSED, STALE_BOOT, Record
 from libcni.verbs.node import Node
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -32,12 +29,12 @@ class HostPort(NamedTuple):
         """Return whether a connection to the host could match both ports."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
-        if not self.address or not other.address:
+        addresses = {self.address, other.address}
+        if "" in addresses or len(addresses) == 1:
             return True
-        own, theirs = _parsed(self.address), _parsed(other.address)
-        if own is None or theirs is None or own.version != theirs.version:
-            return self.address == other.address
-        return own == theirs or own.is_unspecified or theirs.is_unspecified
+        # IPv4 and IPv6 have an address each that stands for all of the host.
+        is_one_family = len({":" in address for address in addresses}) == 1
+        return is_one_family and not addresses.isdisjoint({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound
 
     def __str__(self) -> str:
         """Return the port in the form ``127.0.0.1:8080/tcp``."""
@@ -111,12 +108,3 @@ def _refuse(record: Record, port: HostPort) -> None:
         network=record.network,
         hint=Hint("publish another port, or share this one ({argument})", argument="on_existing", value="allow"),
     )
-
-
-def _parsed(address: str) -> IPv4Address | IPv6Address | None:
-    from ipaddress import ip_address  # few ADDs compare addresses
-
-    try:
-        return ip_address(address)
-    except ValueError:
-        return None

@@ -220,7 +220,7 @@ class Node(LockingNode):
                 outcome = await self.run_plugin(invocation, options)
             else:
                 outcome = await self._feed(started, invocation.stdin, options.timeout)
-            failure = None if outcome.exit_status == 0 else await self._failure(invocation, outcome)
+            failure = None if outcome.exit_status == 0 else _failure(invocation, outcome)
         except CNIError as error:
             if isinstance(error, PluginTimeoutError):
                 self._explain_timeout(error, options.timeout)
@@ -238,15 +238,6 @@ class Node(LockingNode):
         if failure is not None:
             raise failure
         return outcome
-
-    async def _failure(self, invocation: Invocation, outcome: Outcome) -> PluginError:
-        error = plugin_error(invocation, outcome)
-        if error.verb == "ADD" and (error.retryable or _NO_ADDRESS in error.msg + error.details):
-            from libcni.verbs.full_pool import full_pool_hint  # only a failed ADD needs it
-
-            # In a thread of an asyncio client: it reads up to 4,000 files.
-            error.hint = await self.on_disk(partial(full_pool_hint, error, invocation.stdin, self.records))
-        return error
 
     def _explain_timeout(self, error: PluginTimeoutError, timeout: float | None) -> None:
         # Otherwise a plugin that got only a short rest of the time would seem to be slow.
@@ -416,3 +407,10 @@ class Node(LockingNode):
     async def _write(self, work: Callable[[], _T]) -> _T:
         # A thread pays off only if the write waits for the disk.
         return await self.on_disk(work) if self.settings.durable else work()
+
+
+def _failure(invocation: Invocation, outcome: Outcome) -> PluginError:
+    error = plugin_error(invocation, outcome)
+    if error.verb == "ADD" and _NO_ADDRESS in error.msg + error.details:
+        error.hint = Hint("see who has the addresses", "doctor")
+    return error

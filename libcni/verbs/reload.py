@@ -360,7 +360,7 @@ class _Part:
         attempt = Attempt(chain, self.journal)
         attempt.place = self.place.with_interface(UNKNOWN)
         try:
-            await attempt.run(strict=False)
+            await attempt.run()
             return attempt.complete()
         except CNIError as error:
             if not self.node.is_interrupted:

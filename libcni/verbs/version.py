@@ -1,4 +1,4 @@
-"""VERSION: ask plugins for the spec versions that they support, and choose one for a network."""
+"""VERSION: ask plugins for the spec versions that they support, and validate a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList, check_plugins
-from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
+from libcni.config.versions import CURRENT_VERSION
 from libcni.errors import CNIError, PluginError, VersionError
 from libcni.protocol.answer import PluginInfo, read_version_info
 from libcni.protocol.invocation import Invocation
@@ -118,29 +118,3 @@ async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
             problem = error
         validations.append(PluginValidation(plugin.type, executable, versions, plugin.capabilities, problem))
     return ValidationReport(net.name, net.cni_version, tuple(validations))
-
-
-async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
-    """Return the network at the highest version that its document names and all its plugins support.
-
-    Raises:
-        VersionError: there is no such version; the error names the plugins that exclude the last candidates.
-    """
-    wanted = [version for version in ALL_VERSIONS if version in (net.cni_versions or (net.cni_version,))]
-    common = set(wanted)
-    blockers = []
-    executables = node.find_all(net)
-    for plugin, executable in zip(net.plugins, executables, strict=True):
-        supported = (await _ask(node, plugin.type, executable)).supported_versions
-        if common.isdisjoint(supported):
-            blockers.append(f'"{plugin.type}" supports {", ".join(supported)}')
-        else:
-            common.intersection_update(supported)
-    if blockers:
-        raise VersionError(
-            f'network "{net.name}": no plugin version suits all: the configuration allows {", ".join(wanted)}; '
-            f"plugin {'; plugin '.join(blockers)}",
-            version=net.cni_version,
-            hint='add a version that all plugins support to "cniVersions", or install other plugins',
-        )
-    return net.with_version(max(common, key=parse_version))

@@ -44,4 +44,4 @@ def test_an_answer_with_too_many_elements_is_not_decoded(bomb: bytes) -> None:
     with pytest.raises(InvalidOutputError, match="it has more than 10,000 elements"):
         read_version_info(CALL, Outcome(stdout=bomb))
     with pytest.raises(InvalidOutputError, match="it has more than 10,000 elements"):
-        read_add_result(CALL, Outcome(stdout=bomb), "1.0.0", strict=False)
+        read_add_result(CALL, Outcome(stdout=bomb), "1.0.0")

@@ -416,18 +416,6 @@ def test_corrupt_records_are_no_siblings() -> None:
     assert node.verbs() == ["ADD a", "ADD b"]
 
 
-def test_negotiation_comes_first() -> None:
-    said = Outcome(stdout=b'{"cniVersion":"1.1.0","supportedVersions":["0.4.0"]}')
-    node = RecordingNode({("VERSION", "a"): said, ("VERSION", "b"): said})
-    net = network("a", "b", cniVersions=["0.4.0", "1.0.0"])
-    result = node.run(add_verb, net, RT, negotiate_version=True)
-    assert result.cni_version == "0.4.0"
-    assert node.log[:4] == ["find a b", "VERSION a", "VERSION b", "find a b"]
-    assert node.stdin("ADD", "a")["cniVersion"] == "0.4.0"
-    (record,) = node.recorded.values()
-    assert record.version == "0.4.0"
-
-
 def test_the_roll_back_before_0_4_0_has_no_result() -> None:
     node = RecordingNode({"complete": RecordError("full")})
     with pytest.raises(RecordError):

@@ -98,7 +98,7 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("given", [print, Observer])
 def test_something_that_is_no_observer_is_refused_at_once(tmp_path: Path, given: Any) -> None:
-    with pytest.raises(TypeError, match="observer must have the methods"):
+    with pytest.raises(TypeError, match="observer must be an Observer"):
         CNIConfig([], tmp_path, observer=given)
 
 

@@ -1,13 +1,10 @@
-"""VERSION, validation and negotiation, with canned answers and no process."""
+"""VERSION and validation, with canned answers and no process."""
 
 from __future__ import annotations
 
-import pytest
-
-import libcni
 from libcni import NetworkConfigList, Outcome
-from libcni.verbs.version import negotiate, validate
-from verbs.asked import drive, network
+from libcni.verbs.version import validate
+from verbs.asked import drive
 
 
 def says(*versions: str, own: str = "1.0.0") -> Outcome:
@@ -34,14 +31,3 @@ def test_validation_reports_plugin_by_plugin() -> None:
     assert report.plugins[1].supported_versions == ("0.3.1",)
     assert report.capabilities == ("mac",)
     assert 'plugin "old" does not support version "1.0.0"' in str(report.problems[0])
-
-
-def test_negotiation_names_the_plugin_that_blocks() -> None:
-    net = network("a", "b", versions=["1.0.0", "1.1.0"])
-    with pytest.raises(libcni.VersionError, match=r'plugin "b" supports 0\.3\.1'):
-        drive(negotiate, net, {"a": says("1.0.0"), "b": says("0.3.1")})
-
-
-def test_negotiation_chooses_nothing_that_the_document_does_not_name() -> None:
-    with pytest.raises(libcni.VersionError):
-        drive(negotiate, network("a", version="1.1.0"), {"a": says("1.0.0")})

@@ -20,8 +20,6 @@ ARGUMENTS = (
     Argument("--allow-own-netns", action="store_true", help="Accept the namespace of this program itself."),
     Argument("--strict", action=BooleanOptionalAction, default=False,
         help="Refuse capability arguments that no plugin declares."),
-    Argument("--negotiate", dest="negotiate_version", action=BooleanOptionalAction, default=False,
-        help="Use the highest version that all plugins support."),
 )  # fmt: skip
 
 
