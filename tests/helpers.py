@@ -19,6 +19,7 @@ from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, is_other_mac
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore, Version
+from libcni.store.sight import Sight
 from libcni.verbs.add import add
 from libcni.verbs.node import Node, run_to_end
 
@@ -85,6 +86,7 @@ class RecordingNode(Node):
         settings = replace(client.settings, cache_dir="", conf_dir="")
         state = replace(client, settings=settings, records=store, recorded_interfaces=RecordedInterfaces(store))
         super().__init__(state, None, None, Operation("ADD"))
+        self.sight = _Sight(self)
         self.missing = set(missing)
         self.namespaces = dict(namespaces or {})
         self.cookies = dict(cookies or {})
@@ -156,34 +158,6 @@ class RecordingNode(Node):
     def start_cleanup(self) -> None:
         self.note("start-cleanup")
 
-    def is_own_namespace(self, netns: str) -> bool:
-        return netns == self.own_netns
-
-    def is_no_namespace(self, netns: str) -> bool:
-        return netns in self.not_namespaces
-
-    def namespace(self, netns: str) -> Place:
-        return Place(self.namespaces.get(netns), self.cookies.get(netns, 0))
-
-    def look(self, netns: str, ifname: str) -> Place:
-        self.looks += 1
-        there = self.namespace(netns)
-        if there.netns is None:
-            return there
-        key = (netns, ifname)
-        if key not in self.interfaces:
-            return there.with_interface(ABSENT)
-        return there.with_interface(Known(self.interfaces[key], self.macs.get(key, "")))
-
-    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
-        for (path, name), index in self.interfaces.items():
-            mac = self.macs.get((path, name), "")
-            if path != netns and everywhere and made.mac and made.mac == mac:
-                yield replace(self.look(path, name), found_as=f"{name} in {path}")
-            is_it = made.number == index if made.number else made.mac == mac
-            if path == netns and is_it and not is_other_mac(made.mac, mac):
-                yield replace(self.look(path, name), found_as=name)
-
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
 
@@ -192,6 +166,42 @@ class RecordingNode(Node):
 
     async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
         return self.records.begin(record, event)
+
+
+class _Sight(Sight):
+    """The namespaces of a RecordingNode."""
+
+    def __init__(self, node: RecordingNode) -> None:
+        super().__init__(node.recorded_interfaces)
+        self._world = node
+
+    def is_own_namespace(self, netns: str) -> bool:
+        return netns == self._world.own_netns
+
+    def is_no_namespace(self, netns: str) -> bool:
+        return netns in self._world.not_namespaces
+
+    def namespace(self, netns: str) -> Place:
+        return Place(self._world.namespaces.get(netns), self._world.cookies.get(netns, 0))
+
+    def look(self, netns: str, ifname: str) -> Place:
+        world, key = self._world, (netns, ifname)
+        world.looks += 1
+        there = self.namespace(netns)
+        if there.netns is None:
+            return there
+        if key not in world.interfaces:
+            return there.with_interface(ABSENT)
+        return there.with_interface(Known(world.interfaces[key], world.macs.get(key, "")))
+
+    def _candidates(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
+        for (path, name), index in self._world.interfaces.items():
+            mac = self._world.macs.get((path, name), "")
+            if path != netns and everywhere and made.mac and made.mac == mac:
+                yield replace(self.look(path, name), found_as=f"{name} in {path}")
+            is_it = made.number == index if made.number else made.mac == mac
+            if path == netns and is_it and not is_other_mac(made.mac, mac):
+                yield replace(self.look(path, name), found_as=name)
 
 
 class _Journal(Journal):

@@ -72,7 +72,7 @@ class SetUp:
         try:
             netns = await self._netns()
             # Attach all networks in one namespace: another container may get the path while the first is attached.
-            first = operation.node.namespace(netns)
+            first = operation.node.sight.namespace(netns)
             results = [await self._attach(planned.in_namespace(netns), first) for planned in self.planned]
         except Exception as error:
             await self._undo(error)

@@ -19,12 +19,12 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, Hint, InvalidIdentifierError, RecordError
 from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.entered_namespace import Looks
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
 from libcni.store.record_format import events_of
-from libcni.store.recorded_interfaces import RecordedInterfaces, Sight
+from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
+from libcni.store.sight import Sight
 
 __all__ = ["Attachment"]
 
@@ -136,16 +136,15 @@ def iter_attachments_of(
     records: Iterable[Record], store: RecordStore, *, at_once: bool = False
 ) -> Iterator[Attachment]:
     """Yield the Attachments of a store's records; ``at_once``: the caller iterates without a pause."""
-    looks = Looks(remembers=True)
-    sight = Sight(looks, RecordedInterfaces(store))
+    sight = Sight(RecordedInterfaces(store), remembers=True)
     try:
         for record in records:
             state = sight.state_of(record)
             if not at_once:
-                looks.close()  # otherwise the examined namespace could not end while the caller pauses
+                sight.close()  # otherwise the examined namespace could not end while the caller pauses
             yield _view(record, state)
     finally:
-        looks.close()
+        sight.close()
 
 
 def attachment_of(record: Record, store: RecordStore) -> Attachment:

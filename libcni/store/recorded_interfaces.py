@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import libcni.kernel.system as system
 from libcni.errors import RecordError
@@ -21,12 +21,8 @@ from libcni.store.model import (
     MadeByGo,
     Place,
     Record,
-    State,
     Unreadable,
     compare,
-    needs_look,
-    same_namespace,
-    state_of,
 )
 from libcni.store.record_format import mentioned
 from libcni.store.records import RecordStore, Version
@@ -34,7 +30,7 @@ from libcni.store.records import RecordStore, Version
 logger: logging.Logger = logging.getLogger("libcni")
 
 _ALL_AGAIN_SECONDS = 1.0
-"""Seconds after which a query examines all files again, even if the directory has not changed."""
+"""Seconds after which a refresh examines all files again, even if the directory has not changed."""
 
 
 class RecordedInterface(NamedTuple):
@@ -88,7 +84,7 @@ class _File:
 
 
 class _Look(NamedTuple):
-    """The directory of records at the last query.
+    """The directory of records at the last refresh.
 
     Attributes:
         directory: the directory's version before its files were examined.
@@ -103,50 +99,10 @@ class _Look(NamedTuple):
     changing: tuple[str, ...]
 
 
-class OtherRecords:
-    """The records of all attachments but one, at the time of a query."""
-
-    def __init__(self, files: Iterable[_File], but: Record | None) -> None:
-        self._files = files
-        self._identity = but.identity if but is not None else None
-        self._name = but.path.rpartition("/")[2] if but is not None else ""
-
-    def with_addresses(self, addresses: Iterable[str]) -> Iterator[RecordedInterface]:
-        """Yield the attachments that have one of these IP addresses, which have no prefix length."""
-        wanted = frozenset(addresses)
-        for other in self._that_may_have(address.encode(errors="surrogatepass") for address in wanted):
-            if not wanted.isdisjoint(other.addresses):
-                yield other
-
-    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[RecordedInterface]:
-        """Yield the attachments that publish one of these ports of the host."""
-        wanted = frozenset(numbers)
-        whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
-        for other in self._that_may_have(b"%d" % number for number in whole):
-            if not wanted.isdisjoint(other.host_ports):
-                yield other
-
-    def with_interface(self, seen: Place) -> Iterator[RecordedInterface]:
-        """Yield the attachments whose record has the interface ``seen``."""
-        seen = replace(seen, found_as="")
-        for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else ()):
-            if other.place.netns is not None and compare(other.place, seen) == "same":
-                yield other
-
-    def _that_may_have(self, wanted: Iterable[bytes]) -> Iterator[RecordedInterface]:
-        # Few files mention the wanted values. Decoding all files would take 60 microseconds for each.
-        marks = frozenset(wanted)
-        for file in self._files if marks else ():
-            if file.may_have(marks) and file.name != self._name:
-                other = file.attachment
-                if other is not None and other.identity != self._identity:
-                    yield other
-
-
 class RecordedInterfaces:
     """The interfaces, addresses and host ports of all recorded attachments.
 
-    DEL queries them before each plugin. A query examines only the files that may have changed since the last query,
+    DEL queries them before each plugin. ``refresh`` examines only the files that may have changed since the last call,
     and reads only those that have changed.
     """
 
@@ -157,16 +113,46 @@ class RecordedInterfaces:
 
     @property
     def is_read(self) -> bool:
-        """Whether there was a query. The first one reads all records, which takes too long for an event loop."""
+        """Whether they were read. The first ``refresh`` reads all records, which takes too long for an event loop."""
         return self._last is not None
 
-    def of_others(self, but: Record | None) -> OtherRecords:
-        """Return the present records of all attachments but ``but``. Log a warning if they cannot be read."""
+    def refresh(self) -> None:
+        """Read the files that have changed. Log a warning if the directory cannot be read."""
         try:
             self._last = self._look(self._last or _Look(None, -math.inf, {}, ()))
         except RecordError as error:
             logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
-        return OtherRecords(self._last.files.values() if self._last is not None else (), but)
+
+    def with_addresses(self, addresses: Iterable[str], but: Record | None) -> Iterator[RecordedInterface]:
+        """Yield the attachments except ``but`` that have one of these IP addresses, which have no prefix length."""
+        wanted = frozenset(addresses)
+        for other in self._that_may_have([address.encode(errors="surrogatepass") for address in wanted], but):
+            if not wanted.isdisjoint(other.addresses):
+                yield other
+
+    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[RecordedInterface]:
+        """Yield the attachments that publish one of these ports of the host."""
+        wanted = frozenset(numbers)
+        whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
+        for other in self._that_may_have([b"%d" % number for number in whole], None):
+            if not wanted.isdisjoint(other.host_ports):
+                yield other
+
+    def with_interface(self, seen: Place, but: Record | None) -> Iterator[RecordedInterface]:
+        """Yield the attachments except ``but`` whose record has the interface ``seen``."""
+        seen = replace(seen, found_as="")
+        for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else [], but):
+            if other.place.netns is not None and compare(other.place, seen) == "same":
+                yield other
+
+    def _that_may_have(self, wanted: Iterable[bytes], but: Record | None) -> Iterator[RecordedInterface]:
+        # Few files mention the wanted values. Decoding all files would take 60 microseconds for each.
+        marks = frozenset(wanted)
+        for file in self._last.files.values() if self._last is not None and marks else ():
+            if file.may_have(marks) and (but is None or file.name != but.path.rpartition("/")[2]):
+                other = file.attachment
+                if other is not None and (but is None or other.identity != but.identity):
+                    yield other
 
     def _look(self, last: _Look) -> _Look:
         directory, age = self._records.directory_version(), system.monotonic() - last.at
@@ -237,53 +223,3 @@ def _reported_mac(record: Record) -> str:
 def reported_macs(result: Result, ifname: str) -> list[str]:
     """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
     return [(one.mac or "").lower() for one in result.interfaces if one.name == ifname and one.sandbox]
-
-
-class Looking(Protocol):
-    """An object that examines interfaces: ``Looks``, or the node of a verb."""
-
-    def look(self, netns: str, ifname: str, /) -> Place:
-        """Examine an interface in the namespace at a path."""
-        ...
-
-    def find_interface(self, netns: str, made: Place, /, *, everywhere: bool) -> Iterable[Place]:
-        """Return the places where the interface of an ADD may be now."""
-        ...
-
-
-class Sight:
-    """Examines the interfaces of attachments, and compares them with the records."""
-
-    def __init__(self, looks: Looking, recorded: RecordedInterfaces) -> None:
-        self._looks = looks
-        self._recorded = recorded
-
-    def look(self, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
-        """Return the present place at an attachment's path and name. If its interface is not there, search for it.
-
-        ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
-        """
-        seen = self._looks.look(path, ifname)
-        is_known = isinstance(made.interface, Known)
-        if seen.netns is None or seen.interface is UNKNOWN or not is_known or compare(made, seen) == "same":
-            return seen
-        if not same_namespace(made, seen):
-            return seen
-        # A path that Go recorded may lead to another container while this one still exists.
-        everywhere = everywhere and (not isinstance(seen.interface, Known) or made.netns is None)
-        # Hardware addresses are not unique: a user can choose them.
-        found = (place.found_as for place in self._candidates(path, made, record, everywhere=everywhere))
-        return replace(seen, found_as=next(found, ""))
-
-    def _candidates(self, path: str, made: Place, record: Record | None, *, everywhere: bool) -> Iterator[Place]:
-        for place in self._looks.find_interface(path, made, everywhere=everywhere):
-            if next(self._recorded.of_others(record).with_interface(place), None) is None:
-                yield place
-
-    def state_of(self, record: Record, path: str | None = None) -> State:
-        """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
-        made = place_of(record)
-        if not needs_look(record):
-            return state_of(record, made, Place())
-        seen = self.look(record, made, record.netns if path is None else path, record.ifname, everywhere=True)
-        return state_of(record, made, seen)

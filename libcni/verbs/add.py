@@ -109,15 +109,15 @@ async def add(  # noqa: PLR0913 - the options of the verb
 
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:
     """Note in an error that the namespace does not exist: each plugin reports this in other words."""
-    if node.namespace(netns).netns is None:
+    if node.sight.namespace(netns).netns is None:
         named = f"/run/netns/{netns.rpartition('/')[2]}"
-        meant = f": did you mean {named}?" if node.namespace(named).netns is not None else ""
+        meant = f": did you mean {named}?" if node.sight.namespace(named).netns is not None else ""
         error.add_note(f"the namespace {netns} does not exist{meant}")
 
 
 def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
     """Raise ConfigError if a path leads to this program's own namespace: a roll-back would delete its interface."""
-    if not allow_own and netns and node.is_own_namespace(netns):
+    if not allow_own and netns and node.sight.is_own_namespace(netns):
         raise ConfigError(
             f"{netns} is the network namespace of this program itself",
             location="netns",
@@ -128,7 +128,7 @@ def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
 
 
 def _namespace_of(node: Node, rt: RuntimeConf) -> Place:
-    return node.namespace(rt.netns) if rt.netns else Place()
+    return node.sight.namespace(rt.netns) if rt.netns else Place()
 
 
 def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
@@ -184,8 +184,8 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
     if earlier.to_detach and on_existing != "allow":
         _refuse_anothers_interface(chain.node, record, earlier.to_detach)
     for other in earlier.live:  # raises the error that names a renamed interface
-        ownership = Ownership.of(chain.node, other, other.netns, other.ifname)
-        ownership.netns(ownership.others())
+        chain.node.recorded_interfaces.refresh()
+        Ownership.of(chain.node, other, other.netns, other.ifname).netns()
     if earlier.live and on_existing == "replace":
         # Detect a full disk before a running container is detached, not after.
         chain.node.records.ensure_writable(record)
@@ -249,7 +249,7 @@ def _attached(other: Record) -> AttachmentExistsError:
 
 def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]) -> None:
     """Raise InterfaceExistsError if the interface exists, but belongs to none of the attachments to detach."""
-    seen = node.look(record.netns, record.ifname)
+    seen = node.sight.look(record.netns, record.ifname)
     has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
     others = {"other namespace", "other interface"}
     if isinstance(seen.interface, Known) and all(compare(place_of(other), seen) in others for other in has_run):
@@ -343,7 +343,7 @@ class Attempt:
 
     def _look(self) -> Place:
         record = self.journal.record
-        return self.chain.node.look(record.netns, record.ifname) if record.netns else Place()
+        return self.chain.node.sight.look(record.netns, record.ifname) if record.netns else Place()
 
     def _write_started(self, interface: Interface) -> None:
         self.journal.write("started", interface=interface)
@@ -403,7 +403,7 @@ class Attempt:
         place = self._taken(seen, is_last=False)
         is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
         # The namespace last: a whole new one may be another container's.
-        if not same_namespace(self.place, node.namespace(record.netns)):
+        if not same_namespace(self.place, node.sight.namespace(record.netns)):
             raise replaced_namespace(record, "ADD")
         if is_other and same_namespace(self.place, seen):
             raise replaced_interface(record)
@@ -505,7 +505,7 @@ class Attempt:
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
         await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
         ownership = Ownership(chain.node, record, by_number(self.place), record.netns, record.ifname)
-        results = last_results(record, chain.net.cni_version)
+        results = last_results(chain.node, record, chain.net.cni_version)
         report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
         problems = report.errors
         if not problems and chain.node.has_running_plugin():

@@ -53,7 +53,7 @@ async def check(
     if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
         found_as = ""
         if state == "renamed":
-            found_as = node.sight.look(record, place_of(record), path, rt.ifname, everywhere=True).found_as
+            found_as = node.sight.find(record, place_of(record), path, rt.ifname, everywhere=True).found_as
         problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].meaning
         raise not_attached(identity, problem, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).

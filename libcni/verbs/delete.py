@@ -28,7 +28,7 @@ from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import Result
 from libcni.store.attachments import network_to_use, recorded_conf
 from libcni.store.model import READY, STALE_BOOT, STATES, Identity, MadeByGo, Record, Unreadable, unreadable
-from libcni.store.recorded_interfaces import OtherRecords, addresses_of, last_result
+from libcni.store.recorded_interfaces import addresses_of, last_result
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
@@ -301,7 +301,7 @@ def _plan(  # noqa: PLR0913, PLR0917 - what is known of the attachment
     ownership: Ownership,
 ) -> _Plan:
     """Find the plugins of a DEL."""
-    rt = rt.with_netns(ownership.netns(ownership.others()))
+    rt = rt.with_netns(ownership.netns())
     is_complete = record is None or record.result is not None
     if net is None and record is not None and (isinstance(record, MadeByGo) or not is_complete):
         # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
@@ -325,7 +325,7 @@ def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, pol
     if not policy.skip_missing and not all(executables):
         return None
     # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
-    is_mistake = rt.netns and chain.node.is_no_namespace(rt.netns)
+    is_mistake = rt.netns and chain.node.sight.is_no_namespace(rt.netns)
     corrected = Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
     return corrected if _calls(corrected) != _calls(chain) else None
 
@@ -369,7 +369,7 @@ def _mark_detaching(chain: Chain, record: Record) -> Record:
 async def _run_chain(
     chain: Chain, record: Record | None, policy: DelPolicy, ownership: Ownership, *, sharers: int = 1
 ) -> DelReport:
-    results = last_results(record, chain.net.cni_version)
+    results = last_results(chain.node, record, chain.net.cni_version)
     report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.state == STALE_BOOT:
@@ -383,11 +383,11 @@ async def _run_chain(
     return report
 
 
-PrevResult = Callable[[OtherRecords], str | None]
-"""Returns the ``prevResult`` of the next plugin, or None; receives the records of other attachments."""
+PrevResult = Callable[[], str | None]
+"""Returns the ``prevResult`` of the next plugin, or None."""
 
 
-def last_results(record: Record | None, version: str) -> PrevResult:
+def last_results(node: Node, record: Record | None, version: str) -> PrevResult:
     """Return a function for ``prevResult``: the result of the ADD, or of its last plugin that ended."""
     if record is None or record.last_result is None:
         return _no_result
@@ -406,15 +406,15 @@ def last_results(record: Record | None, version: str) -> PrevResult:
     if record.state == STALE_BOOT:
         # No rule has survived a reboot, and another container may have the addresses by now.
         text = jsontext.merge(result.text, {"ips": []})
-        return lambda _others: text
-    return partial(_without_given_away, record, result)
+        return lambda: text
+    return partial(_without_given_away, node, record, result)
 
 
-def _no_result(_others: OtherRecords) -> None:
+def _no_result() -> None:
     return None
 
 
-def _without_given_away(record: Record, result: Result, others: OtherRecords) -> str:
+def _without_given_away(node: Node, record: Record, result: Result) -> str:
     """Return the result of an attachment without the addresses that another attachment has on record now.
 
     An earlier DEL may have freed them, or somebody removed the reservations. The plugin firewall deletes rules by
@@ -422,15 +422,16 @@ def _without_given_away(record: Record, result: Result, others: OtherRecords) ->
     """
     if not result.ips:
         return result.text
-    kept = [ip for ip in result.ips if not _has_another(record, ip.address.partition("/")[0], others)]
+    kept = [ip for ip in result.ips if not _has_another(node, record, ip.address.partition("/")[0])]
     if len(kept) == len(result.ips):
         return result.text
     logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
     return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in kept]})
 
 
-def _has_another(record: Record, address: str, others: OtherRecords) -> bool:
-    return any(not other.is_same_interface(record) for other in others.with_addresses([address]))
+def _has_another(node: Node, record: Record, address: str) -> bool:
+    others = node.recorded_interfaces.with_addresses([address], record)
+    return any(not other.is_same_interface(record) for other in others)
 
 
 async def detach_chain(
@@ -460,9 +461,9 @@ async def detach_chain(
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            others = ownership.others()
-            text = prev_result(others)
-            chain = ownership.chain(chain, others)
+            chain.node.recorded_interfaces.refresh()
+            text = prev_result()
+            chain = ownership.chain(chain)
             left += _left_behind(chain, index, ownership)
             invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None

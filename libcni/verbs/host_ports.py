@@ -56,8 +56,8 @@ def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
     """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
-    others = node.recorded_interfaces.of_others(None)
-    for other in others.with_host_ports(port.number for port in ports):
+    node.recorded_interfaces.refresh()
+    for other in node.recorded_interfaces.with_host_ports(port.number for port in ports):
         if other.identity[1] != container_id:
             record = node.records.find(other.identity)
             port = _collision(record, ports) if record is not None else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -34,11 +34,10 @@ from libcni.observe.observer import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.boot import boot_id, pid_namespace
-from libcni.store.entered_namespace import Looks, is_no_namespace, is_own_namespace
 from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
-from libcni.store.model import BEGUN, Place, Record
-from libcni.store.recorded_interfaces import Sight
+from libcni.store.model import BEGUN, Record
+from libcni.store.sight import Sight
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
 
@@ -86,6 +85,7 @@ class Node(LockingNode):
     Attributes:
         path: the plugin directories (CNI_PATH).
         starts_ahead: whether the executor can start plugins ahead, and the client's settings allow it.
+        sight: examines namespaces and interfaces.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
     """
@@ -111,8 +111,7 @@ class Node(LockingNode):
         self.is_interrupted: bool = False
         self._ahead: _Ahead | None = None
         self._next_call: Callable[[], Invocation] | None = None
-        self._looks = Looks()
-        self.sight: Sight = Sight(self, self.recorded_interfaces)
+        self.sight: Sight = Sight(self.recorded_interfaces)
         self._env: Mapping[str, str] | None = None
         self._observer_env: Mapping[str, str | None] = {}
 
@@ -124,7 +123,7 @@ class Node(LockingNode):
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
         # Release the namespace and the locks first: the observer is foreign code, and no other verb should wait for it.
-        self._looks.close()
+        self.sight.close()
         self.release()
         name_client(error, self.settings.client)
         if self._observer is not None:
@@ -155,9 +154,11 @@ class Node(LockingNode):
         return work()
 
     async def read_records(self) -> None:
-        """Read all records if this client has not read them yet. This may wait long for the disk."""
-        if not self.recorded_interfaces.is_read:
-            await self.on_disk(lambda: self.recorded_interfaces.of_others(None))
+        """Read the records that have changed; if this client has read none yet, in a thread of an asyncio client."""
+        if self.recorded_interfaces.is_read:
+            self.recorded_interfaces.refresh()
+        else:
+            await self.on_disk(self.recorded_interfaces.refresh)
 
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
@@ -335,28 +336,6 @@ class Node(LockingNode):
             sink(invocation, text) if callable(sink) else sink.write(text)
         except Exception:  # a broken log is no reason to lose an attachment, nor to stop a DEL half-way
             logger.exception("cannot forward the stderr of %s %s", invocation.plugin, invocation.verb)
-
-    # Namespaces.
-
-    def is_own_namespace(self, netns: str) -> bool:
-        """Return whether a path leads to the network namespace of this program."""
-        return is_own_namespace(netns)
-
-    def is_no_namespace(self, netns: str) -> bool:
-        """Return whether there is no network namespace at a path; False if that is unknown."""
-        return is_no_namespace(netns)
-
-    def namespace(self, netns: str) -> Place:
-        """Return the Place of the namespace at a path, with an UNKNOWN interface."""
-        return self._looks.namespace(netns)
-
-    def look(self, netns: str, ifname: str) -> Place:
-        """Examine an interface in the namespace at a path."""
-        return self._looks.look(netns, ifname)
-
-    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterable[Place]:
-        """Return the places where the interface of an ADD may be now; ``found_as`` is each one's name."""
-        return self._looks.find_interface(netns, made, everywhere=everywhere)
 
     # Records and configurations.
 

@@ -23,7 +23,7 @@ from libcni.store.model import (
     is_namespace_unknown,
     same_namespace,
 )
-from libcni.store.recorded_interfaces import OtherRecords, RecordedInterface, place_of
+from libcni.store.recorded_interfaces import RecordedInterface, place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
@@ -55,7 +55,7 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
         return _given_namespace(record, given)
     if given in {None, record.netns}:
         return record.netns
-    made, at_recorded, at_given = place_of(record), node.namespace(record.netns), node.namespace(given)
+    made, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(given)
     lives = at_recorded.netns is not None and same_namespace(made, at_recorded)
     if at_given.netns is None:
         # Also if the caller gives "": the plugins would free the address of an interface that still exists.
@@ -63,7 +63,7 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
     if same_namespace(made if made.netns else at_recorded, at_given):
         return record.netns if lives else given
     # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
-    if lives and (record.result is not None or not node.is_no_namespace(record.netns)):
+    if lives and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
         raise mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
     return ""
 
@@ -81,7 +81,7 @@ def _given_namespace(record: Record, given: str | None) -> str:
 
 def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
     """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
-    if rt.netns and isinstance(node.look(rt.netns, rt.ifname).interface, Known):
+    if rt.netns and isinstance(node.sight.look(rt.netns, rt.ifname).interface, Known):
         raise InterfaceExistsError(
             f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record names its "
             "owner; a DEL would free its address while it may be in use",
@@ -133,11 +133,11 @@ class Ownership:
         else:
             made = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
         # ADD refuses this program's own namespace. Go records only a path: /proc/PID may be a host process now.
-        if path and not made.netns and node.is_own_namespace(path):
+        if path and not made.netns and node.sight.is_own_namespace(path):
             logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
             path = ""
         # Another namespace may appear at the path. Plugins may give a meaning to a text that is not a path.
-        if record is not None and path == record.netns and has_go_path_gone(record, node.namespace(path)):
+        if record is not None and path == record.netns and has_go_path_gone(record, node.sight.namespace(path)):
             path = ""
         return cls(node, record, made, path, ifname)
 
@@ -146,14 +146,11 @@ class Ownership:
         """Return the Ownership for a DEL that removes any interface of the name."""
         return cls(node, record, Place(), path, ifname, is_callers=True)
 
-    def others(self) -> OtherRecords:
-        """Return the records of all other attachments."""
-        return self.node.recorded_interfaces.of_others(self.record)
-
-    def netns(self, others: OtherRecords) -> str:
+    def netns(self) -> str:
         """Return the CNI_NETNS for the next plugin: the path, or "" if the interface does not belong to this ADD.
 
-        Read ``others`` before this call: the time between the comparison and the plugin's start should be short.
+        Refresh ``recorded_interfaces`` before this call: the time between the comparison and the plugin's start should
+        be short.
 
         Raises:
             NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
@@ -161,7 +158,7 @@ class Ownership:
         """
         if not self.path or self.is_callers:
             return self.path
-        self.seen = seen = self.node.sight.look(
+        self.seen = seen = self.node.sight.find(
             self.record, self.made, self.path, self.ifname, everywhere=self.is_first
         )
         if seen.found_as:
@@ -170,7 +167,7 @@ class Ownership:
         # If the namespace does not exist, another one may appear at the path at any time.
         is_others = compare(self.made, seen) in {"no namespace", "other namespace", "other interface"}
         if not is_others and isinstance(seen.interface, Known):
-            is_others = self._is_anothers(seen, others)
+            is_others = self._is_anothers(seen)
             if self.is_first:
                 # The plugins of this DEL may change the hardware address: tuning restores the one before the ADD. No
                 # other namespace can get the same identity, because the node's socket keeps this one alive.
@@ -181,9 +178,9 @@ class Ownership:
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
 
-    def _is_anothers(self, seen: Place, others: OtherRecords) -> bool:
+    def _is_anothers(self, seen: Place) -> bool:
         """Return whether another record has an interface that may be this ADD's."""
-        other = next(others.with_interface(seen), None)
+        other = next(self.node.recorded_interfaces.with_interface(seen, self.record), None)
         if other is None:
             return False
         if self.record is None or self.made.netns is None or compare(self.made, seen) != "same":
@@ -198,9 +195,9 @@ class Ownership:
             return False
         return not self.path or self.seen.interface is ABSENT or self.seen.netns is None
 
-    def chain(self, chain: Chain, others: OtherRecords) -> Chain:
+    def chain(self, chain: Chain) -> Chain:
         """Return the chain for the next plugin. Once CNI_NETNS was empty, it stays empty."""
-        return chain.with_netns(self.netns(others)) if chain.rt is not None and chain.rt.netns else chain
+        return chain.with_netns(self.netns()) if chain.rt is not None and chain.rt.netns else chain
 
 
 def _two_records(record: Record, other: RecordedInterface, netns: str) -> NamespaceMismatchError:

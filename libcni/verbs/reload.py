@@ -221,11 +221,12 @@ def _part(node: Node, record: Record) -> _Part:
         if STATES[state].reload:
             state = PENDING if record.last_result is None else "gone"
         raise not_attached(record.identity, STATES[state].meaning, state)
-    place = node.namespace(record.netns)
+    place = node.sight.namespace(record.netns)
     if place.netns is None:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     ownership = Ownership.of(node, record, record.netns, record.ifname)
-    if not ownership.netns(ownership.others()) and ownership.path:
+    node.recorded_interfaces.refresh()
+    if not ownership.netns() and ownership.path:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = node.configured(record.network) if isinstance(record, MadeByGo) else None
     net = network_to_use(record, net, use_given=False)
@@ -303,12 +304,12 @@ class _Part:
 
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
-        results = last_results(self.record, self.chain.net.cni_version)
+        results = last_results(self.node, self.record, self.chain.net.cni_version)
         for _ in range(_DELS):
             report = await detach_chain(self.chain, results, DelPolicy(keep_going=True), self.ownership)
             if not report.errors or self.node.is_interrupted:
                 break
-        if report.errors and self.node.look(self.record.netns, self.record.ifname).interface is not ABSENT:
+        if report.errors and self.node.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
             for error in report.errors:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))
             CNIErrorGroup.raise_any(f"DEL of network {self.record.network}: {{}} failed", report.errors, report)
@@ -343,7 +344,7 @@ class _Part:
 
         The attachment is detached then, so its record is removed.
         """
-        seen = self.node.look(self.record.netns, self.record.ifname)
+        seen = self.node.sight.look(self.record.netns, self.record.ifname)
         if (seen.netns, seen.cookie) != (self.place.netns, self.place.cookie):
             error = replaced_namespace(self.record, "reload")
         elif seen.interface not in {ABSENT, UNKNOWN}:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any
 
 import pytest
 
-from libcni import AsyncCNIConfig, CNIConfig
 from libcni.errors import NetworkNotFoundError
-from libcni.manager import AsyncNetworkManager, Container, NetworkManager
+from libcni.manager import Container
 from manager.fakes import ManagerNode, names
 
 
@@ -74,9 +72,3 @@ def test_a_manager_shows_its_client_and_its_networks(node: ManagerNode) -> None:
     assert shown.startswith("NetworkManager(CNIConfig(")
     assert "me" in shown
     assert f"conf_dirs=[{str(node.conf_dir)!r}], networks=['a'])" in shown
-
-
-@pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig, NetworkManager, AsyncNetworkManager])
-def test_a_wrong_argument_names_the_class_that_the_caller_knows(kind: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) got an unexpected keyword argument 'x'"):
-        kind("/bin", x=1)

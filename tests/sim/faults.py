@@ -17,7 +17,6 @@ from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
-from libcni.store.recorded_interfaces import OtherRecords
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking
 from libcni.verbs.add import Attempt
@@ -132,10 +131,10 @@ def without_result(record: Record, event: str = "") -> bytes:
 LOOK = Ownership.netns
 
 
-def look_once(self: Ownership, others: OtherRecords) -> str:
+def look_once(self: Ownership) -> str:
     """Look before the first plugin alone."""
     if self.is_first:
-        self.path = LOOK(self, others)
+        self.path = LOOK(self)
     return self.path
 
 

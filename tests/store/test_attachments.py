@@ -28,9 +28,9 @@ from libcni.store.attachments import (
     recorded_network,
     recorded_result,
 )
-from libcni.store.entered_namespace import Looks
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
 from libcni.store.records import RecordStore
+from libcni.store.sight import Sight
 from store.canned import FULL, written
 
 
@@ -85,8 +85,8 @@ def test_a_namespace_is_left_before_the_caller_gets_the_attachment(
 ) -> None:
     """A namespace that is looked at cannot end, and the caller of an iterator may take its time."""
     left: list[str] = []
-    monkeypatch.setattr(Looks, "look", lambda *_: Place())
-    monkeypatch.setattr(Looks, "close", lambda _: left.append("left"))
+    monkeypatch.setattr(Sight, "look", lambda *_: Place())
+    monkeypatch.setattr(Sight, "close", lambda _: left.append("left"))
     for number, _ in enumerate(iter_attachments_of((FULL, FULL), store), 1):
         assert len(left) == number
     left.clear()

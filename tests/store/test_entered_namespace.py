@@ -25,8 +25,11 @@ from libcni.kernel import system
 from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespace
 from libcni.store import boot, entered_namespace
 from libcni.store.boot import pid_namespace
-from libcni.store.entered_namespace import EnteredNamespace, Looks, is_no_namespace, is_own_namespace, path_for_plugins
+from libcni.store.entered_namespace import EnteredNamespace, is_no_namespace, is_own_namespace, path_for_plugins
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
+from libcni.store.recorded_interfaces import RecordedInterfaces
+from libcni.store.records import RecordStore
+from libcni.store.sight import Sight
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
 _CLONE_NEWPID = 0x20000000
@@ -412,7 +415,7 @@ def test_an_interface_is_found_under_another_name(entered: EnteredNamespace, nam
 @pytest.mark.real
 @pytest.mark.parametrize("remembers", [False, True])
 def test_an_interface_is_found_in_another_namespace(
-    entered: EnteredNamespace, namespace: NetworkNamespace, *, remembers: bool
+    entered: EnteredNamespace, namespace: NetworkNamespace, tmp_path: Path, *, remembers: bool
 ) -> None:
     mac = f"0a:58:{os.getpid() & 255:02x}:{os.getpid() >> 8 & 255:02x}:77:01"
     add_link(namespace, "one0", "address", mac)
@@ -424,13 +427,13 @@ def test_an_interface_is_found_in_another_namespace(
         finally:
             os.close(descriptor)
         assert names(entered, made) == []
-        looks = Looks(remembers=remembers)
-        [found] = [place.found_as for place in looks.find_interface(namespace.path, made, everywhere=True)]
+        sight = Sight(RecordedInterfaces(RecordStore(str(tmp_path))), remembers=remembers)
+        found = sight.find(None, made, namespace.path, "one0", everywhere=True).found_as
         assert found.startswith("one0 in ")
         assert status_of(found.removeprefix("one0 in ")) == status_of(other.path)
         without = made.with_interface(Known(made.number))
-        assert list(looks.find_interface(namespace.path, without, everywhere=True)) == []
-        looks.close()
+        assert not sight.find(None, without, namespace.path, "one0", everywhere=True).found_as
+        sight.close()
 
 
 @pytest.mark.real

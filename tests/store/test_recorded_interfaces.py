@@ -40,7 +40,8 @@ def keep(store: RecordStore, made: Record) -> Record:
 
 
 def addresses(recorded: RecordedInterfaces) -> list[str]:
-    others = recorded.of_others(None).with_addresses(f"10.0.0.{number}" for number in range(256))
+    recorded.refresh()
+    others = recorded.with_addresses((f"10.0.0.{number}" for number in range(256)), None)
     return sorted(address for other in others for address in other.addresses)
 
 
@@ -243,7 +244,8 @@ def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) ->
     for number, text in enumerate(("8080", "8080.0", "808e1", " 8080 ", '"8080"', "8081")):
         args = f'{{"portMappings":[{{"hostPort":{text}}}]}}'
         written(store, record(f"c{number}", "10.0.0.1", capability_args=args))
-    others = RecordedInterfaces(store).of_others(None)
+    others = RecordedInterfaces(store)
+    others.refresh()
     for wanted in (8080, 8080.0):
         assert sorted(one.identity[1] for one in others.with_host_ports([wanted])) == ["c0", "c1", "c2", "c3"]
     assert not list(others.with_host_ports(["8080", math.nan, math.inf]))

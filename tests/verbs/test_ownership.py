@@ -51,7 +51,7 @@ from libcni.store.model import (
     by_number,
     taken,
 )
-from libcni.store.recorded_interfaces import OtherRecords, place_of, reported_macs
+from libcni.store.recorded_interfaces import place_of, reported_macs
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
 from libcni.verbs.gc import gc as gc_verb
@@ -328,10 +328,10 @@ def test_an_interface_that_was_moved_is_renamed() -> None:
     world = World(interfaces={("/other", "eth9"): 5}, macs={("/other", "eth9"): MAC})
     assert world.sight.state_of(recorded()) == "renamed"
     assert (
-        world.sight.look(recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as
+        world.sight.find(recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as
         == "eth9 in /other"
     )
-    assert world.sight.look(recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
+    assert world.sight.find(recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
 
 
 def test_the_table_has_a_row_for_each_state() -> None:
@@ -709,7 +709,7 @@ def test_a_new_namespace_at_the_path_is_no_reason_to_refuse() -> None:
 
 
 def test_the_question_of_an_ownership_without_a_path() -> None:
-    assert Ownership(World(), None, Place(), "", "eth0").netns(OtherRecords((), None)) == ""
+    assert Ownership(World(), None, Place(), "", "eth0").netns() == ""
 
 
 def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None:
