@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from libcni.errors import CNIError
 from libcni.executor.start_ahead import PLUGIN_MARKER
 
-_LIBRARY = ("*.py", "config/*.py", "protocol/*.py", "executor/*.py", "plugin/*.py")
+_LIBRARY = ("*.py", "config/*.py", "protocol/*.py", "executor/*.py", "kernel/*.py", "plugin/*.py")
 """The files of libcni that a plugin imports, directly or through others."""
 
 _VERSION_SECONDS = 60.0
@@ -54,6 +54,8 @@ def build(
         BuildError: if a file is missing or is not Python, or the product does not answer VERSION.
     """
     target = Path(output)
+    if not target.parent.is_dir():
+        raise BuildError(f"cannot write {target}: there is no directory {target.parent}")
     try:
         # In the target's directory, so that a rename puts the product in place: a runtime never sees half of it.
         with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as directory:

@@ -20,7 +20,7 @@ from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
 from plugin.plugins import LIBRARY, PAGE, TITLED, Recorder, config, example
 
-TYPED = re.findall(r"^\$ python (.*)$", PAGE, re.MULTILINE)
+TYPED = re.findall(r"^\$ \.venv/bin/python (.*)$", PAGE, re.MULTILINE)
 
 
 def write_files(directory: Path) -> None:
