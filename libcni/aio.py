@@ -21,7 +21,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.check import check
-from libcni.verbs.client_base import ClientBase, attachment_operation, operation, single
+from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import del_attachments
 from libcni.verbs.forget import ForgetReport, forget, take_over
@@ -71,7 +71,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, net: Network, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
     ) -> None:
         """Check an attachment; see ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         return await self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
     async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
@@ -83,7 +83,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container from a network; see ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         return await self._run(operation("DEL", name, rt), timeout, delete, name, config, rt, policy)
 
     async def del_attachment(
@@ -111,7 +111,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         **options: Unpack[GCOptions],
     ) -> GCReport:
         """Detach all attachments that are not valid; see ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         return await self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 
     async def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:

@@ -19,7 +19,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
-from libcni.verbs.client_base import ClientBase, attachment_operation, operation, single
+from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.node import Node, run_to_end
 
@@ -108,12 +108,11 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.check import check
 
-        # The file of a network may be removed while containers are attached. Their records hold the configuration.
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         return self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
     def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
-        """Check a recorded attachment with its record alone (spec 1.1.0, section 3, Checking an attachment)."""
+        """Check a recorded attachment (spec 1.1.0, section 3, Checking an attachment)."""
         from libcni.verbs.check import check
 
         running, rt = self._operation_of("CHECK", attachment)
@@ -132,8 +131,7 @@ class CNIConfig(ClientBase[Executor]):
                 record stays.
             CNIErrorGroup: with ``policy.keep_going``: the errors of all plugins that failed; the record stays.
         """
-        # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         return self._run(operation("DEL", name, rt), timeout, delete, name, config, rt, policy)
 
     def del_attachment(
@@ -191,7 +189,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.gc import gc
 
-        name, config = self._named_or_gone(net)
+        name, config = name_and_config(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
         return self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 

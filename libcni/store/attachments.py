@@ -129,22 +129,18 @@ class Attachment:
 
 def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attachment]:
     """Return the Attachments of a store's records. Examine the interfaces, to find out whether they exist."""
-    return list(iter_attachments_of(records, store, at_once=True))
+    return list(iter_attachments_of(records, store))
 
 
-def iter_attachments_of(
-    records: Iterable[Record], store: RecordStore, *, at_once: bool = False
-) -> Iterator[Attachment]:
-    """Yield the Attachments of a store's records; ``at_once``: the caller iterates without a pause."""
+def iter_attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
+    """Yield the Attachments of a store's records one by one."""
     sight = Sight(RecordedInterfaces(store), remembers=True)
-    try:
-        for record in records:
+    for record in records:
+        try:
             state = sight.state_of(record)
-            if not at_once:
-                sight.close()  # otherwise the examined namespace could not end while the caller pauses
-            yield _view(record, state)
-    finally:
-        sight.close()
+        finally:
+            sight.close()  # otherwise the examined namespace could not end while the caller pauses
+        yield _view(record, state)
 
 
 def attachment_of(record: Record, store: RecordStore) -> Attachment:
@@ -238,13 +234,14 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
     if isinstance(record, Unreadable):
         return None
     try:
-        plugins = tuple(parse_plugin(text) for text in record.plugins)
         net = parse_recorded(record.config, record.path)
+        # The recorded plugins include the drop-ins, whose files may have changed since the ADD.
+        if record.plugins and record.plugins != tuple([plugin.text for plugin in net.plugins]):
+            net = replace(net, plugins=tuple(map(parse_plugin, record.plugins)))
     except ConfigError as error:
         logger.warning("%s: the recorded configuration cannot be used: %s", record.path, error)
         return None
-    # The recorded plugins include the drop-ins, whose files may have changed since the ADD.
-    net = replace(net, name=record.network, plugins=plugins or net.plugins)
+    net = replace(net, name=record.network)
     if not net.plugins:
         logger.warning("%s: the recorded configuration names no plugin: all plugins were drop-ins", record.path)
         return None

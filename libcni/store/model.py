@@ -146,9 +146,6 @@ def by_number(made: Place) -> Place:
 # Records.
 
 
-RecordState = Literal["begun", "refused", "pending", "ready", "detaching", "stale-boot", "corrupt"]
-"""The states that a record shows by itself, without an examination of the interface."""
-
 State = Literal[
     "begun",
     "refused",
@@ -162,7 +159,7 @@ State = Literal[
     "stale-boot",
     "corrupt",
 ]
-"""The states of an attachment. An examination of the interface tells ``gone``, ``lost``, ``renamed`` from ``ready``."""
+"""The states of an attachment. A record shows all but ``gone``, ``lost``, ``renamed`` and ``unknown`` by itself."""
 
 BEGUN: Final = "begun"
 REFUSED: Final = "refused"
@@ -233,7 +230,7 @@ class Record:
     network: str = ""
     container_id: str = ""
     ifname: str = ""
-    state: RecordState = BEGUN
+    state: State = BEGUN
     netns: str = ""
     netns_id: tuple[int, int] | None = None
     netns_cookie: int | None = None
@@ -375,10 +372,10 @@ class Row(NamedTuple):
     add: Literal["refuse", "detach"]
     delete: Literal["nothing", "ask", "empty"]
     reload: bool = False
-    after: Mapping[Event, RecordState] = MappingProxyType({})
+    after: Mapping[Event, State] = MappingProxyType({})
 
 
-_AFTER_READY: Final[Mapping[Event, RecordState]] = {"detach": DETACHING, "reload": PENDING}
+_AFTER_READY: Final[Mapping[Event, State]] = {"detach": DETACHING, "reload": PENDING}
 
 STATES: Final[Mapping[State, Row]] = {
     "begun": Row("its ADD has not run a plugin yet", "detach", "nothing", after={

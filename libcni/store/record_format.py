@@ -41,8 +41,8 @@ from libcni.store.model import (
     NoInterface,
     Ours,
     Record,
-    RecordState,
     Stamp,
+    State,
     Texts,
     unreadable,
 )
@@ -252,7 +252,7 @@ def _keys_of_events(found: Collection[str]) -> Iterator[str]:
     return takewhile(found.__contains__, _EVENT_KEYS)
 
 
-def _events(found: Members, state: RecordState, *, is_complete: bool) -> dict[str, Any]:
+def _events(found: Members, state: State, *, is_complete: bool) -> dict[str, Any]:
     """Return the fields of a record after its events; ``state``: its state before them."""
     facts: dict[str, Any] = {"interface": UNKNOWN}
     serial = 0
@@ -348,10 +348,10 @@ def _interface(value: Any) -> Interface:
     return NoInterface(value)
 
 
-def _state(value: Any) -> RecordState:
+def _state(value: Any) -> State:
     if value not in STATES:
         raise ValueError(f"its state is {value!r}")
-    return cast("RecordState", value)
+    return cast("State", value)
 
 
 def _netns_id(value: Any) -> tuple[int, int] | None:

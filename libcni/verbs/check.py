@@ -22,6 +22,7 @@ async def check(
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
     rt = checked_conf(rt)
+    net = node.configured(network) if net is None else net
     if net is not None and net.disable_check:
         return
     # CHECK only reads, so a read-only disk must not stop it.

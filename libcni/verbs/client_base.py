@@ -15,7 +15,7 @@ from libcni.config.identifiers import check_container_id, check_network_name, ch
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.timeouts import check_timeout
-from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, RecordError, name_client, short_repr
+from libcni.errors import CNIError, RecordError, name_client, short_repr
 from libcni.executor.interface import AsyncExecutor, Executor
 from libcni.observe.observer import Observer, Operation, OperationName
 from libcni.options import DEFAULT, Network, StartAhead, Timeout
@@ -280,7 +280,7 @@ class ClientBase(Generic[ExecutorT]):
         check_type("rt", rt, RuntimeConf)
         rt.check()
         # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
-        name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
+        name = check_network_name(name_and_config(net)[0])
         with self._naming():
             record = self._store.find((name, rt.container_id, rt.ifname))
             if isinstance(record, Unreadable):
@@ -289,19 +289,6 @@ class ClientBase(Generic[ExecutorT]):
 
     def _named(self, net: Network) -> NetworkConfigList:
         return net if isinstance(net, NetworkConfigList) else self.network(_name(net))
-
-    def _named_or_gone(self, net: Network) -> tuple[str, NetworkConfigList | None]:
-        """Return a network's name, and its configuration, or None if its file no longer exists."""
-        if isinstance(net, NetworkConfigList):
-            return net.name, net
-        try:
-            return net, self.network(_name(net))
-        except NetworkNotFoundError:
-            return net, None
-        except ConfigError as error:
-            # The directory itself cannot be read. For DEL and CHECK the record may be enough.
-            logger.warning("network %s: going on without its configuration: %s", net, error)
-            return net, None
 
     def _seconds(self, timeout: Timeout) -> float | None:
         return self._settings.timeout if timeout is DEFAULT else check_timeout(timeout)
@@ -322,6 +309,11 @@ def _name(net: object) -> str:
     if not isinstance(net, str):
         raise TypeError(f"net must be a NetworkConfigList or a network's name, not {short_repr(net)}")
     return net
+
+
+def name_and_config(net: Network) -> tuple[str, NetworkConfigList | None]:
+    """Return a network's name, and its configuration if the caller gives it. The verb loads the file if it needs it."""
+    return (net.name, net) if isinstance(net, NetworkConfigList) else (_name(net), None)
 
 
 def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:

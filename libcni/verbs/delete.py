@@ -55,7 +55,6 @@ class PluginReport:
         plugin: its type.
         state: ``done``, ``failed`` (see ``error``) or ``skipped`` (its executable is missing).
         error: why it failed, or None.
-        seconds: how long it ran.
 
     Examples:
         >>> result = cni.add_network_list(net, rt)
@@ -67,7 +66,6 @@ class PluginReport:
     plugin: str
     state: Literal["done", "failed", "skipped"]
     error: CNIError | None = None
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     Args:
         node: runs the plugins.
         network: the network's name.
-        net: its configuration, or None if its file no longer exists: then there must be a record.
+        net: its configuration, or None: the one in ``conf_dir`` is loaded if the record does not hold it.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
         listed: the record as the caller listed it. DEL is refused if the file belongs to another ADD now.
@@ -159,6 +157,8 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         record = None
     if record is not None and listed is not None:
         check_unchanged(record, listed)
+    if net is None and listed is None and (record is None or policy.use_given):
+        net = node.configured(network)
     if record is None and net is None:
         problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
         hint = Hint("see the configured networks", "networks")
@@ -469,13 +469,12 @@ async def detach_chain(
             then = index - 1 if index and chain.executables[index - 1] else None
             # With keep_going a plugin that hangs must not use up the time of those after it.
             parts = sharers * (index + 1 if policy.keep_going else 1)
-            outcome = await chain.call(invocation, sharers=parts, then=then)
-            reports.append(PluginReport(plugin, "done", seconds=outcome.seconds))
+            await chain.call(invocation, sharers=parts, then=then)
+            reports.append(PluginReport(plugin, "done"))
         except (PluginError, PluginNotFoundError) as error:
             if not policy.keep_going:
                 raise
-            seconds = error.seconds if isinstance(error, PluginError) else 0.0
-            reports.append(PluginReport(plugin, "failed", error, seconds))
+            reports.append(PluginReport(plugin, "failed", error))
     return DelReport(tuple(reports), netns=(chain.rt.netns or "") if chain.rt else "", left=tuple(left))
 
 

@@ -107,6 +107,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     check_type("policy", policy, DelPolicy)
     policy = replace(policy, use_given=False)
     pairs = valid_pairs(valid)
+    net = node.configured(network) if net is None else net
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
     # A shared lock: ADDs may run while stale attachments are detached. Only the plugins' own GC needs it exclusively.

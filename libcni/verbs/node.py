@@ -22,6 +22,7 @@ from libcni.errors import (
     CNIError,
     ConfigError,
     Hint,
+    NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
     PluginTimeoutError,
@@ -340,10 +341,16 @@ class Node(LockingNode):
     # Records and configurations.
 
     def configured(self, network: str) -> NetworkConfigList | None:
-        """Return a network's current configuration in ``conf_dir``, or None if it has no usable one."""
+        """Return a network's current configuration in ``conf_dir``, or None if it has no usable one.
+
+        The file may be removed while containers are attached. Their records hold the configuration.
+        """
         try:
             return load_network_conf(self.settings.conf_dir, network)
-        except ConfigError:
+        except NetworkNotFoundError:
+            return None
+        except ConfigError as error:
+            logger.warning("network %s: going on without its configuration: %s", network, error)
             return None
 
     async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Journal:

@@ -20,7 +20,7 @@ from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.runtimes import collect
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
-from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, RecordState
+from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State
 from libcni.store.record_format import decode
 from sim.disk import File
 from sim.go import last_event, read_as_go
@@ -128,7 +128,7 @@ class Stage:
         self.forgotten: set[str] = set()
         self.has_filled_disk = False
         self.has_hook = self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
-        self._states: dict[str, tuple[int, RecordState]] = {}  # record: its file, and its state
+        self._states: dict[str, tuple[int, State]] = {}  # record: its file, and its state
         sim.readers += [self._read_as_go, self._follow]
         for container in containers:
             self.world.add_namespace(netns_of(container), container)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
 import pytest
 
-from libcni.store.model import STATES, RecordState, Row, State
+from libcni.store.model import STATES, Row, State
 from sim import seam
 from sim.scenarios import SCENARIOS, explore, tell
 from sim.schedule import Choices, Sim
@@ -92,6 +91,6 @@ def test_each_event_in_each_state_is_reached() -> None:
         (state, event)
         for state, row in STATES.items()
         for event, then in row.after.items()
-        if state in get_args(RecordState) and then != state
+        if state not in {"gone", "lost", "renamed", "unknown"} and then != state
     }
     assert cells - Stage.events == set()

@@ -89,9 +89,6 @@ def test_a_namespace_is_left_before_the_caller_gets_the_attachment(
     monkeypatch.setattr(Sight, "close", lambda _: left.append("left"))
     for number, _ in enumerate(iter_attachments_of((FULL, FULL), store), 1):
         assert len(left) == number
-    left.clear()
-    assert len(attachments_of((FULL, FULL), store)) == 2
-    assert left == ["left"]
 
 
 def test_a_listing_finds_no_texts_in_the_files(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from helpers import RESULT, RT, RecordingNode, attached, network
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NotAttachedError, RecordError, VersionError
-from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, RecordState, Unreadable
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, State, Unreadable
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -97,7 +97,7 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
     ],
 )
 def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
-    netns: str | None, state: RecordState, there: tuple[int, int] | None, shown: str, problem: str
+    netns: str | None, state: State, there: tuple[int, int] | None, shown: str, problem: str
 ) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, state=state)
     namespaces = {"/recorded": there} if there else {}

@@ -44,7 +44,6 @@ from libcni.store.model import (
     Known,
     Place,
     Record,
-    RecordState,
     Row,
     State,
     Unreadable,
@@ -798,7 +797,7 @@ DEVICE = network({"type": "host-device", "ipam": {"type": "host-local"}})
         ("stale-boot", replace_namespace, []),  # no rule survives a reboot
     ],
 )
-def test_del_says_which_rules_stay(state: RecordState, change: Callable[[World], object], kinds: list[str]) -> None:
+def test_del_says_which_rules_stay(state: State, change: Callable[[World], object], kinds: list[str]) -> None:
     """bridge reads the addresses of its masquerade rules from the interface."""
     record = attached(MASKED, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
     world = World(records=[record])
@@ -813,7 +812,7 @@ def test_del_says_which_rules_stay(state: RecordState, change: Callable[[World],
 
 
 @pytest.mark.parametrize(("state", "kinds"), [("ready", []), ("stale-boot", ["reservation"])])
-def test_del_says_which_reservation_stays(state: RecordState, kinds: list[str]) -> None:
+def test_del_says_which_reservation_stays(state: State, kinds: list[str]) -> None:
     """host-device does not call its IPAM plugin without a namespace."""
     record = attached(DEVICE, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
     world = World(records=[record])
