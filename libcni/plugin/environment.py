@@ -28,31 +28,20 @@ _RULES: Mapping[str, Callable[[object], str]] = {"CNI_CONTAINERID": check_contai
 
 
 def check_environment(verb: str, env: Mapping[str, str]) -> None:
-    """Raise a VerbError with code 4 that names all variables that are missing or invalid for ``verb``."""
+    """Raise a VerbError with code 4 if a variable that ``verb`` needs is missing or invalid."""
     if verb not in REQUIRED:
-        raise _wrong(f"unknown CNI_COMMAND: {verb}")
-    # All problems at once: a person who starts a plugin by hand needs one attempt, not six.
+        raise VerbError(f"unknown CNI_COMMAND: {verb}", code=INVALID_ENVIRONMENT_VARIABLES)
+    # All at once: a person who starts a plugin by hand needs one attempt, not three.
     missing = [name for name in REQUIRED[verb] if not env.get(name)]
-    invalid = _invalid(verb, env)
     if missing:
-        raise _wrong(f"required env variables [{','.join(missing)}] missing", details="; ".join(invalid))
-    if invalid:
-        raise _wrong("; ".join(invalid))
-
-
-def _invalid(verb: str, env: Mapping[str, str]) -> list[str]:
-    problems = []
+        problem = f"required env variables [{','.join(missing)}] missing"
+        raise VerbError(problem, code=INVALID_ENVIRONMENT_VARIABLES)
     for name, rule in _RULES.items():
-        if name in REQUIRED[verb] and env.get(name):
+        if name in REQUIRED[verb]:
             try:
                 rule(env[name])
             except InvalidIdentifierError as error:
-                problems.append(f"{name}: {error}")
-    return problems
-
-
-def _wrong(msg: str, details: str = "") -> VerbError:
-    return VerbError(msg, code=INVALID_ENVIRONMENT_VARIABLES, details=details)
+                raise VerbError(f"{name}: {error}", code=INVALID_ENVIRONMENT_VARIABLES) from error
 
 
 def check_netns(env: Mapping[str, str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from nodes import Blocking
 
 import libcni
 import libcni.reports
@@ -18,21 +18,9 @@ from conformance.vectors import Step
 from libcni.config.versions import parse_version
 
 _FIELDS = (
-    "cleanup_needed",
-    "code",
-    "container_id",
-    "details",
-    "exit_status",
-    "ifname",
-    "msg",
-    "network",
-    "plugin",
-    "retryable",
-    "signal",
-    "stderr",
-    "verb",
-    "well_known",
-)
+    "cleanup_needed", "code", "container_id", "details", "exit_status", "ifname", "msg", "network", "plugin",
+    "retryable", "signal", "stderr", "verb", "well_known",
+)  # fmt: skip
 
 
 def load(stage: Stage, step: Step) -> libcni.NetworkConfigList:
@@ -142,18 +130,7 @@ class OnAsyncio(Processes):
 
     def client(self, step: Step) -> Any:
         """Return a client whose coroutines are run to their end where they are called."""
-        return _Blocking(libcni.AsyncCNIConfig(self.stage.path, **self._settings(step)))
-
-
-class _Blocking:
-    def __init__(self, client: libcni.AsyncCNIConfig) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(member):
-            return member
-        return lambda *args, **options: asyncio.run(member(*args, **options))
+        return Blocking(libcni.AsyncCNIConfig(self.stage.path, **self._settings(step)))
 
 
 def _policy(step: Step) -> libcni.DelPolicy | None:
