@@ -9,12 +9,11 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from libcni import printable
 from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import UsageError, report_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.parser import closest, complete, overview, read_words
-from libcni.cli.render import print_block
+from libcni.cli.render import Fields, print_block
 from libcni.cli.session import Session
 
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
@@ -23,40 +22,29 @@ _OTHER_WORDS = {
     "ps": "attachments", "ls": "attachments", "list": "attachments", "get": "attachments", "containers": "attachments",
     "inspect": "show", "describe": "show", "rm": "del", "delete": "del", "remove": "del", "detach": "del",
     "disconnect": "del", "attach": "add", "connect": "add", "network": "networks", "prune": "gc", "fix": "repair",
-    "restart": "reload", "watch": "attachments --watch", "version": "--version", "help": "--help",
+    "restart": "reload", "version": "--version", "help": "--help",
 }  # fmt: skip
 """Words of other tools, and the command of libcni that does the same."""
 
 
-class _Formatter(logging.Formatter):
-    """Shows control characters, which paths and plugins' texts may contain, as escapes."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
-class _Once(logging.Filter):
-    """Drops a message that was printed before, such as the same warning about a network for each container."""
+class _Warnings(logging.Handler):
+    """Prints each message once: many containers may cause the same warning about their network."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: set[str] = set()
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        is_new = text not in self._seen
-        self._seen.add(text)
-        return is_new
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        if text not in self._seen:
+            self._seen.add(text)
+            print_block(Fields(text, ()), sys.stderr)
 
 
 def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
     try:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
-        handler.addFilter(_Once())
-        logging.basicConfig(handlers=[handler], level=logging.WARNING)
-        logging.addLevelName(logging.WARNING, "warning")
+        logging.basicConfig(handlers=[_Warnings()], level=logging.WARNING)
         _run(argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0

@@ -1,11 +1,10 @@
-"""The values that a shell offers at the Tab key: networks, containers, plugins, owners, namespaces."""
+"""The values that a shell offers at the Tab key: networks, containers, owners, namespaces."""
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Iterable
-from glob import escape, glob
+from glob import glob
 
 import libcni
 
@@ -26,13 +25,6 @@ def containers(options: Namespace, _prefix: str) -> list[str]:
 def owners(options: Namespace, _prefix: str) -> list[str]:
     """Return the owners of the recorded attachments."""
     return sorted({attachment.owner for attachment in _recorded(options) if attachment.owner})
-
-
-def plugins(options: Namespace, _prefix: str) -> list[str]:
-    """Return the types of the installed plugins."""
-    directories = filter(None, options.path.split(os.pathsep))
-    files = [path for directory in directories for path in glob(f"{escape(directory)}/*")]
-    return sorted({os.path.basename(path) for path in files if os.path.isfile(path) and os.access(path, os.X_OK)})
 
 
 def namespaces(_given: Namespace, prefix: str) -> Iterable[str]:

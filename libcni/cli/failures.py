@@ -65,10 +65,9 @@ def report_errors(session: Session) -> Iterator[None]:
 
 def print_error(error: CNIError, session: Session) -> None:
     """Print an error on stderr."""
-    output = session.output
     # On stderr also as JSON: stdout may hold a part of the answer already.
-    if output == "json" or output == "yaml":  # noqa: PLR1714 - mypy narrows only this
-        print_data({"error": error_data(error, session)}, output, sys.stderr)
+    if session.output == "json":
+        print_data({"error": error_data(error, session)}, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
         if len(error.exceptions) > 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcni
 from libcni import ConfigError
+from libcni.cli.failures import UsageError
 
 if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
@@ -61,6 +62,9 @@ class Target(NamedTuple):
 
     def conf(self) -> RuntimeConf:
         """Return the parameters of the attachment. Without a container its ID is derived from the namespace."""
+        named = f"/run/netns/{self.netns}"
+        if self.netns and "/" not in self.netns and not os.path.exists(self.netns) and os.path.exists(named):
+            raise UsageError(f"NETNS must be a path; did you mean {named}?")
         path = os.path.abspath(self.netns) if self.netns else self.netns  # "" means: without a namespace
         return libcni.RuntimeConf(
             self.container or container_id_of(self.netns or ""),
@@ -103,11 +107,6 @@ def _network_from(data: bytes, source: str) -> NetworkConfigList:
     if not isinstance(document, dict):
         raise ConfigError("a network's configuration must be an object", file=source)
     return libcni.NetworkConfigList.from_dict(document, file=source)
-
-
-def load_document(path: str) -> Any:
-    """Decode a JSON or YAML file; ``-`` is stdin."""
-    return _parse(read_bytes(path), "stdin" if path == "-" else path)
 
 
 def read_bytes(path: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -13,27 +12,22 @@ import libcni
 import libcni.diagnosis
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Selection, Target
-from libcni.cli.render import SHORT, is_of_engine, plural, print_block, short_ids
+from libcni.cli.render import SHORT, is_of_engine, note, plural, short_ids
 from libcni.cli.session import Session
 
 _UNREADABLE = 'to detach it: libcni del NETWORK NETNS -c ID, NETNS "" if the namespace no longer exists; see more'
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
-def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False) -> list[libcni.Attachment]:
-    """Return the recorded attachments of a container that a selection names.
-
-    Args:
-        cni: the client whose records are searched.
-        selection: names the container: its ID, the start of the ID, or ``ID:IFNAME``.
-        removes: whether the command detaches or changes the attachments; see ``recorded_container``.
+def select(cni: libcni.CNIConfig, selection: Selection) -> list[libcni.Attachment]:
+    """Return the recorded attachments of the container that a selection names: ``ID`` or ``ID:IFNAME``.
 
     Raises:
         NotAttachedError: no attachment matches.
         RecordError: no attachment matches, and an unreadable record may be of this container.
         UsageError: the ID is empty, or several IDs begin with it, or it is a network's name.
     """
-    selection = resolved(cni, selection, removes=removes)
+    selection = resolved(cni, selection)
     if attachments := find_attachments(cni, selection):
         return attachments
     container, ifname, network = selection.container or "", selection.ifname, selection.network
@@ -49,15 +43,14 @@ def select(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False
     )  # fmt: skip
 
 
-def check_no_container(cni: libcni.CNIConfig, target: Target) -> None:
+def check_no_container(cni: libcni.CNIConfig, target: Target, command: str) -> None:
     """Raise UsageError if NETWORK and NETNS are in fact a container and an interface."""
     if target.netns and "/" not in target.network + target.netns and target.network in _recorded_ids(cni):
-        raise UsageError(
-            f"{target.network} is a container, not a network; did you mean: {target.network} -i {target.netns}"
-        )
+        meant = f"{command} {target.network} -i {target.netns}"
+        raise UsageError(f"{target.network} is a container, not a network; did you mean: {meant}")
 
 
-def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = False) -> Selection:
+def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
     """Return a selection with the whole ID of its container; None, for all containers, stays.
 
     Raises:
@@ -69,7 +62,7 @@ def resolved(cni: libcni.CNIConfig, selection: Selection, *, removes: bool = Fal
     if not text:
         # Every ID begins with "", so an empty variable of a script would name the container of the only record.
         raise UsageError("the ID of CONTAINER is empty")
-    container = recorded_container(cni, text, removes=removes)
+    container = recorded_container(cni, text)
     return Selection(container, selection.ifname or ifname, selection.network)
 
 
@@ -85,41 +78,33 @@ def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
     return sorted({attachment.container_id for attachment in cni.get_cached_attachments() if attachment.container_id})
 
 
-def recorded_container(cni: libcni.CNIConfig, text: str, *, removes: bool = False) -> str:
-    """Return the recorded container whose ID is ``text`` or begins with it; ``text`` itself if there is none.
+def recorded_container(cni: libcni.CNIConfig, text: str) -> str:
+    """Return the recorded container whose ID is ``text``, or a random one that begins with it; else ``text`` itself.
 
-    Args:
-        cni: the client whose records are searched.
-        text: the ID, or its start.
-        removes: accept only a start that is certainly meant for this container: at least as many digits as the tables
-            show, of an ID that a container engine generated.
+    The start must have as many digits as tables show, and no name is completed: the up-arrow key repeats a command, and
+    after c1 has been detached, "libcni del c1" must not mean c12.
 
     Raises:
         UsageError: several IDs begin with ``text``.
     """
-    try:
-        # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
-        if any(attachment.container_id == text for attachment in cni.get_cached_attachments(text)):
-            return text
-        longer = [container for container in _recorded_ids(cni) if container.startswith(text)]
-    except (libcni.RecordError, libcni.InvalidIdentifierError):
-        return text  # the verb itself reports it
-    if not longer:
+    if len(text) < SHORT or is_of_engine(text):
         return text
-    # The up-arrow key repeats a command. After c1 has been detached, "libcni del c1" must not mean c12.
-    if removes and (len(text) < SHORT or not is_of_engine(longer[0])):
+    try:
+        recorded = _recorded_ids(cni)
+    except libcni.RecordError:
+        return text  # the verb itself reports it
+    longer = [container for container in recorded if container.startswith(text) and is_of_engine(container)]
+    if text in recorded or not longer:
         return text
     if len(longer) > 1:
         raise UsageError(f"{len(longer)} container IDs begin with {text}: {', '.join(longer)}; give more of the ID")
-    if removes:
-        print(f"note: {text} is container {longer[0]}", file=sys.stderr)
     return longer[0]
 
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
     """Return names with the whole ID in place of the start of an ID in ``ID[:IFNAME]``."""
     parts = [name.partition(":") for name in names]
-    return ["".join([recorded_container(cni, text, removes=True), *rest]) for text, *rest in parts]
+    return ["".join([recorded_container(cni, text), *rest]) for text, *rest in parts]
 
 
 def find_attachments(
@@ -160,9 +145,7 @@ def check_include_go(session: Session, *, include_go: bool) -> None:
 def note_left(count: int, which: str) -> None:
     """Print on stderr how many attachments a sweep leaves alone: without this, there seem to be none."""
     if count:
-        print_block(
-            f"note: {plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}", sys.stderr
-        )
+        note(f"{plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
 
 
 def note_left_out(session: Session, container: str | None) -> None:
@@ -171,9 +154,11 @@ def note_left_out(session: Session, container: str | None) -> None:
         attachment for attachment in session.client().get_cached_attachments(container) if attachment.state == "corrupt"
     ]
     if unreadable:
-        doctor = f"see: {session.hint_command(libcni.Hint('', 'doctor'))}"
-        hint = "run libcni as root" if any(attachment.is_denied for attachment in unreadable) else doctor
-        print(f"note: left out {plural(len(unreadable), 'record')} that cannot be read; {hint}", file=sys.stderr)
+        left_out = f"left out {plural(len(unreadable), 'record')} that cannot be read"
+        if any(attachment.is_denied for attachment in unreadable):
+            note(f"{left_out}; run libcni as root")
+        else:
+            note(left_out, session.hint_command(libcni.Hint("", "doctor")))
 
 
 def identity_row(attachment: libcni.Attachment) -> list[str]:

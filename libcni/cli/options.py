@@ -106,7 +106,6 @@ RECORDED_OR_TARGET = (
     CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
 )  # fmt: skip
 """A container with -i and -n, or cnitool's NETWORK and NETNS."""
-QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
 INCLUDE_GO = Argument("--include-go", action="store_true",
     help="Include records of Go libcni. They name no owner, and may be of podman's running containers.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
@@ -126,8 +125,8 @@ OWNER = Argument(
 COMMON = (
     *DIRECTORIES, OWNER,
     Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="The time limit of each verb; 0: none."),
-    Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
-        help="text, json or yaml; for doctor also openmetrics."),
+    Argument("--output", "-o", choices=("text", "json", "openmetrics"), default="text", metavar="FORMAT",
+        help="text or json; for doctor also openmetrics."),
     Argument("--no-trunc", action="store_true", help="Show whole container IDs in tables."),
     Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),
 )  # fmt: skip

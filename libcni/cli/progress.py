@@ -1,17 +1,13 @@
-"""Show the current step of a slow command on a terminal."""
+"""Show the current step of a slow verb on a terminal."""
 
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
 from libcni import Invocation, Outcome, printable
-from libcni.cli.render import plural
 from libcni.diagnosis import lock_users
 from libcni.observe import Observer, Operation
 
@@ -26,41 +22,31 @@ def progress_of(cache_dir: str) -> Progress:
 
 
 class Progress(Observer):
-    """Show one line on stderr if a command takes longer than a second.
+    """Show one line on stderr if a verb takes longer than a second.
 
-    It names the records that the command reads, the lock that a verb waits for, or the running plugin. The line is
-    erased at the end, with spaces and not with an escape sequence, because NO_COLOR and simple terminals allow none.
+    It names the lock that a verb waits for, or the running plugin. The line is erased at the end, with spaces and not
+    with an escape sequence, because NO_COLOR and simple terminals allow none.
     """
 
     def __init__(self, cache_dir: str) -> None:
         self._cache_dir = cache_dir
         self._lock = threading.Lock()
         self._users = 0
-        self._command = ""
-        self._verbs = 0
         self._text = ""
         self._since = 0.0
         self._is_waiting = False
         self._width = 0
         self._ended = threading.Event()
 
-    @contextmanager
-    def working(self, command: str) -> Iterator[None]:
-        """Show the line while a command works through the records."""
-        with suppress(OSError):
-            command += f" of {plural(len(os.listdir(f'{self._cache_dir}/results')), 'record')}"
-        self._command = command
-        self._start()
-        self._set("")
-        try:
-            yield
-        finally:
-            self._command = ""
-            self._stop()
-
     def begin(self, operation: Operation) -> None:
-        """Start the line."""
-        self._start()
+        """Start the line with the first verb."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._ended = threading.Event()
+                # A daemon thread: it must not keep the process alive if a verb ends with an exception of the
+                # interpreter.
+                threading.Thread(target=self._show, args=(self._ended,), daemon=True).start()
         self._set(f"{operation.verb}: waiting for a lock", is_waiting=True)
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
@@ -76,31 +62,15 @@ class Progress(Observer):
         self._set(f"{operation.verb}: after plugin {invocation.plugin}")
 
     def end(self, _operation: Operation, _error: BaseException | None) -> None:
-        """Erase the line at the end of a verb, unless ``working`` still shows it."""
-        self._verbs += 1
-        self._set("")
-        self._stop()
-
-    def _start(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            self._verbs = 0
-            self._ended = threading.Event()
-            # A daemon thread: it must not keep the process alive if a verb ends with an exception of the interpreter.
-            threading.Thread(target=self._show, args=(self._ended,), daemon=True).start()
-
-    def _stop(self) -> None:
+        """Erase the line with the last verb."""
         with self._lock:
             self._users -= 1
-            if self._users > 0:
-                return
-            self._ended.set()
-            if self._width:
-                sys.stderr.write(f"\r{'':{self._width}}\r")
-                sys.stderr.flush()
-                self._width = 0
+            if self._users == 0:
+                self._ended.set()
+                if self._width:
+                    sys.stderr.write(f"\r{'':{self._width}}\r")
+                    sys.stderr.flush()
+                    self._width = 0
 
     def _set(self, text: str, *, is_waiting: bool = False) -> None:
         with self._lock:
@@ -112,14 +82,12 @@ class Progress(Observer):
             seconds = _EVERY
             # Reading /proc of all processes takes milliseconds, so it is done outside the lock.
             holders = ", ".join(lock_users(f"{self._cache_dir}/locks")) if self._is_waiting else ""
-            # _stop() takes the same lock, so no line is written after it has erased the last one.
+            # end() takes the same lock, so no line is written after it has erased the last one.
             with self._lock:
                 if ended.is_set():
                     return
                 text = f"{self._text} of {holders}" if holders and self._is_waiting else self._text
-                done = f"{self._verbs} done" if self._command and self._verbs else ""
-                shown = "; ".join(filter(None, (self._command, done, text)))
-                line = printable(f"{shown} ({time.monotonic() - self._since:.0f} s)")[:_COLUMNS]
+                line = printable(f"{text} ({time.monotonic() - self._since:.0f} s)")[:_COLUMNS]
                 sys.stderr.write(f"\r{line:{self._width}}")
                 sys.stderr.flush()
                 self._width = max(self._width, len(line))

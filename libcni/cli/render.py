@@ -1,4 +1,4 @@
-"""Print tables and fields, folded to the width of the terminal, with colours on a terminal; or as JSON and YAML."""
+"""Print tables and fields, folded to the width of the terminal, with colours on a terminal; or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from string import hexdigits
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from libcni import printable
 
@@ -120,17 +120,11 @@ def indented_json(data: Any) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, default=str)
 
 
-def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
-    """Print data as JSON or YAML."""
+def print_data(data: Any, file: TextIO | None = None) -> None:
+    """Print data as JSON. Lone surrogates and control characters from plugins become JSON's own escapes."""
     text = indented_json(data)
-    if output == "json":
-        # Lone surrogates and control characters from plugins become JSON's own escapes.
-        if not text.isascii():
-            text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
-    else:
-        import yaml
-
-        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip()
+    if not text.isascii():
+        text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
     print(text, file=file or sys.stdout)
 
 
@@ -145,6 +139,11 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
     for line in _lines(_printable(block), _width_of(out)):
         parts = [f"\x1b[{style}m{text}\x1b[0m" if text and style and has_colours else text for text, style in line]
         print("".join(parts), file=out)
+
+
+def note(text: str, command: str = "") -> None:
+    """Print a note on stderr, and a command to type."""
+    print_block(Fields(f"note: {text}", [("type", Verbatim(command))] if command else ()), sys.stderr)
 
 
 def _width_of(file: TextIO) -> int:
@@ -192,16 +191,13 @@ def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
     bold = _BOLD if first.partition(" ")[0] in _STYLES else ""
     yield from ([(line.replace("\0", " "), bold)] for line in rest)
     names = max((len(name) for name, _ in fields.rows), default=0)
-    is_below = bool(width) and 2 * names > width
     for name, text in fields.rows:
         style = _STYLES.get(name) or _STYLES.get(text, "")
-        lines, room = text.split("\n"), width - (6 if is_below else names + 4)
+        lines = text.split("\n")
         if width and not isinstance(text, Verbatim):
-            lines = [part for line in lines for part in _folded(line, room)]
-        if is_below:
-            yield [(f"  {name}", _DIM)]
+            lines = [part for line in lines for part in _folded(line, width - names - 4)]
         for index, line in enumerate(lines):
-            start = " " * 6 if is_below else f"  {'' if index else name:{names}}  "
+            start = f"  {'' if index else name:{names}}  "
             yield [(start, _DIM), (line, style)] if line else [(start.rstrip(), _DIM)]
 
 

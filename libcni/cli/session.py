@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from libcni.cli.progress import Progress
     from libcni.observe import Observer
 
-Output = Literal["text", "json", "yaml", "openmetrics"]
+Output = Literal["text", "json", "openmetrics"]
 
 
 def _forward(_: Invocation, text: str) -> None:
@@ -53,11 +52,6 @@ class Session:
             observer=observer,
         )  # fmt: skip
 
-    def working(self, command: str) -> AbstractContextManager[None]:
-        """Show on a terminal, after a second, that a command reads the records. The block must not print."""
-        progress = self._progress()
-        return progress.working(command) if progress is not None else nullcontext()
-
     def _progress(self) -> Progress | None:
         """Return the progress line; None with --verbose, which prints on the same terminal."""
         if self.verbose or not sys.stderr.isatty():
@@ -73,10 +67,10 @@ class Session:
         return hint.shell_command(client, dict(zip(client, presets, strict=True)))
 
     def show(self, data: Any, *blocks: Block) -> None:
-        """Print the blocks, or the data if ``--output`` is json or yaml."""
+        """Print the blocks, or the data if ``--output`` is json."""
         self.show_text(*blocks)
-        if self.output != "text":
-            print_data(data, "json" if self.output == "json" else "yaml")
+        if self.output == "json":
+            print_data(data)
 
     def show_text(self, *blocks: Block) -> None:
         """Print the blocks if ``--output`` is text."""

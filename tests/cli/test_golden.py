@@ -39,7 +39,6 @@ LOOKS: dict[str, Sequence[str]] = {
     "diff": ["diff"],
     "gc-without-a-set": ["gc", "dbnet", "x"],
     "status": ["status", "dbnet", "--verbose"],
-    "exec": ["exec", "fake", "VERSION"],
 }
 
 

@@ -31,8 +31,8 @@ def test_a_network_in_the_place_of_a_container_is_named_with_a_way_on(node: Comm
 
 def test_states_select_attachments(shown_node: CommandNode) -> None:
     assert shown_node.run("attachments", "-s", "gone", "-q").out == f"{GONE}\n"
-    lines = [f"would interrupt {container[:12]} eth0 on dbnet" for container in (GOOD, KILLED)]
-    assert shown_node.run("reload", "--all", "--dry-run").err.splitlines() == lines
+    rows = shown_node.run("reload", "--all", "--dry-run").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == [container[:12] for container in (GOOD, KILLED)]
 
 
 @pytest.mark.parametrize("words", [["check", "a"], ["del", "a"], ["show", "a"], ["forget", "a"]])
@@ -76,8 +76,8 @@ def run_without_rights(node: CommandNode, *words: str) -> Ran:
         (["del", "a"], 1),
         (["show", "a"], 1),
         (["forget", "a"], 1),
-        (["take-over", "a", "--owner", "x"], 1),
-        (["take-over", "--from", "", "--owner", "x"], 0),
+        (["take-over", "a", "--to", "x"], 1),
+        (["take-over", "--from", "", "--to", "x"], 0),
         (["attachments"], 0),
         (["diff"], 0),
     ],
@@ -118,27 +118,23 @@ def test_the_start_of_an_id_is_enough(node: CommandNode) -> None:
         node.add(container)
     assert node.run("show", "3f4c1b2a9d8e7", "-o", "json").data[0]["container_id"] == FIRST
     assert [one["container_id"] for one in node.run("attachments", "3f4c1b2a9d8e1", "-o", "json").data] == [SECOND]
-    ambiguous = node.run("show", "3f4c")
+    ambiguous = node.run("show", FIRST[:12])
     assert ambiguous.code == 2
     assert FIRST in ambiguous.err
     assert SECOND in ambiguous.err
     assert node.run("gc", "dbnet", "--valid", "3f4c1b2a9d8e7").code == 0
     assert containers(node) == [FIRST]
-    assert node.run("check", "3f4").code == 0
 
 
 @pytest.mark.parametrize("words", [["del"], ["forget", "--yes"]])
-def test_what_removes_takes_the_digits_of_the_tables_and_says_which_container(
-    node: CommandNode, words: list[str]
-) -> None:
+def test_fewer_digits_than_the_tables_show_are_another_container(node: CommandNode, words: list[str]) -> None:
     node.add(FIRST)
     node.add("3f4c")
     assert node.run(words[0], "3f4c", *words[1:]).code == 0
     refused = node.run(words[0], "3f4c", *words[1:])
     assert f"did you mean container {FIRST}?" in refused.err
     assert containers(node) == [FIRST]
-    ran = node.run(words[0], FIRST[:12], *words[1:])
-    assert (ran.code, ran.err.splitlines()[0]) == (0, f"note: {FIRST[:12]} is container {FIRST}")
+    assert node.run(words[0], FIRST[:12], *words[1:]).code == 0
     assert containers(node) == []
 
 
@@ -153,7 +149,7 @@ def test_the_start_of_a_name_is_not_enough_to_remove(node: CommandNode, run: Cal
     assert "there is no record of container web-frontend; did you mean container web-frontend-1?" in " ".join(
         (again.out + again.err).split()
     )
-    for words in (["forget", "web-frontend", "--yes"], ["take-over", "web-frontend", "--owner", "x"]):
+    for words in (["forget", "web-frontend", "--yes"], ["take-over", "web-frontend", "--to", "x"]):
         refused = run(node, *words)
         assert refused.code == 4
         assert "did you mean container web-frontend-1?" in refused.out + refused.err
@@ -171,7 +167,7 @@ def test_the_start_of_a_name_is_not_enough_to_remove(node: CommandNode, run: Cal
         ("show a -i eth0", ["eth0"]),
         ("forget a -n dbnet", ["eth0"]),
         ("reload a -i eth1", ["eth1"]),
-        ("take-over a -i eth1 --owner x", ["eth1"]),
+        ("take-over a -i eth1 --to x", ["eth1"]),
     ],
 )
 def test_one_grammar_for_all_that_is_about_attachments(node: CommandNode, words: str, named: list[str]) -> None:
@@ -196,7 +192,7 @@ def test_del_takes_a_container_or_what_cnitool_takes(node: CommandNode) -> None:
     node.add("c")
     for verb in ("check", "del"):
         mistaken = node.run(verb, "c", "eth0")
-        assert (mistaken.code, "did you mean: c -i eth0" in mistaken.err) == (2, True)
+        assert (mistaken.code, f"did you mean: libcni {verb} c -i eth0" in mistaken.err) == (2, True)
     network = node.run("del", "dbnet")
     assert (network.code, "dbnet is a network" in network.err) == (2, True)
     assert node.run("diff", "dbnet").code == 2

@@ -24,7 +24,7 @@ def read(line: str) -> dict[str, Any]:
         ("add net /ns", {**ADD, "ifname": "eth0", "container": None, "rollback": True, "timeout": 60.0}),
         ("add net /ns -c c1 --args A=1;B=", {"container": "c1", "args": "A=1;B="}),
         ("add net /ns --on-existing=replace", {"on_existing": "replace"}),
-        ("add --no-rollback --strict net /ns --no-strict", {**ADD, "rollback": False, "strict": False}),
+        ("add --no-rollback net /ns", {**ADD, "rollback": False}),
         ("add net /ns --timeout 1.5 -v", {"timeout": 1.5, "verbose": True}),
         ("add net /ns -i eth1 -i eth2", {"ifname": "eth2"}),
         ("del net --keep-going /ns", {**ADD, "keep_going": True}),

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from typing import Any
-
-import pytest
 
 from cli.node import HANGING, CommandNode
-from cli.test_render import Terminal
-from libcni import CNIConfig
-from libcni.cli import main
 from libcni.testing import wait_until
 
 
@@ -39,28 +32,3 @@ def test_a_verb_that_waits_says_for_whom(node: CommandNode) -> None:
     finally:
         first.send_signal(signal.SIGTERM)
         first.wait(30)
-
-
-@pytest.mark.parametrize("words", ["attachments", "diff", "repair", "gc dbnet --valid a", "doctor"])
-def test_a_command_that_reads_many_records_says_so(
-    node: CommandNode, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.add("a")
-    for name, value in node.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("libcni.cli.progress._AFTER", 0.05)
-    monkeypatch.setattr("libcni.cli.progress._EVERY", 0.05)
-    records, terminal = CNIConfig.get_cached_attachments, Terminal()
-
-    def read_slowly(*args: Any) -> Any:
-        time.sleep(0.3)
-        return records(*args)
-
-    monkeypatch.setattr(CNIConfig, "get_cached_attachments", read_slowly)
-    monkeypatch.setattr("sys.stderr", terminal)
-    main(words.split())
-    shown = terminal.getvalue()
-    assert f"\r{words.split(maxsplit=1)[0]} of 1 record" in shown
-    assert shown.endswith("\r"), "the line is erased"
-    main([*words.split(), "--verbose"])
-    assert "\r" not in terminal.getvalue().removeprefix(shown), "the calls are printed there"

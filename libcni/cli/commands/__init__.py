@@ -23,7 +23,7 @@ class Command(NamedTuple):
         return getattr(module, self.module), module.ARGUMENTS
 
 
-_ATTACH, _SEE, _REPAIR = "Attach and detach (as cnitool)", "See", "Try and repair"
+_ATTACH, _SEE, _REPAIR, _ENGINES = "Attach and detach (like cnitool)", "See", "Repair", "Called by container engines"
 
 COMMANDS = (
     Command("add", "add", _ATTACH),
@@ -41,7 +41,6 @@ COMMANDS = (
     Command("reload", "reload", _REPAIR),
     Command("forget", "forget", _REPAIR),
     Command("take-over", "take_over", _REPAIR),
-    Command("exec", "execute", _REPAIR),
-    Command("oci-hook", "oci_hook", _REPAIR),
-    Command("netavark-plugin", "netavark_plugin", _REPAIR),
+    Command("oci-hook", "oci_hook", _ENGINES),
+    Command("netavark-plugin", "netavark_plugin", _ENGINES),
 )

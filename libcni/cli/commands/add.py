@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from argparse import BooleanOptionalAction
 from typing import Unpack
 
 from libcni.cli.failures import UsageError
@@ -16,10 +15,8 @@ ARGUMENTS = (
     *TARGET,
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
         help="What to do if the container has that interface: refuse, replace or allow."),
-    Argument("--rollback", action=BooleanOptionalAction, default=True, help="Undo an ADD that fails."),
+    Argument("--no-rollback", dest="rollback", action="store_false", help="Do not undo an ADD that fails."),
     Argument("--allow-own-netns", action="store_true", help="Accept the namespace of this program itself."),
-    Argument("--strict", action=BooleanOptionalAction, default=False,
-        help="Refuse capability arguments that no plugin declares."),
 )  # fmt: skip
 
 
@@ -34,8 +31,5 @@ def add(session: Session, target: Target, **options: Unpack[AddOptions]) -> None
     if not target.network or not target.netns:
         raise UsageError("NETWORK and NETNS must not be empty")
     result = session.client().add_network_list(target.net(), target.conf(), **options)
-    if session.output == "yaml":
-        session.show(result.to_dict())
-    else:
-        # Like cnitool: indented by four spaces, no newline at the end.
-        print(result.to_json(), end="\n" if sys.stdout.isatty() else "")
+    # Like cnitool: indented by four spaces, no newline at the end.
+    print(result.to_json(), end="\n" if sys.stdout.isatty() else "")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
-from functools import partial
 from itertools import compress
 from typing import get_args
 
 import libcni
-from libcni.cli.follow import follow
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import attachment_data, find_attachments, resolved, row
-from libcni.cli.options import OPTIONAL_SELECTION, QUIET, Argument
+from libcni.cli.options import OPTIONAL_SELECTION, Argument
 from libcni.cli.parser import closest
-from libcni.cli.render import Table
+from libcni.cli.render import Table, note
 from libcni.cli.session import Session
 from libcni.options import AttachmentState
 
@@ -23,29 +20,21 @@ ARGUMENTS = (
     *OPTIONAL_SELECTION,
     Argument("--state", "-s", choices=_STATES, default="", metavar="STATE",
         help=f"Only those in this state: {', '.join(_STATES)}."),
-    QUIET,
-    Argument("--watch", "-w", action="store_true", help="Follow the changes, until Ctrl-C."),
+    Argument("--quiet", "-q", action="store_true", help="Print only the IDs, one on each line."),
 )  # fmt: skip
 
 
-def attachments(session: Session, selection: Selection, state: str, quiet: bool, watch: bool) -> None:
+def attachments(session: Session, selection: Selection, state: str, quiet: bool) -> None:
     """List the recorded attachments and their state.
 
     --owner: only those of this owner.
-
-    With --watch: a line for each attachment, then one for each change. With -o json each line is an object.
 
     Example:
       libcni attachments -n front -s gone -o json
     """
     cni = session.client()
-    with session.working("attachments"):
-        selection = resolved(cni, selection)
-        find = partial(find_attachments, cni, selection, state=state, owner=session.owner)
-        recorded = [] if watch else find()
-    if watch:
-        follow(session, find)
-        return
+    selection = resolved(cni, selection)
+    recorded = find_attachments(cni, selection, state=state, owner=session.owner)
     if quiet:
         for container_id in filter(None, dict.fromkeys(attachment.container_id for attachment in recorded)):
             print(container_id)
@@ -64,7 +53,7 @@ def attachments(session: Session, selection: Selection, state: str, quiet: bool,
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(attachment.is_denied for attachment in recorded):
-        print("note: this user may not read these records: run libcni as root", file=sys.stderr)
+        note("this user may not read these records: run libcni as root")
 
 
 def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachment]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 
 import libcni
@@ -14,11 +12,10 @@ from libcni.cli.listing import (
     find_attachments,
     identity_data,
     identity_row,
-    recorded_container,
     select,
 )
 from libcni.cli.options import RECORDED_OR_TARGET, Argument
-from libcni.cli.render import Table, plural
+from libcni.cli.render import Table, note, plural
 from libcni.cli.session import Session
 from libcni.diagnosis import known_fault
 
@@ -45,47 +42,16 @@ def check(session: Session, target: Target, every: bool) -> None:
     elif selection is not None and selection.container:
         _check_recorded(session, selection)
     elif target.network and target.netns:
-        cni, net = session.client(), target.net()
-        check_no_container(cni, target)
-        name = net if isinstance(net, str) else net.name
-        if target.container:
-            container: str | None = recorded_container(cni, target.container)
-        else:
-            container = _container_in(cni, name, target.netns, target.ifname or "eth0")
-        rt = target._replace(container=container).conf()
+        cni = session.client()
+        check_no_container(cni, target, "libcni check")
         try:
-            cni.check_network_list(net, rt)
+            cni.check_network_list(target.net(), target.conf())
         except libcni.NamespaceMismatchError as error:
             # The usual hint is for DEL.
             error.hint = libcni.Hint.about(error, "check it in its recorded namespace", "check")
             raise
     else:
         raise UsageError("give CONTAINER, or NETWORK and NETNS, or --all")
-
-
-def _container_in(cni: libcni.CNIConfig, network: str, netns: str, ifname: str) -> str | None:
-    """Return the container that is recorded with this namespace, or None."""
-    recorded = [
-        attachment
-        for attachment in find_attachments(cni, Selection(None, ifname, network))
-        if _is_same(attachment.netns, netns)
-    ]
-    # A container that was restarted at the same path may have left a record.
-    containers = sorted(
-        {attachment.container_id for attachment in recorded if attachment.state == "ready" or len(recorded) == 1}
-    )
-    if len(containers) > 1:
-        raise UsageError(
-            f"{len(containers)} containers are recorded with {netns}: {', '.join(containers)}; give one of them"
-        )
-    return containers[0] if containers else None
-
-
-def _is_same(recorded: str, netns: str) -> bool:
-    try:
-        return os.path.samefile(recorded, netns)
-    except OSError:
-        return recorded == os.path.abspath(netns)
 
 
 def _check_recorded(session: Session, selection: Selection) -> None:
@@ -99,8 +65,7 @@ def _check_recorded(session: Session, selection: Selection) -> None:
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
-        text = f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}"
-        print(f"note: {text}", file=sys.stderr)
+        note(f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
     errors = [error for _, state, error in outcomes if error is not None and state == "failed"]
     if errors:
         # A single error keeps its own exit code and fields.

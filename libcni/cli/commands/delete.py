@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import libcni
 import libcni.reports
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import check_no_container, select, title_of
 from libcni.cli.options import RECORDED_OR_TARGET, SKIP_MISSING, Argument
+from libcni.cli.render import note
 from libcni.cli.session import Session
 
 ARGUMENTS = (
@@ -39,7 +38,7 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
         if not target.network or not (target.netns or target.container):
             raise UsageError("give CONTAINER, or NETWORK and NETNS")
         cni = session.client()
-        check_no_container(cni, target)
+        check_no_container(cni, target, "libcni del")
         _note_left(session, cni.del_network_list(target.net(), target.conf(), policy=policy))
     elif not selection.container:
         raise UsageError("give CONTAINER, or NETWORK and NETNS")
@@ -50,11 +49,11 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
 def _from_records(session: Session, selection: Selection, policy: libcni.DelPolicy) -> None:
     cni = session.client()
     try:
-        attachments = select(cni, selection, removes=True)
+        attachments = select(cni, selection)
     except libcni.NotAttachedError as error:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         more = f"; {error.hint.text}" if error.hint is not None and error.hint.text else ""
-        print(f"note: nothing to do: {error.text}{more}", file=sys.stderr)
+        note(f"nothing to do: {error.text}{more}")
         return
 
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
@@ -84,5 +83,4 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
 def _note_left(session: Session, report: libcni.reports.DelReport) -> None:
     """Print on stderr the rules and reservations that the plugins of a DEL could not remove."""
     for what in report.left:
-        command = session.hint_command(libcni.Hint("", "repair", options=("--yes",)))
-        print(f"note: {what}; this removes them: {command}", file=sys.stderr)
+        note(str(what), session.hint_command(libcni.Hint("", "repair", options=("--yes",))))

@@ -30,15 +30,14 @@ def diff(session: Session, selection: Selection) -> None:
     cni = session.client()
     networks = {net.name: net for net in cni.networks()}
     changed: list[dict[str, Any]] = []
-    with session.working("diff"):
-        network, is_named = selection.network, selection.container is not None
-        matching = select(cni, selection) if is_named else find_attachments(cni, selection, owner=session.owner)
-        # A misspelt name must not look like a network without differences.
-        if network and network not in networks and not matching:
-            cni.network(network)
-        for attachment in matching:
-            changes = _changes(attachment, networks.get(attachment.network)) if attachment.network else []
-            changed += [{**identity_data(attachment), **asdict(change)} for change in changes]
+    network, is_named = selection.network, selection.container is not None
+    matching = select(cni, selection) if is_named else find_attachments(cni, selection, owner=session.owner)
+    # A misspelt name must not look like a network without differences.
+    if network and network not in networks and not matching:
+        cni.network(network)
+    for attachment in matching:
+        changes = _changes(attachment, networks.get(attachment.network)) if attachment.network else []
+        changed += [{**identity_data(attachment), **asdict(change)} for change in changes]
     alike: dict[tuple[str, ...], list[str]] = {}
     for change in changed:
         values = (_text(change["recorded"]), _text(change["current"]))

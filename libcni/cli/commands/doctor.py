@@ -36,10 +36,9 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
       libcni doctor --check
     """
     cni = session.client()
-    with session.working("doctor"):
-        only = [] if container is None else [resolved(cni, Selection(container)).container or ""]
-        plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
-        report = with_ended(plan.report, session)
+    only = [] if container is None else [resolved(cni, Selection(container)).container or ""]
+    plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
+    report = with_ended(plan.report, session)
     if only:
         about = [one for one in report.findings if {name.partition(":")[0] for name in one.containers} & {*only}]
         if not about:
@@ -59,20 +58,21 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
     return [
         Table(("check", "checked", "result"), _checked(report)),
-        *([Fields("not checked", not_checked)] if not_checked else []),
-        *map(_finding, report.findings),
+        *([Table(("subject", "reason"), not_checked, "\nnot checked:")] if not_checked else []),
+        *(block for finding in report.findings for block in ("", _finding(finding))),
+        "",
         (_counts(report) or "ok: no problems found in what was checked") + left,
         *(["To mend it:", *(f"  {command}" for command in commands)] if commands else []),
     ]
 
 
-def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[tuple[str, str]]:
+def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[list[str]]:
     for check, group in groupby(report.not_checked, lambda one: one.check):
         alike = list(group)
         shown = alike[:_SHOWN] if len(alike) > _SHOWN + 1 else alike
-        yield from ((one.subject, one.reason) for one in shown)
+        yield from ([one.subject, one.reason] for one in shown)
         if len(alike) > len(shown):
-            yield f"{len(alike) - len(shown)} more", f"of the check {check}"
+            yield [f"{len(alike) - len(shown)} more", f"of the check {check}"]
 
 
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:

@@ -75,8 +75,12 @@ def _blocks(explanation: libcni.diagnosis.Explanation, verbs: list[libcni.diagno
     for error in explanation.missing:
         yield f"missing: {error}"
     for verb in verbs:
-        if verb.note:
-            yield f"{verb.verb}: {verb.note}"
+        # It is the same for all plugins of a verb.
+        environment = [f"{name}={value}" for call in verb.calls[:1] for name, value in call.invocation.env.items()]
+        environment += [_OTHERS] if environment else []
+        rows = [("note", verb.note), ("environment", Verbatim("\n".join(environment)))]
+        yield ""
+        yield Fields(verb.verb, [row for row in rows if row[1]])
         yield from (_fields(verb.verb, call) for call in verb.calls)
 
 
@@ -86,7 +90,6 @@ def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
         ("drop-in", call.source or ""),
         ("injected", ", ".join(call.injected)),
         ("removed", ", ".join(call.removed)),
-        ("environment", Verbatim("\n".join([*(f"{name}={value}" for name, value in what.env.items()), _OTHERS]))),
         ("stdin", Verbatim(what.stdin.decode(errors="backslashreplace"))),
     ]
     return Fields(f"{verb} {what.plugin}: {what.path or 'MISSING'}", [row for row in rows if row[1]])

@@ -25,7 +25,7 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
       libcni forget web -i eth0 --yes
     """
     cni = session.client()
-    attachments = select(cni, selection, removes=True)
+    attachments = select(cni, selection)
     rows, data = [], []
     for attachment in attachments:
         plugins = cni.forget_attachment(attachment).plugins if yes else _plugins(attachment)

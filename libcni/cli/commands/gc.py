@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Any
 
@@ -11,18 +10,18 @@ import libcni.reports
 from libcni.cli.completion import containers
 from libcni.cli.ended_containers import collect_ended
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import load_document, network_of
-from libcni.cli.listing import check_include_go, identity_data, note_left, recorded_container
+from libcni.cli.inputs import network_of, read_bytes
+from libcni.cli.listing import check_include_go, identity_data, note_left
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
 from libcni.cli.parser import closest
-from libcni.cli.render import Table, print_block
+from libcni.cli.render import Table, note
 from libcni.cli.session import Session
 
 ARGUMENTS = (
     NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
     Argument("--valid", action="append", metavar="ID[:IFNAME]", complete=containers,
         help="An attachment that stays; repeatable."),
-    Argument("--from-file", default="", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list."),
+    Argument("--from-file", default="", metavar="FILE", help="A file with one such attachment on each line; -: stdin."),
     Argument("--none-valid", action="store_true", help="No attachment stays."),
     INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
@@ -57,7 +56,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         return
     if not network:
         raise UsageError("give NETWORK, or the containers' runtime with --runtime")
-    wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
+    wanted = [*(valid or []), *(read_bytes(from_file).decode(errors="replace").split() if from_file else [])]
     if not wanted and not none_valid:
         # An empty file is more often a failed pipe than a node without containers.
         problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
@@ -67,15 +66,13 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     check_include_go(session, include_go=include_go)
     cni = session.client()
     net = network_of(network)
-    with session.working("gc"):
-        pairs = _pairs(cni, wanted)
-        recorded = {attachment.container_id for attachment in cni.get_cached_attachments()}
-        for name in {text.partition(":")[0] for text in valid or ()}:
-            if not any(container_id.startswith(name) for container_id in recorded):  # a misspelt one keeps nothing
-                near = closest(name, sorted(recorded))
-                meant = f"; did you mean {near}?" if near else ""
-                print_block(f"note: nothing is recorded of {name}{meant}", sys.stderr)
-        report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
+    recorded = cni.get_cached_attachments()
+    for name in {text.partition(":")[0] for text in valid or ()}:
+        if not _meant(recorded, name):  # a misspelt name keeps nothing
+            near = closest(name, sorted({attachment.container_id for attachment in recorded}))
+            note(f"nothing is recorded of {name}" + (f"; did you mean {near}?" if near else ""))
+    pairs = _pairs(recorded, wanted)
+    report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     _show(session, report, dry_run=dry_run)
     if session.output == "text":
         note_left(len(report.made_by_go), "of Go libcni (--include-go)")
@@ -84,35 +81,27 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
 
 def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
     """Name on stderr the other owners of attachments that are not valid: without output there seem to be none."""
-    with session.working("gc"):
-        recorded = session.client().get_cached_attachments()
+    recorded = session.client().get_cached_attachments()
     stale = [item for item in recorded if item.network == network and (item.container_id, item.ifname) not in valid]
     for owner, count in Counter(item.owner for item in stale if item.owner != session.owner).items():
         note_left(count, f"of owner {owner} (--owner)" if owner else "without owner")
 
 
-def _listed(path: str) -> list[str]:
-    document = load_document(path)
-    # YAML reads lines of plain text as one string.
-    if isinstance(document, str):
-        return document.split()
-    if document is None:
-        return []
-    if not isinstance(document, list) or not all(isinstance(pair, str) for pair in document):
-        raise libcni.ConfigError("the file must be a list of ID[:IFNAME]", file=path)
-    return document
+def _meant(recorded: list[libcni.Attachment], name: str) -> list[libcni.Attachment]:
+    """Return the attachments of a container; without any, all whose ID begins so: GC must rather keep too much."""
+    same = [attachment for attachment in recorded if attachment.container_id == name]
+    return same or [attachment for attachment in recorded if name and attachment.container_id.startswith(name)]
 
 
-def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
+def _pairs(recorded: list[libcni.Attachment], wanted: list[str]) -> list[tuple[str, str]]:
     """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
     pairs: list[tuple[str, str]] = []
     for text in wanted:
         container, _, ifname = text.partition(":")
-        # The beginning of an ID is enough. The text itself stays valid, too: its container may not be recorded yet.
-        for container_id in dict.fromkeys([container, recorded_container(cni, container)]):
-            recorded = [] if ifname else cni.get_cached_attachments(container_id)
-            names = [attachment.ifname for attachment in recorded if attachment.container_id == container_id]
-            pairs += [(container_id, name) for name in ([ifname] if ifname else names or ["eth0"])]
+        meant = _meant(recorded, container)
+        pairs += [(attachment.container_id, ifname or attachment.ifname) for attachment in meant]
+        if container not in {attachment.container_id for attachment in meant}:
+            pairs.append((container, ifname or "eth0"))  # its container may not be recorded yet
     return list(dict.fromkeys(pairs))
 
 
@@ -131,5 +120,5 @@ def _show(session: Session, report: libcni.reports.GCReport, *, dry_run: bool) -
     if report.disabled:
         session.show(data, "note: the configuration says disableGC, so nothing was done")
     elif items or dry_run or session.output != "text":
-        rows = [[item.container_id, item.ifname, item.network] for item in items]
-        session.show(data, Table(("container", "interface", "network"), rows, f"{word}:", f"nothing {word}"))
+        rows = [[item.container_id, item.network, item.ifname] for item in items]
+        session.show(data, Table(("container", "network", "interface"), rows, f"{word}:", f"nothing {word}"))

@@ -8,7 +8,7 @@ ARGUMENTS: tuple[Argument, ...] = ()
 
 
 def netavark_plugin(_session: object) -> None:
-    """Attach and detach the containers of podman 5 and later, as a driver of netavark.
+    """Attach containers of podman 5 and 6, as a netavark driver.
 
     libcni netavark-plugin --help has its options; --install writes the driver.
     """

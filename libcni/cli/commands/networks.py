@@ -7,18 +7,17 @@ import os
 import libcni
 from libcni.cli.check_networks import check_networks, no_networks
 from libcni.cli.failures import message_of
-from libcni.cli.options import NETWORK, QUIET, Argument
+from libcni.cli.options import NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    QUIET,
     Argument("--check", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
         help="Check that these networks, or all, can be used: names, or paths to configurations."),
 )  # fmt: skip
 
 
-def networks(session: Session, quiet: bool, check: list[str] | None) -> None:
+def networks(session: Session, check: list[str] | None) -> None:
     """List the configured networks and unusable files.
 
     The networks are in load order. The first is the default: runtimes use it if a container asks for none. Drop-in
@@ -33,10 +32,6 @@ def networks(session: Session, quiet: bool, check: list[str] | None) -> None:
         check_networks(session, check)
         return
     directory = libcni.read_config_directory(session.conf_dir)
-    if quiet:
-        for net in directory.networks:
-            print(net.name)
-        return
     rows = []
     for index, net in enumerate(directory.networks):
         plugins = ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins)

@@ -8,7 +8,7 @@ ARGUMENTS: tuple[Argument, ...] = ()
 
 
 def oci_hook(_session: object) -> None:
-    """Attach containers of runc, crun and others, as their hook.
+    """Attach containers of runc, crun and youki, as their hook.
 
     libcni oci-hook --help has its options.
     """

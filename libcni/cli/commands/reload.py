@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import libcni
@@ -12,10 +11,10 @@ from libcni.cli.listing import (
     check_include_go,
     find_attachments,
     identity_data,
+    identity_row,
     listed_addresses,
     note_left,
     select,
-    title_of,
 )
 from libcni.cli.options import CONTAINER, INCLUDE_GO, ONLY_IFNAME, ONLY_NETWORK, Argument
 from libcni.cli.render import Table
@@ -64,29 +63,34 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
         attachments = [
             attachment for selection in selections for attachment in select(cni, selection) if attachment.network
         ]
-    if session.output == "text":
-        for attachment in (attachment for attachment in attachments if attachment.can_reload):
-            word = "would interrupt" if dry_run else "interrupting"
-            print(f"{word} {libcni.printable(title_of(attachment))}", file=sys.stderr)
     if dry_run:
-        return
-    try:
-        outcomes: list[libcni.Result | libcni.CNIError] = [*cni.reload_attachments(attachments)]
-    except libcni.CNIErrorGroup as group:
-        outcomes = group.report
+        outcomes: list[libcni.Result | libcni.CNIError | None] = [None] * len(attachments)
+    else:
+        try:
+            outcomes = [*cni.reload_attachments(attachments)]
+        except libcni.CNIErrorGroup as group:
+            outcomes = group.report
     data = [_outcome(attachment, outcome) for attachment, outcome in zip(attachments, outcomes, strict=True)]
     errors = [outcome for outcome in outcomes if isinstance(outcome, libcni.CNIError)]
     for error in errors:
         print_error(error, session)
-    rows = [[row["container_id"], row["network"], row["ifname"], " ".join(row["after"]), row["done"]] for row in data]
+    rows = [
+        [*identity_row(attachment), " ".join(row["after"] or row["before"]), row["done"]]
+        for attachment, row in zip(attachments, data, strict=True)
+    ]
     columns = ("container", "network", "interface", "addresses", "done")
     session.show(data, Table(columns, rows, empty="nothing to do"))
     if errors:
         raise SystemExit(exit_code(errors[0]))
 
 
-def _outcome(attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError) -> dict[str, Any]:
+def _outcome(attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError | None) -> dict[str, Any]:
     before = listed_addresses(attachment)
-    after = [] if isinstance(outcome, libcni.CNIError) else [ip.address for ip in outcome.ips]
-    done = "failed" if isinstance(outcome, libcni.CNIError) else "reloaded" if before == after else "other addresses"
+    after = [ip.address for ip in outcome.ips] if isinstance(outcome, libcni.Result) else []
+    if outcome is None:
+        done = "planned" if attachment.can_reload else "not possible"
+    elif isinstance(outcome, libcni.CNIError):
+        done = "failed"
+    else:
+        done = "reloaded" if before == after else "other addresses"
     return {**identity_data(attachment), "done": done, "before": before, "after": after}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 
@@ -10,7 +9,7 @@ import libcni
 from libcni.cli.listing import check_include_go, whole_names
 from libcni.cli.mends import repair_commands, rows_of
 from libcni.cli.options import CONTAINER, INCLUDE_GO, SKIP_MISSING, Argument, seconds
-from libcni.cli.render import Fields, Table, one_line
+from libcni.cli.render import Fields, Table, note, one_line
 from libcni.cli.session import Session
 from libcni.diagnosis import NodeRepair, repair_node
 
@@ -53,11 +52,10 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     check_include_go(session, include_go=include_go)
     cni = session.client()
     names, interrupt = whole_names(cni, names), whole_names(cni, interrupt)
-    with session.working("repair"):
-        done = repair_node(
-            cni, dry_run=not yes, interrupt=interrupt, only=names, include_go=include_go,
-            pending_after=pending_after, run_check=check, policy=libcni.DelPolicy(skip_missing=skip_missing),
-        )  # fmt: skip
+    done = repair_node(
+        cni, dry_run=not yes, interrupt=interrupt, only=names, include_go=include_go,
+        pending_after=pending_after, run_check=check, policy=libcni.DelPolicy(skip_missing=skip_missing),
+    )  # fmt: skip
     options = [*names, *(["--check"] * check), *(["--include-go"] * include_go), *(["--skip-missing"] * skip_missing)]
     options += ["--pending-after", f"{pending_after:g}"] if pending_after != 300.0 else []  # noqa: PLR2004 - the default
     commands = repair_commands(session, done, options, interrupt)
@@ -66,9 +64,9 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty="nothing to repair"))
     # "nothing to repair" must not be said of what this program cannot see.
     for unseen in [unseen for unseen in done.report.not_checked if unseen.check in _NEEDED_CHECKS]:
-        print(f"note: not checked, so not repaired: {unseen.subject}: {unseen.reason}", file=sys.stderr)
+        note(f"not checked, so not repaired: {unseen.subject}: {unseen.reason}")
     for name in _unknown(cni, names, done):
-        print(f"note: no finding and no container is named {name}", file=sys.stderr)
+        note(f"no finding and no container is named {name}")
     if yes and done.report.findings:
         left = [(one.severity, one_line(f"{one.subject}: {one.seen}")) for one in done.report.findings]
         session.show_text("", Fields("Findings that are left (libcni doctor explains them):", left))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from libcni.cli.inputs import network_of
 from libcni.cli.options import IGNORED_NETNS, NETWORK
-from libcni.cli.render import Table
+from libcni.cli.render import note
 from libcni.cli.session import Session
 
 ARGUMENTS = (NETWORK, IGNORED_NETNS)
@@ -16,30 +15,25 @@ ARGUMENTS = (NETWORK, IGNORED_NETNS)
 def status(session: Session, network: str, netns: str) -> None:
     """Ask whether a network can serve ADD.
 
-    Prints nothing if it can. With -v, prints a line for each plugin.
+    Prints nothing if it can. With -v, prints each call.
 
     Example:
       libcni status front -v
     """
     if netns and not os.path.exists(netns):
         # The user may mean it as a second network. No network but the first is asked.
-        print(f"note: {netns} is ignored: status asks one network", file=sys.stderr)
+        note(f"{netns} is ignored: status asks one network")
     answer = session.client().network_status(network_of(network))
     # Plugins of a version without STATUS are not called. "ready" would be a guess.
     asked = all(plugin.state != "unsupported" for plugin in answer.plugins)
-    rows = [
-        [plugin.plugin, "not asked" if plugin.state == "unsupported" else plugin.state] for plugin in answer.plugins
-    ]
     data = {
         "network": answer.network,
         "ready": answer.ready if asked or not answer.ready else None,
         "plugins": [{"plugin": plugin.plugin, "state": plugin.state} for plugin in answer.plugins],
     }
-    if session.verbose or session.output != "text":
-        session.show(data, Table(("plugin", "state"), rows))
+    session.show(data)
     if not asked:
-        text = f"note: network {answer.network} was not asked: its spec version has no STATUS"
-        print(f"{text} (libcni networks --check helps)", file=sys.stderr)
-    # The table has all states. The first error is printed, and decides the exit code.
+        note(f"network {answer.network} was not asked: its spec version has no STATUS")
+    # The data has all states. The first error is printed, and decides the exit code.
     for error in answer.errors:
         raise error

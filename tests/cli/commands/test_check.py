@@ -27,23 +27,6 @@ def test_check_of_all_and_status_that_was_not_asked(node: CommandNode) -> None:
     assert "was not asked" in ran.err
 
 
-def test_check_finds_the_record_by_the_namespace(node: CommandNode) -> None:
-    node.add("web")
-    (node.root / "alias").symlink_to(node.netns("web"))
-    for netns in (node.netns("web"), str(node.root / "alias"), "ns/web"):
-        assert node.run("check", "dbnet", netns).code == 0
-    assert node.run("check", "dbnet", node.netns("other")).code == 4
-    assert node.run("check", "dbnet", node.netns("web"), "-i", "eth1").code == 4
-    assert node.run("add", "dbnet", node.netns("web"), "-c", "twin").code == 0
-    both = node.run("check", "dbnet", node.netns("web"))
-    assert both.code == 2
-    assert "twin, web; give one of them" in both.err
-    node.change_record("web", "dbnet", bootId="another")
-    assert node.run("check", "dbnet", node.netns("web")).code == 0, (
-        "the one that is left from before a reboot is not meant"
-    )
-
-
 def test_check_in_another_namespace_names_no_command_that_detaches(node: CommandNode) -> None:
     node.add("a")
     failed = node.run("check", "dbnet", node.netns("b"), "-c", "a")

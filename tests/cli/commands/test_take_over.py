@@ -13,7 +13,7 @@ def test_an_owner_sweeps_only_its_own(node: CommandNode) -> None:
     assert containers(node) == ["plain"]
     assert node.run("gc", "dbnet", "--none-valid", "--owner", "other").code == 0
     assert containers(node) == ["plain"]
-    taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
+    taken = node.run("take-over", "--from", "", "--to", "podman", "-o", "json").data
     assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
     node.change_record("plain", "dbnet", bootId="another")
     ran = node.run("repair", "-o", "json").data
