@@ -101,5 +101,9 @@ def _some(texts: tuple[str, ...]) -> str:
 
 def why(outcome: MendOutcome) -> str:
     """Return why a mend failed, or is left."""
-    words = {"interrupt": "it interrupts {}", "include_go": "a record of Go libcni", "owner": "its owner is {!r}"}
+    words = {
+        "interrupt": "it interrupts {}",
+        "include_go": "a record of Go libcni (--include-go)",
+        "owner": "of another owner (--owner {!r})",
+    }
     return outcome.reason or ", ".join(words[option].format(value) for option, value in outcome.needs)

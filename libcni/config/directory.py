@@ -45,9 +45,11 @@ class ConfigDirectory:
         for net in self.networks:
             if net.name == name:
                 return net
-        problem = "no network configurations" if os.path.exists(self.directory) else "the directory does not exist"
-        if self.networks:
-            problem = f'no network named "{name}"'
+        problem = f'no network named "{name}"'
+        if not os.path.exists(self.directory):
+            problem += ": the directory does not exist"
+        elif not self.networks and not self.problems:
+            problem += ": the directory has no network configurations"
         if self.problems:
             # Show the files that seem to define the wanted network first.
             likely = sorted(

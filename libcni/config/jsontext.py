@@ -263,7 +263,8 @@ def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> 
         raise _scan_error(text, error) from None
     end = _skip(text, end)
     if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
+        hint = _hint(text, end) or "remove it: a file has one document"
+        raise JSONTextError("there is more after the end of the document", _position(text, end), hint)
     return value
 
 
@@ -383,9 +384,9 @@ def _hint(text: str, index: int) -> str | None:
     if text[at : at + 1] == ",":  # from Python 3.13 on the position is that of the comma, not of the bracket after it
         at = _skip(text, at + 1)
     if _COMMENT.match(text, at):
-        return "JSON has no comments"
+        return "remove the comment: JSON has no comments"
     if at >= len(text):
-        return "the document ends too early"
+        return "complete the document: it ends too early"
     if text[at] in "}]" and text[:at].rstrip().endswith(","):
-        return "there is a comma before the closing bracket"
-    return "JSON strings need double quotes" if text[at] == "'" else None
+        return "remove the comma before the closing bracket"
+    return "write strings in double quotes" if text[at] == "'" else None

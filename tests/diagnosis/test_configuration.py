@@ -18,7 +18,7 @@ def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
     finding = only(cni)
     assert (finding.check, finding.severity) == ("configuration", "error")
     assert finding.subject.endswith("bad.conflist")
-    assert finding.remedy.startswith("there is a comma before the closing bracket; then: ")
+    assert finding.remedy.startswith("remove the comma before the closing bracket; then: ")
 
 
 def test_a_second_file_of_a_network_is_shown_by_the_printed_command(

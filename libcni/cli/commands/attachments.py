@@ -61,9 +61,13 @@ def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachm
     if not recorded:
         missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
         return f"no attachments{missing}"
-    asked = ((selection.container, "container_id"), (selection.network, "network"), (session.owner, "owner"))
-    near = [
-        closest(word, sorted({getattr(attachment, name) for attachment in recorded})) for word, name in asked if word
+    container = selection.container
+    if container in {attachment.network for attachment in recorded}:
+        return f"{container} is a network, not a container; its containers: libcni attachments --network {container}"
+    asked = ((container, "container_id"), (selection.network, "network"), (session.owner, "owner"))
+    meant = [
+        near
+        for word, name in asked
+        if word and (near := closest(word, {getattr(attachment, name) for attachment in recorded})) not in {"", word}
     ]
-    meant = [name for name in near if name and name not in {word for word, _ in asked}]
     return f"no attachment matches; there are {len(recorded)}" + (f"; did you mean {' '.join(meant)}?" if meant else "")

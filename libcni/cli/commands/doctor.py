@@ -13,7 +13,7 @@ from libcni.cli.listing import resolved, select
 from libcni.cli.mends import repair_commands, summary
 from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
-from libcni.cli.render import Block, Fields, Table, one_line, print_block
+from libcni.cli.render import Block, Fields, Table, Verbatim, one_line, print_block
 from libcni.cli.session import Session
 
 ARGUMENTS = (
@@ -96,11 +96,14 @@ def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
 
 
 def _finding(one: libcni.diagnosis.NodeFinding) -> Fields:
+    # A command is never folded, because the user copies it.
+    remedy, colon, command = one.remedy.partition(": libcni ")
     rows = [
         ("seen", one.seen),
         ("pods", ", ".join(one.pods[:_SHOWN]) + (f", and {more} more" if (more := len(one.pods) - _SHOWN) > 0 else "")),
         ("meaning", one.meaning),
-        ("remedy", one.remedy),
+        ("remedy", remedy),
+        ("type", Verbatim(f"libcni {command}" if colon else "")),
         ("mends", "\n".join(summary(one.mends))),
     ]
     return Fields(f"{one.severity} {one_line(one.subject)} ({one.name})", [row for row in rows if row[1]])

@@ -92,7 +92,7 @@ def test_gc_says_which_valid_name_has_no_record(node: CommandNode) -> None:
     """A misspelt name keeps nothing, and its container is detached."""
     node.add("web-1")
     kept = node.run("gc", "dbnet", "--valid", "web", "--dry-run")
-    assert (kept.out, kept.err) == ("nothing would be detached\n", ""), "GC must rather keep too much"
+    assert (kept.out, kept.err.count("note: ")) == ("nothing would be detached\n", 0), "GC must rather keep too much"
     node.add("web")
     assert "web-1 " in node.run("gc", "dbnet", "--valid", "web", "--dry-run").out
     ran = node.run("gc", "dbnet", "--valid", "web1", "--dry-run")
