@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -16,7 +17,7 @@ from libcni.executor.interface import CallOptions
 from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
-from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, is_other_mac
+from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore, Version
 from libcni.store.sight import Sight
@@ -239,11 +240,12 @@ class _Records(RecordStore):
     def directory_version(self) -> Version:
         return None
 
-    def versions(self, names: Iterable[str] | None = None) -> dict[str, Version]:
+    def stamps(self, names: Iterable[str] | None = None) -> dict[str, Stamp]:
         assert names is None
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
-        return dict.fromkeys("-".join(identity) for identity in self._world.recorded)
+        just_now = (0, 0, sys.maxsize)
+        return {"-".join(identity): just_now for identity in self._world.recorded}
 
     def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:

@@ -84,7 +84,13 @@ class RuntimeConf:
 
     def with_netns(self, netns: str | None) -> RuntimeConf:
         """Return the same parameters with another network namespace."""
-        return RuntimeConf(self.container_id, netns, self.ifname, self.args, self.capability_args, self.network_args)
+        if netns == self.netns:
+            return self
+        # Not the constructor: it would copy the arguments through JSON once more.
+        changed = object.__new__(RuntimeConf)
+        for name in RuntimeConf.__slots__:
+            object.__setattr__(changed, name, netns if name == "netns" else getattr(self, name))
+        return changed
 
     def check(self) -> None:
         """Check that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.

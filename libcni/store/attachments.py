@@ -249,6 +249,15 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
     return net.with_version(record.version) if record.version else net
 
 
+def _is_recorded(record: Record, net: NetworkConfigList) -> bool:
+    """Return whether a record's ADD used this very configuration."""
+    return (
+        (record.network, record.version, record.config) == (net.name, net.cni_version, net.raw)
+        and bool(net.plugins)
+        and record.plugins == tuple([plugin.text for plugin in net.plugins])
+    )
+
+
 def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
     """Return the configuration for CHECK and DEL: the recorded one, or the caller's if ``use_given``.
 
@@ -257,6 +266,8 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     Raises:
         RecordError: there is no usable configuration.
     """
+    if record is not None and net is not None and _is_recorded(record, net):
+        return net  # the usual case: do not parse the recorded texts
     recorded = recorded_network(record) if record is not None else None
     # With a list without plugins, DEL would detach nothing and remove the record.
     given = net if net is not None and (net.plugins or record is None) else None
@@ -280,25 +291,18 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 
     ``use_given``: use all parameters of the caller that are not None, and the recorded ones for the rest.
     """
-    recorded = RuntimeConf(
-        record.container_id,
-        record.netns,
-        record.ifname,
-        args=_usable_args(record),
-        capability_args=_usable(record, record.capability_args),
-        network_args=_usable(record, record.network_args),
+    given = given or RuntimeConf(record.container_id, None, record.ifname)
+    args, capability_args, network_args = (
+        (given.args, given.capability_args, given.network_args) if use_given else (None, None, None)
     )
-    if given is None:
-        return recorded
-    chosen = given if use_given else recorded
     return RuntimeConf(
         record.container_id,
         # "" is a value, too: DEL without a namespace, so that the plugins touch no interface.
         given.netns if given.netns is not None else record.netns,
         record.ifname,
-        args=chosen.args if chosen.args is not None else recorded.args,
-        capability_args=chosen.capability_args if chosen.capability_args is not None else recorded.capability_args,
-        network_args=chosen.network_args if chosen.network_args is not None else recorded.network_args,
+        args=args if args is not None else _usable_args(record),
+        capability_args=capability_args if capability_args is not None else _usable(record, record.capability_args),
+        network_args=network_args if network_args is not None else _usable(record, record.network_args),
     )
 
 

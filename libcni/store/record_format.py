@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import libcni.kernel.system as system
 from libcni.config import jsontext
@@ -63,6 +63,7 @@ _SPLIT = frozenset({"libcni", "plugins"})
 _MENTIONED = re.compile(
     rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"hostPort"\s*:\s*([^\s,}]+)'
 )
+_OWN_HEAD = b',"libcni":{"created":'
 _COMPLETE = re.compile(rb',"libcni\.\d+":\{"event":"complete"')
 
 _COPIED: Final = "state"
@@ -276,8 +277,12 @@ def _events(found: Members, state: State, *, is_complete: bool) -> dict[str, Any
     return {**facts, "serial": serial, "state": PENDING if state == READY and not is_complete else state}
 
 
-def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
-    """Return all addresses, inodes and host ports that a file may record, and whether its ADD has ended.
+FileKind = Literal["journal", "complete", "other"]
+"""A file to which this library appends events, the same after the end of its ADD, or any other file."""
+
+
+def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, FileKind]:
+    """Return all addresses, inodes and host ports that a file may record, and the file's kind.
 
     This takes a tenth of the time of ``decode``. What it returns need not be a result's: a plugin's configuration may
     have such keys, too. None: a part is written in another way than usual, so only ``decode`` tells.
@@ -285,8 +290,9 @@ def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
     found = _MENTIONED.findall(data)
     # A backslash can stand for any character.
     if b"\\" in data or not all(port.isdigit() for _, _, port in found if port):
-        return None, False
-    return frozenset([text for texts in found for text in texts]) - {b""}, _COMPLETE.search(data) is not None
+        return None, "other"
+    kind: FileKind = "other" if _OWN_HEAD not in data else "complete" if _COMPLETE.search(data) else "journal"
+    return frozenset([text for texts in found for text in texts]) - {b""}, kind
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -21,11 +21,12 @@ from libcni.store.model import (
     MadeByGo,
     Place,
     Record,
+    Stamp,
     Unreadable,
     compare,
 )
 from libcni.store.record_format import mentioned
-from libcni.store.records import RecordStore, Version
+from libcni.store.records import RecordStore, Version, settled_before
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -58,11 +59,14 @@ class RecordedInterface(NamedTuple):
 class _File:
     """A record's file: the addresses and numbers in its text, and on demand the decoded record."""
 
-    def __init__(self, store: RecordStore, name: str, version: Version, data: bytes) -> None:
+    def __init__(self, store: RecordStore, name: str, stamp: Stamp, data: bytes, settled: int) -> None:
         self._store = store
         self.name = name
-        self.version = version
-        self.mentioned, self.is_complete = mentioned(data)
+        self.mentioned, kind = mentioned(data)
+        # A further change within a tick of the kernel's clock leaves the time and may leave the size. Each event of a
+        # journal changes the size.
+        self.stamp: Version = stamp if kind != "other" or stamp[2] < settled else None
+        self.is_final: bool = kind == "complete" and self.stamp is not None
 
     def may_have(self, wanted: frozenset[bytes]) -> bool:
         """Return whether the file's text has one of these addresses or numbers."""
@@ -161,16 +165,16 @@ class RecordedInterfaces:
         # place only if a runtime with Go libcni attaches the same interface, or in an editor: they are examined
         # again after _ALL_AGAIN_SECONDS.
         is_same = directory is not None and directory == last.directory and age < _ALL_AGAIN_SECONDS
-        versions = self._records.versions(last.changing if is_same else None)
-        files = {name: file for name, file in last.files.items() if is_same or name in versions}
-        changed = [
-            name
-            for name, version in versions.items()
-            if version is None or name not in files or files[name].version != version
-        ]
+        settled = settled_before()
+        known = last.files
+        stamps = self._records.stamps(last.changing if is_same else None)
+        changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
+        if is_same and not changed:
+            return last
+        files = dict(known) if is_same else {name: known[name] for name in stamps if name in known}
         for name, data in self._records.bytes_of(changed):
-            files[name] = _File(self._records, name, versions[name], data)
-        changing = tuple(name for name, file in files.items() if not file.is_complete or file.version is None)
+            files[name] = _File(self._records, name, stamps[name], data, settled)
+        changing = tuple([name for name in (last.changing if is_same else files) if not files[name].is_final])
         return _Look(directory, last.at if is_same else system.monotonic(), files, changing)
 
 

@@ -112,17 +112,16 @@ class RecordStore:
 
         None: it may have changed so recently that a further change leaves its version, or there is none.
         """
-        settled = system.time_ns() - _SETTLED_NS
+        settled = settled_before()
         try:
             status = system.stat(self.results)
         except OSError:
             return None
         return _stamp(status) if status.st_ctime_ns < settled else None
 
-    def versions(self, names: Iterable[str] | None = None) -> dict[str, Version]:
-        """Return the names of these files that exist, or of all, each with its version. Raises RecordError."""
-        settled = system.time_ns() - _SETTLED_NS
-        found: dict[str, Version] = {}
+    def stamps(self, names: Iterable[str] | None = None) -> dict[str, Stamp]:
+        """Return the names of these files that exist, or of all, each with its stamp. Raises RecordError."""
+        found: dict[str, Stamp] = {}
         try:
             with Directory(self.results) as directory:
                 # No further calls here: DEL calls this before each plugin, and a node may have thousands of records.
@@ -131,8 +130,7 @@ class RecordStore:
                         status = system.stat(name, dir_fd=directory, follow_symlinks=False)
                     except OSError:  # it no longer exists, or cannot be read either
                         continue
-                    changed = status.st_ctime_ns
-                    found[name] = (status.st_ino, status.st_size, changed) if changed < settled else None
+                    found[name] = (status.st_ino, status.st_size, status.st_ctime_ns)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -407,6 +405,11 @@ class RecordStore:
             # Otherwise root would run plugins with a configuration that this user wrote.
             return unreadable(path, f"it belongs to user {status.st_uid}, in a directory that others may write to")
         return decode(data, path, _stamp(status))
+
+
+def settled_before() -> int:
+    """Return a time in nanoseconds since 1970: a file that changed before it gets another time by a further change."""
+    return system.time_ns() - _SETTLED_NS
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -84,7 +84,7 @@ def repair_records(
 
 def _corrupt(store: RecordStore, left: list[str]) -> Iterator[Attachment]:
     """Yield the corrupt records to move; add the others to ``left``, each with its reason."""
-    for name in sorted(store.versions()):
+    for name in sorted(store.stamps()):
         try:
             record = store.read(name)
         except RecordError as error:  # an error of the disk does not make a record corrupt

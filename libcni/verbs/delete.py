@@ -10,7 +10,7 @@ from typing import Literal
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name
-from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import (
@@ -489,10 +489,9 @@ def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftove
     if record is None or (has_netns and not ownership.is_missing()):
         return []
     kinds: list[Literal["masquerade", "reservation"]] = []
-    document = plugin_documents(chain.net)[index]
     # No rule has survived a reboot. An ADD without any result has made none.
-    is_masked = document.get("ipMasq") is True and record.state != STALE_BOOT and record.last_result is not None
-    if plugin.type in {"bridge", "ptp"} and is_masked:
+    may_be_masked = record.state != STALE_BOOT and record.last_result is not None
+    if plugin.type in {"bridge", "ptp"} and may_be_masked and jsontext.parse(plugin.text).get("ipMasq") is True:
         kinds.append("masquerade")
     if plugin.type == "host-device" and plugin.ipam_type and not has_netns:
         kinds.append("reservation")

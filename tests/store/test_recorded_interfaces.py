@@ -19,10 +19,10 @@ from libcni.kernel import system
 from libcni.store import files, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
-from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
+from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record, Stamp
 from libcni.store.record_format import encode, mentioned
 from libcni.store.recorded_interfaces import RecordedInterfaces
-from libcni.store.records import RecordStore, Version
+from libcni.store.records import RecordStore
 from store.canned import put, written
 
 CONFIG = b'{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}'
@@ -111,8 +111,8 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     written(store, record("c1", "10.0.0.4", path=begun.path))
     assert addresses(recorded) == ["10.0.0.2", "10.0.0.4"]
     path = Path(begun.path)  # Go writes in place
-    path.write_bytes(path.read_bytes().replace(b"10.0.0.4", b"10.0.0.5"))
-    assert addresses(recorded) == ["10.0.0.2", "10.0.0.5"]
+    path.write_bytes(path.read_bytes().replace(b"10.0.0.4", b"10.0.0.55"))
+    assert addresses(recorded) == ["10.0.0.2", "10.0.0.55"]
     store.forget(begun)
     assert addresses(recorded) == ["10.0.0.2"]
     assert reads["net-c2-eth0"] == 3
@@ -122,14 +122,14 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
 def looks(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Note the files that each question looks at, or none for all."""
     noted: list[list[str]] = []
-    versions = store.versions
+    stamps = store.stamps
 
-    def note(names: Iterable[str] | None = None) -> dict[str, Version]:
+    def note(names: Iterable[str] | None = None) -> dict[str, Stamp]:
         names = names if names is None else list(names)
         noted.append(names or [])
-        return versions(names)
+        return stamps(names)
 
-    monkeypatch.setattr(store, "versions", note)
+    monkeypatch.setattr(store, "stamps", note)
     return noted
 
 
@@ -237,7 +237,7 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     usual = usual.with_fields(result=f'{{"cniVersion":"{"0.2.0" if is_old else "1.1.0"}",{ips}}}', netns_id=(4, 99))
     assert {first.encode(), b"99"} <= (mentioned(encode(usual))[0] or frozenset())
     for one in (unusual.with_fields(result=escaped), unusual.with_fields(capability_args=ports)):
-        assert mentioned(encode(one)) == (None, False)
+        assert mentioned(encode(one)) == (None, "other")
 
 
 def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) -> None:
@@ -254,13 +254,17 @@ def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) ->
 def test_a_file_that_was_written_just_now_is_read_again(
     store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A further write within a tick of the kernel's clock leaves its time, and may leave its size."""
+    """A further write of Go's within a tick of the kernel's clock leaves its time, and may leave its size."""
     written(store, record("c1", "10.0.0.1"))
-    changed = (Path(store.results) / "net-c1-eth0").stat().st_ctime_ns
+    written(store, record("c2", "10.0.0.2"))
+    path = Path(store.results) / "net-c1-eth0"
+    path.write_bytes(as_go(record("c1", "10.0.0.1")))
+    changed = path.stat().st_ctime_ns
     monkeypatch.setattr(system, "time_ns", lambda: changed)
     recorded = RecordedInterfaces(store)
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
-    assert reads["net-c1-eth0"] == 5
+    reads.clear()
+    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
+    assert reads == {"net-c1-eth0": 4, "net-c2-eth0": 2}  # as text, then as the record that has the address
 
 
 def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(
