@@ -8,7 +8,7 @@ import sys
 from libcni.errors import CNIError
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.results import PluginResult, refuse_other_form
+from libcni.plugin.results import PluginResult
 from libcni.plugin.stdin import version_of
 
 TYPE_CHECKING = False
@@ -72,12 +72,11 @@ class Request:
         It is decoded on access, so that a DEL that does not need it survives a broken one.
 
         Raises:
-            VerbError: with code 6, if it is not a result, or a result of another version than the configuration's.
+            VerbError: with code 6, if it is not a result.
         """
         document = self.config.get("prevResult")
         if document is None:
             return None
-        refuse_other_form(document, self.version)
         return PluginResult.from_document(document, self.version)
 
     def require_prev_result(self) -> PluginResult:

@@ -6,7 +6,7 @@ are kept.
 
 from __future__ import annotations
 
-from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, RESULT_FORMS
+from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
 from libcni.plugin.failure import DECODING_FAILURE, VerbError
 from libcni.protocol.conversion import ConversionError, as_plain, convert, from_plain, object_of, objects
 
@@ -188,20 +188,6 @@ class PluginResult:
             raise VerbError(
                 f"cannot convert the result from {self._made} to {self.version}: {error}", code=DECODING_FAILURE
             ) from error
-
-
-def refuse_other_form(document: object, version: str) -> None:
-    """Raise a VerbError with code 6 if the form of a ``prevResult`` is not that of ``version``.
-
-    Go's ``version.ParsePrevResult`` does the same.
-    """
-    own = document.get("cniVersion") if isinstance(document, dict) else None
-    if own is None or own == "":
-        return  # a runtime that leaves the version out means the configuration's; the parser checks the fields
-    if not isinstance(own, str) or RESULT_FORMS.get(own) != RESULT_FORMS[version]:
-        raise VerbError(
-            "cannot read prevResult", code=DECODING_FAILURE, details=f"its cniVersion is {own!r}, not {version!r}"
-        )
 
 
 def _copy(value: Any) -> Any:

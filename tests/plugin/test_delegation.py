@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from processes import is_running
 
-from libcni.errors import InvalidOutputError, PluginError, PluginNotFoundError
-from libcni.plugin import Plugin, PluginResult, Request, VerbError
+from libcni.errors import InvalidOutputError, PluginError
+from libcni.plugin import Plugin, Request, VerbError
 from libcni.testing import Answer, FakeCall, FakePlugins, call_plugin, wait_until
 from plugin.plugins import VERBS, Recorder, config, nothing, write_plugin
 
@@ -224,14 +224,6 @@ def test_a_delegates_type_is_no_path(tmp_path: Path, name: str) -> None:
     assert "invalid plugin type" in answer.document["msg"]
 
 
-def test_without_cni_path_there_is_nothing_to_delegate_to() -> None:
-    def add(request: Request) -> None:
-        with pytest.raises(PluginNotFoundError, match="CNI_PATH is empty"):
-            request.delegate_add("ipam")
-
-    assert call_plugin(Recorder(add=add).plugin, "ADD", config()).status == 0
-
-
 def main_plugin(
     add: Callable[[Request], Any] = lambda request: request.ipam_add(), *, ipam: Any = True, **functions: Any
 ) -> Plugin:
@@ -286,39 +278,3 @@ def test_a_configuration_without_an_ipam_section_has_no_ipam_plugin(tmp_path: Pa
     assert call_main(tmp_path, main_plugin(nothing), verb, ipam={}).status == 0
     answer = call_main(tmp_path, main_plugin(), verb, ipam={})
     assert answer.code == (7 if verb == "ADD" else None)
-
-
-def test_a_plugin_that_was_killed_half_way_is_repaired_by_del(tmp_path: Path) -> None:
-    body = "import signal\nplugin.ipam = True\n@plugin.add\ndef add(request):\n    request.ipam_add()\n"
-    body += "    os.kill(os.getpid(), signal.SIGKILL)\nplugin.delete(lambda request: None)"
-    path = write_plugin(tmp_path, "main", body)
-    write_delegate(tmp_path, ADD="echo '{}'; touch \"$0.allocated\"", DEL='rm -f "$0.allocated"')
-    document = config(ipam={"type": "ipam"})
-    assert call_plugin(path, "ADD", document, path=str(tmp_path)).status == -signal.SIGKILL
-    assert (tmp_path / "ipam.allocated").exists()
-    assert call_plugin(path, "DEL", document, path=str(tmp_path)).status == 0
-    assert not (tmp_path / "ipam.allocated").exists()
-
-
-@pytest.mark.real
-def test_a_second_add_leaves_the_address_of_the_first(tmp_path: Path) -> None:
-    def add(request: Request) -> PluginResult:
-        result = request.ipam_add()
-        if request.container_id == "broken":
-            raise VerbError("the interface cannot be made")
-        return result
-
-    ipam = {"type": "host-local", "subnet": "10.88.9.0/24", "dataDir": str(tmp_path)}
-
-    def run(container: str) -> Answer:
-        document = config("1.0.0", ipam=ipam)
-        return call_plugin(main_plugin(add), "ADD", document, path="/usr/lib/cni", container_id=container)
-
-    def leases() -> list[str]:
-        return sorted(path.name for path in (tmp_path / "net").glob("10.*"))
-
-    assert run("c1").status == 0
-    assert run("c1").status == 1
-    assert leases() == ["10.88.9.2"]
-    assert run("broken").status == 1
-    assert leases() == ["10.88.9.2"]

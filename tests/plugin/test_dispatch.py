@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
@@ -168,17 +166,6 @@ def test_anything_else_that_is_raised_has_code_999_and_its_traceback_on_stderr(e
     assert answer.document == {"cniVersion": "0.4.0", "code": 999, "msg": msg}
     assert "Traceback" in answer.stderr
     assert type(error).__name__ in answer.stderr
-
-
-def test_prints_of_a_function_go_to_stderr_and_leave_one_document() -> None:
-    def talk(request: Request) -> None:
-        sys.stdout.write("hello\n")
-
-    before = sys.stdout
-    answer = call_plugin(Recorder(add=talk).plugin, "ADD", config())
-    assert answer.document == {"cniVersion": "1.1.0"}
-    assert answer.stderr == "hello\n"
-    assert sys.stdout is before
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("inf"), float("nan")])

@@ -49,19 +49,6 @@ def numbers_in(tmp_path: Path) -> set[str]:
     return {path.name for path in (tmp_path / "pool" / "examples").iterdir()}
 
 
-def test_a_full_pool_reaches_the_runtime_through_the_bridge_plugin(
-    cni: CNIConfig, bridge: dict[str, Any], cni_netns: NetworkNamespace, tmp_path: Path
-) -> None:
-    (tmp_path / "pool" / "examples").mkdir(parents=True)
-    for number in range(2, 255):
-        (tmp_path / "pool" / "examples" / str(number)).write_text("another eth0")
-    with pytest.raises(PluginError) as caught:
-        cni.add_network_list(network(bridge), RuntimeConf("c1", cni_netns.path, IFNAME))
-    assert (caught.value.code, caught.value.msg, caught.value.retryable) == (11, "no free address", True)
-    assert caught.value.rollback_errors == ()
-    assert IFNAME not in cni_netns.interfaces()
-
-
 TUNING = {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}
 
 
