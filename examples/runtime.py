@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import libcni
-from libcni.manager import Container, Namespaces, NetworkManager, NetworkRequest
+from libcni.manager import Container, NetworkManager, NetworkRequest
 
 HOME = Path(os.environ.get("RUNTIME_HOME", "/run/runtime-example"))
 START = 'mount --bind "$1/resolv.conf" /etc/resolv.conf; shift; exec "$@"'
@@ -44,7 +44,7 @@ def make_manager() -> NetworkManager:
         conf_dir=os.environ.get("NETCONFPATH", "/etc/cni/net.d"),
         owner="runtime-example",
     )
-    return NetworkManager(cni, namespaces=Namespaces(HOME / "netns"))
+    return NetworkManager(cni, namespaces=HOME / "netns")
 
 
 def take_lock(name: str, *, seconds: float = 0.0) -> int | None:
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     manager.tear_down(args.name)  # the remains of a killed container of this name
     try:
         result = manager.set_up(Container(args.name, None, [request(text, args) for text in args.network]), strict=True)
-        (directory / "resolv.conf").write_text(result.resolv_conf.text(), encoding="utf-8")
+        (directory / "resolv.conf").write_text(result.resolv_conf, encoding="utf-8")
         first = ["nsenter", f"--net={result.netns}", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         with (directory / "log").open("w", encoding="utf-8") as log:
             process = subprocess.Popen(

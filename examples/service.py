@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import libcni
-from libcni.manager import AsyncNetworkManager, Container, Namespaces
+from libcni.manager import AsyncNetworkManager, Container
 
 HOME = Path(os.environ.get("RUNTIME_HOME", "/run/service-example"))
 PATIENCE = 120.0  # seconds for a set-up: its turn among all jobs, locks and plugins
@@ -38,7 +38,7 @@ def make_manager() -> AsyncNetworkManager:
         owner="service-example",
         max_verbs=32,  # jobs that are attached or detached at once; the others wait in order
     )
-    return AsyncNetworkManager(cni, namespaces=Namespaces(HOME / "netns"))
+    return AsyncNetworkManager(cni, namespaces=HOME / "netns")
 
 
 async def run_job(manager: AsyncNetworkManager, job: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from libcni.manager import Container, NetworkManager
 
 manager = NetworkManager(CNIConfig("/opt/cni/bin"), loopback=True)
 result = manager.set_up(Container("c1", "/run/netns/c1", ["front", "back@net1"]))
-result.primary(), result.resolv_conf.text()
+result.addresses, result.resolv_conf
 manager.tear_down("c1")
 
 The names are resolved on first use: a program that blocks does not load asyncio.
@@ -20,31 +20,28 @@ from libcni import _lazy
 if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, pod_args
-    from libcni.manager.container_result import AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
+    from libcni.manager.container_result import AttachmentResult, ContainerResult, InterfaceResult
     from libcni.manager.manager import NetworkManager
-    from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
+    from libcni.manager.namespaces import NamespaceError
     from libcni.manager.networks import LOOPBACK, NetworkSet
     from libcni.manager.report import Item, Report
     from libcni.manager.status import ManagerStatus, NetworkState
-    from libcni.manager.watch import Watch
 
 _MODULES = {
     "async_manager": "AsyncNetworkManager",
     "container": "Container NetworkRequest PlannedAttachment pod_args",
-    "container_result": "AttachmentResult ContainerResult InterfaceResult ResolvConf",
+    "container_result": "AttachmentResult ContainerResult InterfaceResult",
     "manager": "NetworkManager",
-    "namespaces": "NamespaceError NamespaceIdentity Namespaces",
+    "namespaces": "NamespaceError",
     "networks": "LOOPBACK NetworkSet",
     "report": "Item Report",
     "status": "ManagerStatus NetworkState",
-    "watch": "Watch",
 }
 
 __all__ = [
-    "LOOPBACK", "AsyncNetworkManager", "AttachmentResult", "Container",
-    "ContainerResult", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
-    "Namespaces", "NetworkManager", "NetworkRequest", "NetworkSet",
-    "NetworkState", "PlannedAttachment", "Report", "ResolvConf", "Watch", "pod_args",
+    "LOOPBACK", "AsyncNetworkManager", "AttachmentResult", "Container", "ContainerResult", "InterfaceResult", "Item",
+    "ManagerStatus", "NamespaceError", "NetworkManager", "NetworkRequest", "NetworkSet", "NetworkState",
+    "PlannedAttachment", "Report", "pod_args",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

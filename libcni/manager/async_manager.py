@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Unpack
 
@@ -16,7 +16,7 @@ from libcni.manager.manager_base import ManagerBase, add_problems
 from libcni.manager.operation import block_operation
 from libcni.manager.report import Report
 from libcni.manager.status import ManagerStatus
-from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
+from libcni.options import DEFAULT, AddOptions, Timeout
 
 __all__ = ["AsyncNetworkManager"]
 
@@ -48,16 +48,9 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         """Attach a container to its networks; see ``NetworkManager.set_up``."""
         return await self._set_up(container, timeout, options)
 
-    async def tear_down(
-        self,
-        container: Container | str,
-        *,
-        ifnames: Iterable[str] | None = None,
-        policy: DelPolicy | None = None,
-        timeout: Timeout = DEFAULT,
-    ) -> Report:
+    async def tear_down(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Detach all recorded attachments of a container; see ``NetworkManager.tear_down``."""
-        return await self._tear_down(container, timeout, ifnames, policy)
+        return await self._tear_down(container_id, timeout)
 
     async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container; see ``NetworkManager.check``."""
@@ -67,9 +60,9 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         """Return the recorded result of a container; see ``NetworkManager.container``."""
         return await asyncio.to_thread(self._container, container_id)
 
-    async def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
+    async def status(self, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
         """Ask networks whether they can serve ADD; see ``NetworkManager.status``."""
-        return await self._status(networks, timeout)
+        return await self._status(timeout)
 
     async def gc(
         self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT
@@ -90,11 +83,11 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         except BaseException as error:
             try:
                 # Even if the task is cancelled again: the container would stay attached.
-                await to_the_end(asyncio.ensure_future(self.tear_down(container, timeout=timeout)))
+                await to_the_end(asyncio.ensure_future(self.tear_down(container.id, timeout=timeout)))
             except CNIError as problem:
                 add_problems(error, problem)
             raise
-        await self.tear_down(container, timeout=timeout)
+        await self.tear_down(container.id, timeout=timeout)
 
     @asynccontextmanager
     async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:

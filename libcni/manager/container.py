@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
-from libcni.manager.options import read_once
+from libcni.manager.iterables import read_once
 from libcni.verbs.arguments import check_type
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
@@ -78,7 +79,6 @@ class Container:
         capability_args: each network receives those that its plugins declare. Only the first network that declares an
             address, a hardware address or a device receives it.
         network_args: members for ``args`` of every network's configuration.
-        loopback: whether to attach ``lo`` first; None: the manager's setting.
 
     Raises:
         TypeError: ``networks`` is a string.
@@ -95,7 +95,6 @@ class Container:
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
-    loopback: bool | None = None
 
     def __post_init__(self) -> None:
         # Each network gets the same arguments, and a tear-down needs the networks again. So both are read only here.
@@ -167,31 +166,24 @@ def pod_args(container_id: str, *, namespace: str, name: str, uid: str) -> tuple
 
 def plan_attachments(
     container: Container,
-    wanted: Sequence[tuple[NetworkRequest, NetworkConfigList | None]],
-    *,
-    prefix: str,
+    wanted: Sequence[tuple[NetworkRequest, NetworkConfigList]],
     loopback: NetworkConfigList | None,
 ) -> list[PlannedAttachment]:
     """Return the attachments of a container in order, all of them checked.
 
-    A request whose network is None uses up an interface name, but has no attachment. Raises InvalidIdentifierError if a
-    name breaks the rules, or if two networks want the same interface name.
+    Raises InvalidIdentifierError if a name breaks the rules, or if two networks want the same interface name.
     """
-    # Names are assigned before unknown networks are left out: a tear-down must compute the same names as the set-up.
-    names = assign_names([request.ifname for request, _ in wanted], prefix)
     planned = []
     used: set[str] = set()
-    for (request, net), ifname in zip(wanted, names, strict=True):
-        if ifname == _LOOPBACK_IFNAME and net is not None and any(plugin.type != "loopback" for plugin in net.plugins):
+    for (request, net), ifname in zip(wanted, _interface_names([request.ifname for request, _ in wanted]), strict=True):
+        if ifname == _LOOPBACK_IFNAME and any(plugin.type != "loopback" for plugin in net.plugins):
             rule = "it is the kernel's loopback interface, which only the plugin loopback sets up"
             raise InvalidIdentifierError("interface name", ifname, rule)
-        if net is not None:
-            rt = _parameters(container, request, net, ifname, used)
-            planned.append(PlannedAttachment(net, rt))
+        planned.append(PlannedAttachment(net, _parameters(container, request, net, ifname, used)))
     if loopback is not None:
         rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
         planned.insert(0, PlannedAttachment(loopback, rt))
-        names = [_LOOPBACK_IFNAME, *names]
+    names = [attachment.rt.ifname for attachment in planned]
     # Checked here, before the first ADD: the second network would fail after the first one is attached.
     for name in names:
         if names.count(name) > 1:
@@ -201,11 +193,10 @@ def plan_attachments(
     return planned
 
 
-def assign_names(names: Sequence[str | None], prefix: str) -> list[str]:
-    """Return ``names`` with each None replaced by the lowest free one of prefix0, prefix1, ..."""
-    taken = {name for name in names if name is not None}
-    free = (name for number in range(len(names) + len(taken) + 1) if (name := f"{prefix}{number}") not in taken)
-    return [check_ifname(next(free) if name is None else name) for name in names]
+def _interface_names(names: Sequence[str | None]) -> list[str]:
+    """Return ``names`` with each None replaced by the first free one of eth0, eth1, ..."""
+    free = (name for number in itertools.count() if (name := f"eth{number}") not in names)
+    return [next(free) if name is None else check_ifname(name) for name in names]
 
 
 def _parameters(

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 from libcni.manager.attachments import in_order
-from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
+from libcni.protocol.result import DNS, Interface, IPConfig, Result
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
-if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
-
-__all__ = ["AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
-
-Preference = Literal["ipv4", "ipv6", "both", "listed"]
+__all__ = ["AttachmentResult", "ContainerResult", "InterfaceResult"]
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceResult:
-    """One interface.
+    """One interface and its addresses.
 
     Attributes:
-        name: the interface's name.
         network: the network that it belongs to.
-        sandbox: the path of its namespace in the plugin's result; "" for an interface on the host.
+        interface: the interface in the plugin's result: ``name``, ``mac``, ``sandbox`` and others.
         addresses: its addresses, each as in the result.
-        mac: its hardware address in the plugin's result, or None.
-        mtu: its MTU in bytes, or None.
-        pci_id: the device's PCI address, or None.
-        socket_path: the socket of a vhost-user interface, or None.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> [one.address for one in result.interfaces["eth0"].addresses]
-        ['10.1.0.5/16']
+        >>> eth0 = result.interfaces["eth0"]
+        >>> eth0.network, eth0.interface.name, [address.address for address in eth0.addresses]
+        ('dbnet', 'eth0', ['10.1.0.5/16'])
     """
 
-    name: str
     network: str
-    sandbox: str = ""
+    interface: Interface
     addresses: tuple[IPConfig, ...] = ()
-    mac: str | None = None
-    mtu: int | None = None
-    pci_id: str | None = None
-    socket_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +45,7 @@ class AttachmentResult:
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> [(one.network, one.ifname) for one in result.attachments]
+        >>> [(attachment.network, attachment.ifname) for attachment in result.attachments]
         [('dbnet', 'eth0')]
     """
 
@@ -71,26 +56,15 @@ class AttachmentResult:
     @property
     def interfaces(self) -> tuple[InterfaceResult, ...]:
         """The interfaces in the result's order; if the plugin lists none, one with the name ``ifname``."""
-        result = self.result
-        listed = self._listed
-        own = self._own_index
+        listed, own = self._listed, self._own_index
         addresses: list[list[IPConfig]] = [[] for _ in listed]
-        for ip in result.ips:
+        for ip in self.result.ips:
             # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
             # container.
             index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
             addresses[index].append(ip)
         return tuple(
-            InterfaceResult(
-                interface.name,
-                self.network,
-                interface.sandbox or "",
-                tuple(own_addresses),
-                interface.mac,
-                interface.mtu,
-                interface.pci_id,
-                interface.socket_path,
-            )
+            InterfaceResult(self.network, interface, tuple(own_addresses))
             for interface, own_addresses in zip(listed, addresses, strict=True)
         )
 
@@ -101,44 +75,14 @@ class AttachmentResult:
     @property
     def _own_index(self) -> int:
         """The index of the container's interface."""
-        listed = self._listed
         # From the surest sign to the weakest: plugins may omit the sandbox, or rename the interface.
-        best = [index for index, interface in enumerate(listed) if interface.name == self.ifname and interface.sandbox]
-        best += [index for index, interface in enumerate(listed) if interface.name == self.ifname]
-        best += [index for index, interface in enumerate(listed) if interface.sandbox]
-        return (best or [0])[0]
+        signs = [(interface.name == self.ifname, bool(interface.sandbox)) for interface in self._listed]
+        return signs.index(max(signs))
 
     @property
     def own(self) -> InterfaceResult:
         """The container's own interface."""
         return self.interfaces[self._own_index]
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvConf:
-    """The contents of a container's resolv.conf.
-
-    Attributes:
-        nameservers: addresses, the first preferred.
-        search: domains to search for short names, the first preferred.
-        options: resolver options, such as ``ndots:2``.
-
-    Examples:
-        >>> print(ResolvConf(("10.1.0.1",), ("example.org",)).text(), end="")
-        nameserver 10.1.0.1
-        search example.org
-    """
-
-    nameservers: tuple[str, ...] = ()
-    search: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """Return the file's text, "" if it has no line."""
-        lines = [f"nameserver {server}" for server in self.nameservers]
-        lines += [f"search {' '.join(self.search)}"] if self.search else []
-        lines += [f"options {' '.join(self.options)}"] if self.options else []
-        return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +98,7 @@ class ContainerResult:
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> list(result.interfaces), [one.address for one in result.addresses]
+        >>> list(result.interfaces), [address.address for address in result.addresses]
         (['eth0'], ['10.1.0.5/16'])
     """
 
@@ -168,64 +112,35 @@ class ContainerResult:
         """The container's interfaces by name, without those on the host."""
         results: dict[str, InterfaceResult] = {}
         for attachment in self.attachments:
-            results.setdefault(attachment.own.name, attachment.own)
-            for interface in attachment.interfaces:
-                if interface.sandbox:
-                    results.setdefault(interface.name, interface)
+            own = attachment.own
+            for interface in (own, *(other for other in attachment.interfaces if other.interface.sandbox)):
+                results.setdefault(interface.interface.name, interface)
         return results
-
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """All routes, in the order of the networks."""
-        return tuple(route for attachment in self.attachments for route in attachment.result.routes)
-
-    @property
-    def dns(self) -> tuple[DNS, ...]:
-        """The DNS settings of each network that has any."""
-        return tuple(attachment.result.dns for attachment in self.attachments if attachment.result.dns != DNS())
-
-    @property
-    def resolv_conf(self) -> ResolvConf:
-        """The merged DNS settings of all networks, in their order; a network's domain precedes its search list."""
-        search = [name for dns in self.dns for name in (dns.domain, *dns.search) if name]
-        return ResolvConf(
-            tuple(dict.fromkeys(server for dns in self.dns for server in dns.nameservers)),
-            tuple(dict.fromkeys(search)),
-            tuple(dict.fromkeys(option for dns in self.dns for option in dns.options)),
-        )
 
     @property
     def addresses(self) -> tuple[IPConfig, ...]:
         """All addresses of the container except loopback's, in the order of the networks."""
-        return tuple(
-            address
-            for interface in self.interfaces.values()
-            if interface.name != "lo"
-            for address in interface.addresses
+        interfaces = self.interfaces.items()
+        return tuple(address for name, interface in interfaces if name != "lo" for address in interface.addresses)
+
+    @property
+    def dns(self) -> DNS:
+        """The DNS settings of all networks together, in their order; a network's domain begins its search list."""
+        each = [attachment.result.dns for attachment in self.attachments]
+        return DNS(
+            nameservers=tuple(dict.fromkeys(server for dns in each for server in dns.nameservers)),
+            search=tuple(dict.fromkeys(name for dns in each for name in (dns.domain, *dns.search) if name)),
+            options=tuple(dict.fromkeys(option for dns in each for option in dns.options)),
         )
 
-    def primary(self, prefer: Preference = "ipv4") -> tuple[IPv4Address | IPv6Address, ...]:
-        """Return the primary address, from the first network that has addresses, as a tuple; () if there is none.
-
-        Args:
-            prefer: ``ipv4``, ``ipv6``: that network's first address of the family, or else of the other family;
-                ``listed``: that network's first address; ``both``: the first IPv4 and the first IPv6 address of all
-                networks.
-        """
-        if prefer == "both":
-            return tuple(addresses[0] for version in (4, 6) if (addresses := _of_family(self.addresses, version)))
-        rows = [
-            attachment.own.addresses
-            for attachment in self.attachments
-            if attachment.own.name != "lo" and attachment.own.addresses
-        ]
-        first = rows[0] if rows else ()
-        wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip.ip for address in first]
-        return tuple(wanted[:1])
-
-
-def _of_family(addresses: Iterable[IPConfig], version: int) -> list[IPv4Address | IPv6Address]:
-    return [address.ip.ip for address in addresses if address.ip.version == version]
+    @property
+    def resolv_conf(self) -> str:
+        """The text of the container's resolv.conf, "" without DNS settings."""
+        dns = self.dns
+        lines = [f"nameserver {server}\n" for server in dns.nameservers]
+        lines += [f"search {' '.join(dns.search)}\n"] if dns.search else []
+        lines += [f"options {' '.join(dns.options)}\n"] if dns.options else []
+        return "".join(lines)
 
 
 def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:

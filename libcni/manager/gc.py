@@ -10,10 +10,9 @@ from typing import Any
 import libcni.kernel.system as system
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
-from libcni.errors import CNIError, CNIErrorGroup
-from libcni.manager.container import Container
-from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.networks import NetworkSet, missing_plugin
+from libcni.errors import CNIError, CNIErrorGroup, PluginNotFoundError
+from libcni.manager.namespaces import ContainerNamespaces
+from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
 from libcni.manager.report import Item, Outcome, Report
 from libcni.observe.observer import Operation
@@ -22,19 +21,23 @@ from libcni.store.attachments import Attachment
 from libcni.verbs.client_base import node_of
 from libcni.verbs.gc import GCReport, detach_note, gc, valid_pairs
 
-LiveItem = Container | str | ValidAttachment
-"""A container, its ID, an attachment, or a (container ID, interface name) pair."""
-Live = Iterable[LiveItem] | Callable[[], Any]
-"""The live containers and attachments, or a function that returns them."""
+Live = Iterable[str | ValidAttachment] | Callable[[], Any]
+"""The live containers by ID, and live attachments or their pairs (container ID, interface name); or a function that
+returns them."""
 
 
 class LiveSet:
-    """The live containers and the single live attachments."""
+    """The live containers and attachments.
 
-    def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
-        self.containers: frozenset[str] = frozenset(containers)
-        self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
-        self._owners = self.containers | {container_id for container_id, _ in self.pairs}
+    Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
+    rules.
+    """
+
+    def __init__(self, entries: Iterable[Any]) -> None:
+        entries = read_live_once(entries)
+        self._ids = frozenset(check_container_id(entry) for entry in entries if isinstance(entry, str))
+        self._pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str)])
+        self._owners = self._ids | {container_id for container_id, _ in self._pairs}
 
     def is_live(self, container_id: str) -> bool:
         """Return whether a container or any attachment of it is live."""
@@ -44,19 +47,16 @@ class LiveSet:
         """Return every pair that a live attachment may have.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
-        live container on any network are valid on every network. The client adds the pairs that the file names of torn
-        records may mean.
+        live container on any network are valid on every network. A container without a record may have the first
+        interface name. The client adds the pairs that the file names of torn records may mean.
         """
         recorded = [
             (attachment.container_id, attachment.ifname)
             for attachment in attachments
-            if attachment.container_id in self.containers
+            if attachment.container_id in self._ids
         ]
-        return list(dict.fromkeys([*self.pairs, *recorded]))
-
-
-Plan = Callable[[Container], Iterable[tuple[str, str]]]
-"""Returns the (container ID, interface name) pairs that a set-up of a container would make."""
+        assumed = [(container_id, "eth0") for container_id in self._ids]
+        return list(dict.fromkeys([*self._pairs, *recorded, *assumed]))
 
 
 def read_live_once(live: Any) -> tuple[Any, ...]:
@@ -67,33 +67,11 @@ def read_live_once(live: Any) -> tuple[Any, ...]:
     # A mistake here detaches every container. None may come from a failed query, a string is iterable, and an iterator
     # that was read before is empty.
     if live is None or isinstance(live, str | bytes) or not isinstance(live, Iterable):
-        raise TypeError(
-            "live must be containers, container IDs, attachments or (container ID, interface name) pairs; [] for none"
-        )
+        raise TypeError("live must be container IDs, attachments or (container ID, interface name) pairs; [] for none")
     entries = tuple(live)
     if not entries and isinstance(live, Iterator):
         raise TypeError("live is an iterator without elements, which may have been read before; give [] for none")
     return entries
-
-
-def read_live(entries: Sequence[Any], plan: Plan) -> LiveSet:
-    """Sort live containers and attachments.
-
-    Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
-    rules.
-    """
-    pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str | Container)])
-    ids = [check_container_id(entry) for entry in entries if isinstance(entry, str)]
-    if ids:
-        # An ID does not name the networks. If it has no record yet, it may get the default ones.
-        # One plan serves all IDs, because the default networks are the same: a node may have thousands.
-        ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
-        pairs += [(container_id, ifname) for container_id in ids for ifname in ifnames]
-    for entry in entries:
-        if isinstance(entry, Container):
-            ids.append(check_container_id(entry.id))
-            pairs += plan(entry)
-    return LiveSet(ids, dict.fromkeys(pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +80,6 @@ class GC:
 
     Attributes:
         live: the live containers and attachments, read once, or a function that returns them.
-        plan: returns the pairs that a set-up of a container makes.
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
@@ -112,7 +89,6 @@ class GC:
     operation: ManagerOperation
     networks: NetworkSet
     live: Live
-    plan: Plan
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
@@ -155,7 +131,7 @@ class GC:
     async def _live(self) -> LiveSet:
         live = await self.operation.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this would block an event loop.
-        return await self.operation.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
+        return await self.operation.node.on_disk(lambda: LiveSet(live))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network."""
@@ -224,6 +200,15 @@ def _every_network(
     """
     used = {attachment.network for attachment in attachments}
     known: dict[str, NetworkConfigList | None] = {
-        net.name: net for net in networks.all if net.name in used or missing_plugin(net, find) is None
+        net.name: net for net in networks.all if net.name in used or _has_plugins(net, find)
     }
     return known | dict.fromkeys(sorted(name for name in used if name and name not in known))
+
+
+def _has_plugins(net: NetworkConfigList, find: Callable[[str], str]) -> bool:
+    try:
+        for plugin in net.plugins:
+            find(plugin.type)
+    except PluginNotFoundError:
+        return False
+    return True

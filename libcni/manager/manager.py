@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Unpack
 
@@ -11,7 +11,7 @@ from libcni.errors import CNIError
 from libcni.manager.container import Container
 from libcni.manager.manager_base import ManagerBase, add_problems
 from libcni.manager.operation import locked
-from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
+from libcni.options import DEFAULT, AddOptions, Timeout
 from libcni.verbs.node import run_to_end
 
 if TYPE_CHECKING:
@@ -65,29 +65,18 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return run_to_end(self._set_up(container, timeout, options))
 
-    def tear_down(
-        self,
-        container: Container | str,
-        *,
-        ifnames: Iterable[str] | None = None,
-        policy: DelPolicy | None = None,
-        timeout: Timeout = DEFAULT,
-    ) -> Report:
+    def tear_down(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Detach all recorded attachments of a container, the latest first. Go on after errors.
 
         A container ID without records is accepted. The namespace is removed if a manager's set-up made it.
 
-        Args:
-            container: the container's ID; or a Container, whose networks are detached even without a record.
-            ifnames: detach only these interfaces; None: all.
-            policy: the policy for DEL, in addition to the manager's policy.
-            timeout: seconds for each network, and for the wait for the container.
+        ``timeout``: seconds for each network, and for the wait for the container.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
             LockTimeoutError: another operation held the container.
         """
-        return run_to_end(self._tear_down(container, timeout, ifnames, policy))
+        return run_to_end(self._tear_down(container_id, timeout))
 
     def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container. The report marks those whose version has no CHECK.
@@ -109,17 +98,12 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return self._container(container_id)
 
-    def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
-        """Ask networks in parallel whether they can serve ADD. Problems are in the report, not raised.
+    def status(self, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
+        """Ask all networks in parallel whether they can serve ADD. Problems are in the report, not raised.
 
-        Args:
-            networks: the names of the networks to ask; None: all.
-            timeout: seconds for everything.
-
-        Raises:
-            NetworkNotFoundError: a name in ``networks`` is unknown.
+        ``timeout``: seconds for everything.
         """
-        return run_to_end(self._status(networks, timeout))
+        return run_to_end(self._status(timeout))
 
     def gc(self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC once for each network, including those that only records name.
@@ -129,10 +113,10 @@ class NetworkManager(ManagerBase[CNIConfig]):
         runs GC.
 
         Args:
-            live: the live containers: Container objects, container IDs, attachments, or (container ID, interface
-                name) pairs; [] for none. Or a function that returns them: it is called several times, each time when no
-                set-up runs on the network, or the container, in question. An iterator without elements is refused: it
-                may have been read before.
+            live: the live containers: container IDs, attachments, or (container ID, interface name) pairs; [] for
+                none. Or a function that returns them: it is called several times, each time when no set-up runs on the
+                network, or the container, in question. An iterator without elements is refused: it may have been read
+                before.
             dry_run: run nothing, only report.
             include_go: as for ``gc_network_list``.
             timeout: seconds for each network, and for all waits together.
@@ -161,11 +145,11 @@ class NetworkManager(ManagerBase[CNIConfig]):
             yield result
         except BaseException as error:
             try:
-                self.tear_down(container, timeout=timeout)
+                self.tear_down(container.id, timeout=timeout)
             except CNIError as problem:
                 add_problems(error, problem)
             raise
-        self.tear_down(container, timeout=timeout)
+        self.tear_down(container.id, timeout=timeout)
 
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
         """Lock a container for several operations of this thread, so that no other thread or program works on it.

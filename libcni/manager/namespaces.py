@@ -1,107 +1,228 @@
-"""Make and remove named network namespaces, with system calls alone."""
+"""Make and remove the network namespaces of containers.
+
+Each namespace has a record in ``<cache_dir>/namespaces``, with its identity. Only recorded namespaces are removed.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
 
+from libcni._regular_file import UnusableFileError
+from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
-from libcni.errors import CNIError
-from libcni.kernel.namespace import make_namespace, unbind
+from libcni.errors import CNIError, InvalidIdentifierError
+from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
+from libcni.kernel.netlink import links
+from libcni.manager.attachments import may_belong_to
+from libcni.store.boot import boot_id
+from libcni.store.files import Directory, read_file, record_error, remove, replace_file
+from libcni.store.model import REFUSED, STALE_BOOT, Ours, Record, Unreadable
+from libcni.store.records import RecordStore
 
-__all__ = ["NamespaceError", "NamespaceIdentity", "Namespaces"]
+__all__ = ["NamespaceError"]
 
-NamespaceIdentity = tuple[int, ...]
+logger: logging.Logger = logging.getLogger("libcni")
+
+Identity = tuple[int, ...]
 """Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode."""
 
 
 class NamespaceError(CNIError):
-    """A network namespace could not be made or removed.
-
-    Attributes:
-        name (str): its name.
+    """The network namespace of a container could not be made or removed.
 
     Examples:
         >>> try:
-        ...     Namespaces("/dev/null/netns").create("blue")
+        ...     NetworkManager(cni, namespaces="/dev/null/netns").set_up(Container("c1"))
         ... except NamespaceError as error:
-        ...     print(error.name)
-        blue
+        ...     print(error)
+        /dev/null/netns/c1: the network namespace cannot be created: Not a directory
     """
 
-    def __init__(self, message: str, *, name: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.name = name
 
+class ContainerNamespaces:
+    """Creates, adopts and removes the namespaces of containers; blocking.
 
-class Namespaces:
-    """Make and remove named network namespaces; blocking. ``ip netns`` shows those in ``/run/netns``.
-
-    A method raises InvalidIdentifierError if a name breaks the rule for container IDs.
+    The caller holds the container's lock during every method that changes something.
 
     Args:
-        directory: the directory of the names.
-
-    Examples:
-        >>> namespaces = Namespaces("/run/netns")
-        >>> namespaces.path("blue")
-        '/run/netns/blue'
+        directory: the directory of the namespaces, each under its container's ID.
+        cache_dir: the directory of the records.
+        owner: only namespaces that a manager of this owner made are adopted or removed.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] = "/run/netns") -> None:
-        self.directory: str = os.path.abspath(os.fspath(directory))
+    def __init__(self, directory: str | os.PathLike[str], cache_dir: str, owner: str) -> None:
+        self._names = os.path.abspath(os.fspath(directory))
+        self._owner = owner
+        self._directory = f"{cache_dir}/namespaces"
+        self._drafts = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
+        self._attachments = RecordStore(cache_dir)
 
-    def path(self, name: str) -> str:
-        """Return the path of a named namespace, whether it exists or not."""
-        return f"{self.directory}/{check_container_id(name)}"
+    def path(self, container_id: str) -> str:
+        """Return the path of a container's namespace, whether it exists or not."""
+        return f"{self._names}/{check_container_id(container_id)}"
 
-    def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return the identity of the namespace of that name, or None if there is none."""
-        return namespace_at(self.path(name))
+    def exists(self, container_id: str) -> bool:
+        """Return whether a namespace of the container's name exists, created by any program."""
+        return identity_of(self.path(container_id)) is not None
 
-    def exists(self, name: str) -> bool:
-        """Return whether there is a namespace of that name."""
-        return self.identity(name) is not None
+    def ensure(self, container_id: str) -> str:
+        """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], object] = lambda _: None) -> str:
-        """Make a namespace with ``lo`` up, and return its path.
-
-        Args:
-            name: its name.
-            announce: called with the namespace's identity before the namespace gets its name.
-
-        Raises:
-            NamespaceError: the name exists, or the namespace cannot be made; nothing is left behind.
+        Raises NamespaceError if another program made the namespace of that name or none can be made, and RecordError if
+        the record cannot be written; then no namespace was made.
         """
-        path = self.path(name)
-        if self.exists(name):
-            raise NamespaceError(f"{path}: a network namespace of that name already exists", name=name)
+        path = self.path(container_id)
+        recorded = self._read(container_id)
+        current = identity_of(path)
+        if recorded is not None and current == recorded:
+            return path
+        if current is not None:
+            raise NamespaceError(
+                f"{path}: a network namespace of that name exists, and this manager did not create it",
+                hint=f"to use it, give the container netns={path!r}; to remove it: ip netns delete {container_id}",
+            )
+        if recorded is not None and is_empty_file(path):
+            self._unbind(path)  # a name without a namespace, left by a removal that was killed
         try:
-            os.makedirs(self.directory, exist_ok=True)
-            make_namespace(path, lambda source: announce(namespace_at(source) or ()))
+            os.makedirs(self._names, exist_ok=True)
+            # Order: the record gets its name before the namespace gets its. So there is never a namespace of this
+            # manager without a record.
+            make_namespace(path, lambda source: self._write(container_id, identity_of(source) or ()))
         except OSError as error:
-            raise _failed("created", path, name, error) from error
+            # A namespace that exists in spite of the error keeps its record, so that a tear-down can remove it.
+            if identity_of(path) is None:
+                self._forget(container_id)
+            raise _failed("created", path, error) from error
         return path
 
-    def remove(self, name: str) -> bool:
-        """Remove the name of a namespace; return whether it existed. The namespace ends when nothing uses it.
+    def remove_if_unused(self, container_id: str) -> str:
+        """Remove the namespace that a set-up made if nothing is recorded as attached in it; return its path or "".
 
-        Raises:
-            NamespaceError: it cannot be removed.
+        Other containers may be attached in it, too: then the next GC removes it after the last of them.
+
+        Raises NamespaceError if it cannot be removed, and RecordError if the records cannot be read.
         """
-        path = self.path(name)
+        recorded = self._read(container_id)
+        if recorded is None or self._is_attached(container_id):
+            return ""
+        path = self.path(container_id)
+        removed = ""
+        if identity_of(path) == recorded and (other := self._other_in(path)) is not None:
+            logger.warning(
+                "%s is kept: container %s may be attached in this namespace (%s)", path, other.container_id, other.path
+            )
+            return ""
+        # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
+        # Again: to read thousands of records takes a second, and another namespace may have got the name since.
+        current = identity_of(path)
+        if current == recorded and self._unbind(path):
+            removed = path
+        elif current is None and is_empty_file(path):
+            self._unbind(path)  # a name without a namespace, left by a removal that was killed
+        # Another program may have given the name to another namespace since. This manager must not remove that one.
+        # The record goes last: after a kill in between, the next call finds a record without a namespace.
+        self._forget(container_id)
+        return removed
+
+    def _unbind(self, path: str) -> bool:
         try:
             return unbind(path)
         except OSError as error:
-            raise _failed("removed", path, name, error) from error
+            raise _failed("removed", path, error) from error
+
+    def recorded(self) -> list[str]:
+        """Return the container IDs of all recorded namespaces that this manager may remove; raises RecordError."""
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise record_error("the records of namespaces cannot be listed", self._directory, error) from error
+        return [name for name in names if self._read(name) is not None]
+
+    def _is_attached(self, container_id: str) -> bool:
+        """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
+        records = self._attachments.records(container_id)
+        return any(record.container_id or may_belong_to(record.path, container_id) for record in records)
+
+    def _other_in(self, path: str) -> Record | None:
+        """Return the record of an attachment in a namespace, or None; a torn record may be one."""
+        try:
+            # Most namespaces have only lo left by now. To look through thousands of records takes a second.
+            if links(path).keys() <= {"lo"}:
+                return None
+        except OSError:
+            pass
+        here = namespace_identity(path)
+        for record in self._attachments.iter_records():
+            # If an ADD of this library found no namespace, its record has no identity of a namespace.
+            known = record.netns_id if isinstance(record, Ours) else namespace_identity(record.netns)
+            is_here = known is not None and known == here and record.state != STALE_BOOT
+            if isinstance(record, Unreadable) or (is_here and record.state != REFUSED):
+                return record
+        return None
+
+    def _read(self, container_id: str) -> Identity | None:
+        """Return the recorded identity of a namespace, or None if no manager of this owner and directory made one.
+
+        Two managers may share the directory of the records.
+        """
+        path = f"{self._directory}/{container_id}"
+        try:
+            check_container_id(container_id)
+            with Directory(self._directory) as directory:
+                data = read_file(container_id, directory)
+            document = jsontext.parse(data.decode())
+            identity = tuple(int(number) for number in document["identity"])
+            maker = (document["owner"], document["path"])
+            boot = document["bootId"]
+        except (FileNotFoundError, InvalidIdentifierError):
+            return None
+        except OSError as error:
+            raise record_error("the namespace's record cannot be read", path, error) from error
+        except (ValueError, KeyError, TypeError, UnusableFileError) as error:
+            logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
+            return None
+        if maker != (self._owner, self.path(container_id)):
+            return None
+        # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
+        return identity if boot == boot_id() else ()
+
+    def _write(self, container_id: str, identity: Identity) -> None:
+        document = {
+            "path": self.path(container_id),
+            "identity": list(identity),
+            "owner": self._owner,
+            "bootId": boot_id(),
+        }
+        data = jsontext.dumps(document).encode()
+        try:
+            with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
+                replace_file(container_id, data, drafts, directory, durable=True)
+        except OSError as error:
+            raise record_error(
+                "the record of a namespace cannot be written", f"{self._directory}/{container_id}", error
+            ) from error
+
+    def _forget(self, container_id: str) -> None:
+        try:
+            with Directory(self._directory) as directory:
+                remove(container_id, directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise record_error(
+                "the record of a namespace cannot be removed", f"{self._directory}/{container_id}", error
+            ) from error
 
 
-def _failed(what: str, path: str, name: str, error: OSError) -> NamespaceError:
+def _failed(what: str, path: str, error: OSError) -> NamespaceError:
     hint = "run this program as root (CAP_SYS_ADMIN)" if isinstance(error, PermissionError) else None
-    return NamespaceError(f"{path}: the network namespace cannot be {what}: {error.strerror}", name=name, hint=hint)
+    return NamespaceError(f"{path}: the network namespace cannot be {what}: {error.strerror}", hint=hint)
 
 
-def namespace_at(path: str) -> NamespaceIdentity | None:
+def identity_of(path: str) -> Identity | None:
     """Return a namespace's identity; None if nothing, or no namespace, is at the path.
 
     The kernel uses the inode number of a dead namespace again. The inode's time distinguishes the two.

@@ -19,7 +19,6 @@ from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, Timeout
 from libcni.store.attachments import Attachment, attachments_of
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.model import PENDING
 from libcni.verbs.client_base import node_of
 from libcni.verbs.node import Node, run_to_end
 
@@ -148,26 +147,9 @@ class ManagerOperation:
         await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
 
     async def lock_network_for_gc(self, name: str) -> None:
-        """Acquire a network's lock exclusively for GC, so that no set-up uses the network meanwhile.
-
-        Raises LockTimeoutError, which names the containers whose set-ups used the network for the whole timeout.
-        """
+        """Acquire a network's lock exclusively for GC, so that no set-up uses it; raises LockTimeoutError."""
         request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
-        try:
-            await self._lock(request, f"network {name}", "set-ups of containers held the network")
-        except LockTimeoutError as error:
-            # The kernel does not name the holder of a lock. But a set-up in the middle of an ADD has a pending record.
-            recorded = await self.attachments()
-            pending = {
-                attachment.container_id
-                for attachment in recorded
-                if attachment.state == PENDING and attachment.network == name
-            }
-            if not pending:
-                raise
-            what = ", ".join(f"container {container_id}" for container_id in sorted(pending))
-            message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
-            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+        await self._lock(request, f"network {name}", "set-ups of containers held the network")
 
     def release_locks(self) -> None:
         """Release all locks before the operation ends."""

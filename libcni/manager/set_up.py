@@ -22,7 +22,7 @@ from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:  # most runtimes make the namespaces themselves
-    from libcni.manager.namespace_records import ContainerNamespaces
+    from libcni.manager.namespaces import ContainerNamespaces
 
 
 logger: logging.Logger = logging.getLogger("libcni")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,14 +14,13 @@ from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.report import Item, Report
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
-from libcni.store.model import REFUSED, STALE_BOOT, Record
+from libcni.store.model import STALE_BOOT, Record
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:
-    from libcni.manager.container import PlannedAttachment
-    from libcni.manager.namespace_records import ContainerNamespaces
+    from libcni.manager.namespaces import ContainerNamespaces
     from libcni.manager.networks import NetworkSet
     from libcni.manager.operation import ManagerOperation
 
@@ -45,19 +43,13 @@ class TearDown:
     Attributes:
         networks: the networks in force, for incomplete records.
         namespaces: removes the namespace that a set-up made, or None.
-        unrecorded: attachments to detach even without a record.
-        unknown: (network name, error) of requested networks that have no configuration.
-        ifnames: the interfaces to detach; None: all, and the namespace with them.
     """
 
     operation: ManagerOperation
     container_id: str
     networks: NetworkSet
     policy: DelPolicy
-    namespaces: ContainerNamespaces | None = None
-    unrecorded: Sequence[PlannedAttachment] = ()
-    unknown: Sequence[tuple[str, CNIError]] = ()
-    ifnames: Collection[str] | None = None
+    namespaces: ContainerNamespaces | None
 
     async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
@@ -69,15 +61,10 @@ class TearDown:
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
         await operation.node.take_turn()
         attachments = await operation.attachments(self.container_id)
-        # The set-up ended with the refused ADD. It never ran the ADDs that came after it, and a DEL of them would free
-        # the addresses of the program that has attached the container.
-        was_refused = any(attachment.record.state == REFUSED for attachment in attachments)
-        targets, unreadable = self._targets(attachments, () if was_refused else self.unrecorded)
+        targets, unreadable = self._targets(attachments)
         errors: list[CNIError] = [
             unnamed_error(attachment) for attachment in unreadable if may_belong_to(attachment.path, self.container_id)
         ]
-        recorded = {attachment.network for attachment in attachments}
-        errors += [error for network, error in self.unknown if network not in recorded]
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
         each = detach_each(targets, self._detach, lambda target: target.network)
         async for (rt, network, *_), outcome in each:
@@ -90,7 +77,7 @@ class TearDown:
                 items.append(Item("detached", network, self.container_id, ifname))
         namespaces = self.namespaces
         # The namespace goes last: plugins need it for their DEL, even when a failed DEL is repeated.
-        if namespaces is not None and self.ifnames is None and not errors:
+        if namespaces is not None:
             try:
                 if path := await operation.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
                     items.append(Item("namespace-removed", container_id=self.container_id, path=path))
@@ -100,9 +87,7 @@ class TearDown:
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 
-    def _targets(
-        self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
-    ) -> tuple[list[_Target], list[Attachment]]:
+    def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
@@ -112,30 +97,17 @@ class TearDown:
                 unreadable.append(attachment)
             elif (net := self.networks.find(key[0])) is not None:
                 # The network in force completes records of Go, which lack the drop-in plugins.
-                netns = None if attachment.network else self._netns(attachments)
+                netns = None if attachment.network else _netns(attachments)
                 targets.setdefault(key, _Target(RuntimeConf(self.container_id, netns, key[1]), net.name, net))
             else:
                 rt = RuntimeConf(self.container_id, None, key[1])
                 targets.setdefault(key, _Target(rt, key[0], None, attachment.record))
-        # Detach these as well: an ADD of another program, or an ADD whose record was lost, may have left resources.
-        missing = [planned for planned in unrecorded if (planned.net.name, planned.rt.ifname) not in targets]
-        every = [_Target(planned.rt, planned.net.name, planned.net) for planned in reversed(missing)]
-        every += targets.values()
-        return [target for target in every if self.ifnames is None or target.rt.ifname in self.ifnames], unreadable
+        return list(targets.values()), unreadable
 
     async def _detach(self, target: _Target) -> DelReport:
         rt, network, net, listed = target
         node = self.operation.part(operation_of("DEL", network, rt), self.operation.timeout)
         return await node.run(delete, network, net, rt, self.policy, listed=listed)
-
-    def _netns(self, attachments: list[Attachment]) -> str | None:
-        """Return the namespace for a torn record: the given one, or that of all other records; None if unknown."""
-        paths = {planned.rt.netns for planned in self.unrecorded}
-        if not paths:
-            records = [attachment.record for attachment in attachments if attachment.network]
-            has_gone = [record.state == STALE_BOOT or namespace_has_gone(record) for record in records]
-            paths = {"" if gone else record.netns for record, gone in zip(records, has_gone, strict=True)}
-        return paths.pop() if len(paths) == 1 else None
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.
@@ -147,3 +119,11 @@ class TearDown:
         # interface.
         certain = separator and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
+
+
+def _netns(attachments: list[Attachment]) -> str | None:
+    """Return the namespace for a torn record: that of all other records of the container; None if unknown."""
+    records = [attachment.record for attachment in attachments if attachment.network]
+    has_gone = [record.state == STALE_BOOT or namespace_has_gone(record) for record in records]
+    paths = {"" if gone else record.netns for record, gone in zip(records, has_gone, strict=True)}
+    return paths.pop() if len(paths) == 1 else None

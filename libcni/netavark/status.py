@@ -29,12 +29,12 @@ def status_block(network: str, netns: str, ifname: str, result: Result) -> dict[
         "dns_search_domains": [name for name in (result.dns.domain, *result.dns.search) if name],
         "dns_server_ips": list(result.dns.nameservers),
         "interfaces": {
-            interface.name: {
-                "mac_address": _mac(interface.mac, netns, interface.name),
+            link.name: {
+                "mac_address": _mac(link.mac, netns, link.name),
                 "subnets": [{"ipnet": ip.address, "gateway": ip.gateway or None} for ip in interface.addresses],
             }
             for interface in attached.interfaces
-            if interface.sandbox or interface.name == attached.own.name
+            if (link := interface.interface).sandbox or link.name == attached.own.interface.name
         },
     }
 

@@ -14,6 +14,7 @@ own: ``[{"network": "front", "ifname": "eth0", "args": {"K": "V"}, "capabilities
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +33,10 @@ KEYS = ("networks", "args", "ports", "ips", "mac", "bandwidth", "capabilities")
 _NONE = "none"
 _REQUEST_KEYS = {"network", "ifname", "args", "capabilities"}
 _MAX_PORT = 65535
-_PROTOCOLS = {"tcp", "udp", "sctp"}
+_PORT = re.compile(
+    r"(?:(?:\[(?P<ipv6>[^]]*)]|(?P<ipv4>[^]:[]*)):)?(?P<outside>\d{1,5}):(?P<inside>\d{1,5})(?:/(?P<protocol>tcp|udp|sctp))?",
+    re.ASCII,
+)
 
 
 class Wanted(NamedTuple):
@@ -128,39 +132,23 @@ def _request(entry: Any) -> NetworkRequest:
     )
 
 
-def _ports(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("["):
-        return known_capabilities({"portMappings": read_json(text, list, "array")})
-    return {"portMappings": [_port(part) for part in _listed(text)]}
-
-
 def _port(text: str) -> dict[str, Any]:
     """Read ``[HOST_IP:]HOST_PORT:CONTAINER_PORT[/PROTOCOL]``, an IPv6 address in brackets."""
     import ipaddress
 
-    ports, _, protocol = text.partition("/")
-    rest, _, inside = ports.rpartition(":")
-    host_ip, _, outside = rest.rpartition(":")
-    protocol = (protocol or "tcp").lower()
-    address = host_ip.removeprefix("[").removesuffix("]") if host_ip.startswith("[") else host_ip
-    numbers = [_port_number(part) for part in (outside, inside)]
-    if None in numbers or protocol not in _PROTOCOLS or (":" in host_ip and address == host_ip):
+    match = _PORT.fullmatch(text.lower())
+    if match is None or not all(0 < int(match[name]) <= _MAX_PORT for name in ("outside", "inside")):
         form = "[HOST_IP:]HOST_PORT:CONTAINER_PORT[/tcp|udp|sctp]"
         raise ConfigError(f"{short_repr(text)} is not of the form {form}")
-    if address:
+    mapping: dict[str, Any] = {"hostPort": int(match["outside"]), "containerPort": int(match["inside"])}
+    mapping["protocol"] = match["protocol"] or "tcp"
+    if address := match["ipv6"] or match["ipv4"]:
         try:
             ipaddress.ip_address(address)
         except ValueError as error:
             raise ConfigError(f"{short_repr(text)}: {short_repr(address)} is not an IP address") from error
-    mapping = {"hostPort": numbers[0], "containerPort": numbers[1], "protocol": protocol}
-    return {**mapping, "hostIP": address} if address else mapping
-
-
-def _port_number(text: str) -> int | None:
-    """Return a port, or None if the text is not one."""
-    # int() alone would also accept "+80", "8_0" and digits of other scripts.
-    is_number = text.isascii() and text.isdigit()
-    return int(text) if is_number and len(text) <= len(str(_MAX_PORT)) and 0 < int(text) <= _MAX_PORT else None
+        mapping["hostIP"] = address
+    return mapping
 
 
 def _listed(text: str) -> list[str]:
@@ -171,7 +159,7 @@ def _listed(text: str) -> list[str]:
 
 
 _CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {
-    "ports": _ports,
+    "ports": lambda text: {"portMappings": [_port(part) for part in _listed(text)]},
     "ips": lambda text: known_capabilities({"ips": _listed(text)}),
     "mac": lambda text: known_capabilities({"mac": text.strip()}),
     "bandwidth": lambda text: known_capabilities({"bandwidth": read_json(text, dict)}),

@@ -92,9 +92,7 @@ class Hook:
         with locked(cni, state.container_id, self._left()):
             manager = _manager(cni)
             container = self._container(manager, state, wanted)
-            result = self._attached(manager, container, identity)
-            if result is not None:
-                self._write_resolv_conf(result, state.bundle)
+            if _is_attached(manager, container, identity):
                 return
             self._clear(cni, container.id, identity, cleanup)
             self._set_up(manager, container, state, identity, cleanup)
@@ -141,7 +139,7 @@ class Hook:
         from libcni.manager import Container, NetworkRequest
         from libcni.manager.container import as_mapping
 
-        first, *others = wanted.requests or [NetworkRequest(net.name) for net in manager.default_networks()]
+        first, *others = wanted.requests or [NetworkRequest(manager.network().name)]
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
         # A container that fails is better than a port that is silently not published.
@@ -158,17 +156,6 @@ class Hook:
         pin = self._pins.parse(attachment.netns)
         namespace = None if pin is None else namespace_of(pin.pid)
         return namespace is not None and namespace == attachment.record.netns_id
-
-    def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
-        """Return the recorded result if the container has exactly the requested attachments, else None."""
-        recorded = manager.cni.get_cached_attachments(container.id)
-        is_whole = all(
-            (attachment.state, attachment.owner, attachment.record.netns_id) == (READY, OWNER, identity)
-            for attachment in recorded
-        )
-        wanted = {(planned.net.name, planned.rt.ifname) for planned in manager.plan(container)}
-        is_whole = is_whole and wanted == {(attachment.network, attachment.ifname) for attachment in recorded}
-        return manager.container(container.id) if is_whole else None
 
     def _clear(self, cni: CNIConfig, container_id: str, identity: Identity, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
@@ -240,7 +227,7 @@ class Hook:
                 self._pins.remove(pin)
 
     def _write_resolv_conf(self, result: ContainerResult, bundle: str) -> None:
-        text = result.resolv_conf.text() if self._resolv_conf else ""
+        text = result.resolv_conf if self._resolv_conf else ""
         if not text:
             return
         if not os.path.isabs(bundle):
@@ -266,6 +253,13 @@ def _manager(cni: CNIConfig) -> NetworkManager:
     from libcni.manager import NetworkManager
 
     return NetworkManager(cni, policy=_POLICY)
+
+
+def _is_attached(manager: NetworkManager, container: Container, identity: Identity) -> bool:
+    """Return whether the container has exactly the requested attachments, made by an earlier hook."""
+    wanted = {(planned.net.name, planned.rt.ifname, READY, OWNER, identity) for planned in manager.plan(container)}
+    recorded = manager.cni.get_cached_attachments(container.id)
+    return wanted == {(each.network, each.ifname, each.state, each.owner, each.record.netns_id) for each in recorded}
 
 
 def _own_namespace(state: ContainerState) -> Identity:

@@ -86,15 +86,14 @@ class Installation:
             problem = "linux.namespaces: the container has no network namespace of its own"
             raise ConfigError(problem, file=file, hint='add {"type": "network"}')
         hooks = _object(document, "hooks", file)
-        for stage in {"prestart", *_STAGES} & hooks.keys():
+        for stage in _STAGES:
             # An earlier installation is replaced: a container must not be attached twice.
-            hooks[stage] = [
+            others = [
                 hook
-                for hook in hooks[stage] or ()
+                for hook in hooks.get(stage) or ()
                 if not isinstance(hook, dict) or "oci-hook" not in (hook.get("args") or ())
             ]
-        for stage in _STAGES:
-            hooks[stage] = [*hooks.get(stage, ()), self._hook]
+            hooks[stage] = [*others, self._hook]
         if self._resolv_conf:
             mount = {"destination": "/etc/resolv.conf", "type": "bind", "source": "resolv.conf"}
             mounts = document.get("mounts") or []

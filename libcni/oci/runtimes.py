@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcni.kernel.system as system
 from libcni.engine.ended import ended_among, sweep
 from libcni.errors import ConfigError
-from libcni.manager.options import read_once
+from libcni.manager.iterables import read_once
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
 from libcni.store.boot import namespaces_of_processes
 

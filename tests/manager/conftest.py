@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from nodes import Blocking
 
-from libcni.manager import Container
-from manager.fakes import ManagerNode
+from libcni.manager import Container, namespaces
+from manager.fakes import FakeNamespaces, ManagerNode
 
 
 @pytest.fixture
@@ -45,3 +45,13 @@ def three_attached(node: ManagerNode) -> ManagerNode:
         node.configure(name)
     node.manager().set_up(Container("c1", "/ns", ["b@x9", "c@x1", "a@x5"]))
     return node
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> FakeNamespaces:
+    """Return the directory of namespaces in memory, in place of the kernel's."""
+    tool = FakeNamespaces()
+    monkeypatch.setattr(namespaces, "make_namespace", tool.make)
+    monkeypatch.setattr(namespaces, "unbind", tool.unbind)
+    monkeypatch.setattr(namespaces, "identity_of", tool.identity_of)
+    return tool

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 from nodes import FakeNode
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.manager import AsyncNetworkManager, NamespaceError, NamespaceIdentity, Namespaces, NetworkManager, Report
+from libcni.manager import AsyncNetworkManager, NetworkManager, Report
+from libcni.manager.namespaces import Identity
 from libcni.observe import Observer, Operation
 
 RESULT = {
@@ -35,39 +38,39 @@ class ManagerNode(FakeNode):
         return AsyncNetworkManager(self.async_client(**(client or {})), **options)
 
 
-Announce = Callable[[NamespaceIdentity], object]
+class FakeNamespaces(os.PathLike[str]):
+    """The directory of namespaces that are in memory; ``broken``: whether they cannot be removed."""
 
-
-class FakeNamespaces(Namespaces):
-    """Namespaces in memory; ``broken``: the methods that fail."""
-
-    def __init__(self, *broken: str, directory: str | Path = "/run/netns") -> None:
-        super().__init__(directory)
+    def __init__(self, directory: str | Path = "/run/netns") -> None:
+        self.directory = str(directory)
         self.done: list[str] = []
-        self.there: dict[str, NamespaceIdentity] = {}
-        self.broken = broken
+        self.there: dict[str, Identity] = {}
+        self.broken = False
 
-    def _do(self, method: str, name: str) -> None:
-        if method in self.broken:
-            raise NamespaceError(f"{method} {name}: broken", name=name)
-        self.done.append(f"{method} {name}")
+    def __fspath__(self) -> str:
+        return self.directory
 
-    def create(self, name: str, announce: Announce = lambda _: None) -> str:
+    def make(self, path: str, announce: Callable[[str], object]) -> None:
         """Note a namespace."""
-        path, identity = self.path(name), (0, len(self.done) + 1, 0)
-        announce(identity)
-        self._do("create", name)
-        self.there[name] = identity
-        return path
+        name = os.path.basename(path)
+        self.there["new"] = (0, len(self.done) + 1, 0)
+        announce("new")
+        self.done.append(f"create {name}")
+        self.there[name] = self.there.pop("new")
 
-    def remove(self, name: str) -> bool:
-        """Forget a namespace."""
-        self._do("remove", name)
+    def unbind(self, path: str) -> bool:
+        """Forget a namespace, and the file of its name."""
+        if self.broken:
+            raise OSError(errno.EBUSY, "broken")
+        name = os.path.basename(path)
+        self.done.append(f"remove {name}")
+        if os.path.exists(path) and not self.directory.startswith("/run"):
+            os.unlink(path)
         return self.there.pop(name, None) is not None
 
-    def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return what was noted."""
-        return self.there.get(name)
+    def identity_of(self, path: str) -> Identity | None:
+        """Return the identity of a noted namespace."""
+        return self.there.get(os.path.basename(path))
 
 
 def fails(verb: str, code: int = 100, msg: str = "no", *, when: str = "true") -> str:
@@ -99,5 +102,5 @@ class AfterAdd(Observer):
 Make = Callable[..., Any]
 
 
-def names(place_manager: object) -> list[str]:
-    return [net.name for net in place_manager.networks]  # type: ignore[attr-defined]
+def names(manager: NetworkManager) -> list[str]:
+    return [net.name for net in manager.networks]

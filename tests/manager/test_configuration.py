@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import pytest
 
 from libcni.errors import NetworkNotFoundError
 from libcni.manager import Container
-from manager.fakes import ManagerNode, names
+from manager.fakes import ManagerNode
 
 
 def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> None:
@@ -18,14 +17,6 @@ def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> Non
     shutil.rmtree(node.conf_dir)
     with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}, which does not exist"):
         node.manager().set_up(Container("c1", "/ns"))
-
-
-def test_what_is_kept_can_be_given_up(node: ManagerNode) -> None:
-    node.configure("a")
-    manager = node.manager()
-    shutil.rmtree(node.conf_dir)
-    manager.reload(keep=False)
-    assert names(manager) == []
 
 
 def problems(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -44,18 +35,6 @@ def test_a_problem_is_logged_once(node: ManagerNode, caplog: pytest.LogCaptureFi
     assert [one for one in problems(caplog) if "bad.conflist" in one] == [str(manager.configuration.problems[0])]
 
 
-def test_a_missing_plugin_is_a_problem_that_ends(node: ManagerNode, caplog: pytest.LogCaptureFixture) -> None:
-    node.configure("a")
-    os.unlink(node.bin / "a")
-    manager = node.manager()
-    assert 'plugin "a" not found' in problems(caplog)[0]
-    node.plugin("a")
-    assert manager.reload().missing == ()
-    os.unlink(node.bin / "a")
-    manager.reload()
-    assert 'plugin "a" not found' in problems(caplog)[0]
-
-
 def test_the_warnings_of_a_network_are_logged_when_it_changes(
     node: ManagerNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,11 +43,3 @@ def test_the_warnings_of_a_network_are_logged_when_it_changes(
         node.configure("a", {"type": "a", "mtu": mtu, "runtimeConfig": {}})
         manager.reload()
     assert ["runtimeConfig" in one for one in problems(caplog)] == [True, True]
-
-
-def test_a_manager_shows_its_client_and_its_networks(node: ManagerNode) -> None:
-    node.configure("a")
-    shown = repr(node.manager(client={"owner": "me"}))
-    assert shown.startswith("NetworkManager(CNIConfig(")
-    assert "me" in shown
-    assert f"conf_dirs=[{str(node.conf_dir)!r}], networks=['a'])" in shown

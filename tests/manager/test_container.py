@@ -27,12 +27,6 @@ def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(node: Manag
     assert node.calls("ADD") == ["ADD a c1 eth1", "ADD b c1 eth0", "ADD c c1 net1"]
 
 
-def test_the_prefix_of_assigned_names_can_be_chosen(node: ManagerNode) -> None:
-    node.configure("a")
-    node.manager(prefix="net").set_up(Container("c1", "/ns"))
-    assert node.calls("ADD") == ["ADD a c1 net0"]
-
-
 @pytest.mark.parametrize("networks", [["a@x", "b@x"], ["a@lo"], ["a@", "b"], ["a@" + "x" * 16]])
 def test_bad_and_duplicate_interface_names_are_refused_before_anything_runs(
     node: ManagerNode, networks: list[str]
@@ -46,10 +40,10 @@ def test_bad_and_duplicate_interface_names_are_refused_before_anything_runs(
 
 def test_a_network_of_a_container_may_be_a_configuration(node: ManagerNode) -> None:
     net = node.network("c", name="in-code")
-    node.manager(conf_dirs=[]).set_up(Container("c1", "/ns", [net, NetworkRequest(net, "net1")]))
+    node.manager().set_up(Container("c1", "/ns", [net, NetworkRequest(net, "net1")]))
     assert node.calls() == ["ADD c c1 eth0", "ADD c c1 net1"]
     with pytest.raises(TypeError, match="a network of a Container must be a NetworkRequest, not 7"):
-        node.manager(conf_dirs=[]).set_up(Container("c1", "/ns", [7]))  # type: ignore[list-item]
+        node.manager().set_up(Container("c1", "/ns", [7]))  # type: ignore[list-item]
 
 
 def test_an_address_of_the_container_goes_to_the_first_network_that_declares_it_alone(node: ManagerNode) -> None:
@@ -115,10 +109,10 @@ def test_a_namespace_may_be_a_path_object(node: ManagerNode, tmp_path: Path) -> 
     node.configure("a")
     netns = tmp_path / "ns"
     netns.touch()
-    container, manager = Container("c1", netns), node.manager()
-    assert manager.set_up(container).netns == str(netns)
+    manager = node.manager()
+    assert manager.set_up(Container("c1", netns)).netns == str(netns)
     assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == str(netns)
-    manager.tear_down(container)
+    manager.tear_down("c1")
     assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(netns)
 
 

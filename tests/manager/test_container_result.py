@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from libcni import IPConfig, Result
 from libcni.config.jsontext import dumps
 from libcni.manager import AttachmentResult, ContainerResult
-from libcni.manager.container_result import Preference
 
 
 def result_of(**keys: Any) -> Result:
@@ -48,17 +45,12 @@ LO = attached("cni-loopback", "lo", interfaces=[{"name": "lo", "sandbox": "/ns"}
 ALL = container(LO, BRIDGE, SECOND)
 
 
-def test_each_interface_has_its_addresses_gateways_mac_mtu_and_sandbox() -> None:
+def test_each_interface_has_its_addresses_and_the_plugins_view_of_it() -> None:
     eth0 = ALL.interfaces["eth0"]
     v4 = IPConfig("10.1.0.5/24", "10.1.0.1", 2)
     assert eth0.addresses == (v4, IPConfig("fd00::5/64", interface=2))
-    assert (eth0.mac, eth0.mtu, eth0.sandbox, eth0.network) == ("02:00:00:00:00:03", 1450, "/ns", "front")
-    assert (eth0.pci_id, eth0.socket_path) == ("p", "s")
+    assert (eth0.network, eth0.interface) == ("front", BRIDGE.result.interfaces[2])
     assert list(ALL.interfaces) == ["lo", "eth0", "net1"]
-
-
-def test_routes_are_those_of_all_networks_in_order() -> None:
-    assert [route.dst for route in ALL.routes] == ["0.0.0.0/0", "10.9.0.0/16"]
 
 
 def test_an_address_without_interface_belongs_to_the_containers_own() -> None:
@@ -75,13 +67,13 @@ def test_a_result_without_interfaces_has_the_one_that_was_asked_for() -> None:
 
 def test_a_plugin_that_names_the_interface_itself_is_followed_into_the_sandbox() -> None:
     one = attached("n", "eth0", interfaces=[{"name": "br0"}, {"name": "ib0", "sandbox": "/ns"}])
-    assert one.own.name == "ib0"
+    assert one.own.interface.name == "ib0"
 
 
 def test_of_two_interfaces_of_one_name_the_one_in_the_sandbox_is_the_containers() -> None:
     keys = {"interfaces": [{"name": "eth0", "mac": "host"}, {"name": "eth0", "mac": "inside", "sandbox": "/ns"}]}
     one = container(attached("n", "eth0", ips=[{"address": "10.0.0.2/24"}], **keys))
-    assert one.interfaces["eth0"].mac == "inside"
+    assert one.interfaces["eth0"].interface.mac == "inside"
     assert len(one.interfaces["eth0"].addresses) == 1
 
 
@@ -91,34 +83,9 @@ def test_old_results_are_seen_alike() -> None:
     assert one.own.addresses[0].gateway == "10.0.0.1"
 
 
-@pytest.mark.parametrize(
-    ("prefer", "expected"),
-    [("ipv4", ["10.1.0.5"]), ("ipv6", ["fd00::5"]), ("listed", ["10.1.0.5"]), ("both", ["10.1.0.5", "fd00::5"])],
-)
-def test_the_primary_address_is_that_of_the_first_network_by_preference(
-    prefer: Preference, expected: list[str]
-) -> None:
-    assert [ip.compressed for ip in ALL.primary(prefer)] == expected
-
-
-def test_a_preference_that_cannot_be_met_is_none() -> None:
-    one = container(attached("n", "eth0", ips=[{"address": "fd01::9/64"}]))
-    assert [ip.compressed for ip in one.primary("ipv4")] == ["fd01::9"]
-    assert [ip.compressed for ip in one.primary("both")] == ["fd01::9"]
-    assert [ip.compressed for ip in container(SECOND).primary("listed")] == ["fd01::9"]
-    assert [ip.compressed for ip in container(SECOND).primary()] == ["10.2.0.9"]
-    assert container(LO).primary() == container(LO).primary("both") == container().primary() == ()
-
-
-def test_a_network_without_addresses_is_passed_over() -> None:
-    silent = attached("n", "eth9", interfaces=[{"name": "eth9", "sandbox": "/ns"}])
-    assert [ip.compressed for ip in container(silent, BRIDGE).primary()] == ["10.1.0.5"]
-
-
 def test_resolv_conf_has_everything_once_in_order() -> None:
-    assert ALL.resolv_conf.text() == (
+    assert ALL.resolv_conf == (
         "nameserver 10.1.0.1\nnameserver 10.2.0.1\nsearch front.example a.example b.example\noptions ndots:5\n"
     )
-    assert container(LO).resolv_conf.text() == ""
-    assert len(ALL.dns) == 2
+    assert container(LO).resolv_conf == ""
     assert [ip.address for ip in ALL.addresses] == ["10.1.0.5/24", "fd00::5/64", "fd01::9/64", "10.2.0.9/24"]

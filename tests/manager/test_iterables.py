@@ -31,14 +31,13 @@ def once(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], Iterable[A
 
 
 def test_gc_keeps_every_container_that_an_iterator_names(
-    node: ManagerNode, make: Make, once: Callable[[Iterable[Any]], Iterable[Any]]
+    node: ManagerNode, make: Make, once: Callable[[Iterable[Any]], Iterable[Any]], tool: FakeNamespaces
 ) -> None:
     node.configure("a")
     node.configure("b")
-    tool = FakeNamespaces()
-    manager = make(namespaces=tool, default=2)
+    manager = make(namespaces=tool)
     for container in ("c1", "c2", "c3"):
-        manager.set_up(Container(container))
+        manager.set_up(Container(container, networks=["a", "b"]))
     summary = manager.gc(once(["c1", "c3"]))
     assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c2"), ("a", "c2")]
     assert removed(summary) == ["/run/netns/c2"]
@@ -79,7 +78,7 @@ def test_every_network_gets_arguments_from_a_generator(node: ManagerNode, make: 
     manager.set_up(container)
     assert node.last_call("a", "ADD", "eth0").env["CNI_ARGS"] == "K=V"
     assert node.last_call("b", "ADD", "eth1").env["CNI_ARGS"] == "K=V"
-    manager.tear_down(container)
+    manager.tear_down("c1")
     assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
 
 
@@ -93,30 +92,6 @@ def test_a_request_keeps_arguments_and_gateways_from_generators(node: ManagerNod
         NetworkRequest("a", args=["K=V"])  # type: ignore[list-item]
     with pytest.raises(InvalidIdentifierError):
         Container("c1", "/ns", args=["K=V"])  # type: ignore[list-item]
-
-
-def test_the_settings_of_a_manager_may_be_generators(node: ManagerNode, make: Make, tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        node.configure(name)
-    net = node.cni.network("c")
-    other = tmp_path / "other"
-    other.mkdir()
-    manager = make(conf_dirs=(one for one in [node.conf_dir, other]), networks=iter([net]), default=iter(["b", "a"]))
-    for _ in range(2):
-        assert [one.name for one in manager.default_networks()] == ["b", "a"]
-        assert [one.name for one in manager.reload().networks] == ["c", "a", "b"]
-    with pytest.raises(ValueError, match="at least one network"):
-        make(default=iter(()))
-
-
-def test_names_of_interfaces_and_networks_may_be_generators(attached: ManagerNode, make: Make) -> None:
-    manager = make()
-    assert [one.name for one in manager.status(iter(["b", "a"])).networks] == ["b", "a"]
-    report = manager.tear_down("c1", ifnames=(one for one in ["eth1"]))
-    assert [(one.network, one.ifname) for one in report.of("detached")] == [("b", "eth1")]
-    for method, option in ((manager.tear_down, "ifnames"), (manager.status, "networks")):
-        with pytest.raises(TypeError, match=option):
-            method(*["c1"] * (option == "ifnames"), **{option: "eth0"})
 
 
 def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path: Path) -> None:

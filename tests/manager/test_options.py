@@ -24,10 +24,9 @@ from manager.fakes import FakeNamespaces, ManagerNode
     ],
 )
 def test_bad_options_are_refused_and_nothing_is_left(
-    node: ManagerNode, make: Callable[..., Any], options: dict[str, Any], error: type[Exception]
+    node: ManagerNode, make: Callable[..., Any], options: dict[str, Any], error: type[Exception], tool: FakeNamespaces
 ) -> None:
     node.configure("a")
-    tool = FakeNamespaces()
     with pytest.raises(error, match=next(iter(options))):
         make(namespaces=tool).set_up(Container("c1"), **options)
     assert (node.calls(), tool.there) == ([], {})

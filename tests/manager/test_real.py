@@ -12,11 +12,13 @@ from helpers import network
 from nodes import Namespace, NewNamespace, RealNode
 
 from libcni import InterfaceExistsError, NetworkConfigList, PortMapping, RuntimeConf
-from libcni.manager import Container, ContainerResult, Namespaces, NetworkManager
+from libcni.kernel.namespace import unbind
+from libcni.manager import Container, ContainerResult, NetworkManager
 from manager.fakes import removed
 
 pytestmark = pytest.mark.real
 
+BOTH = ["front", "back"]
 PORTS = {"portMappings": [PortMapping(host_port=18081, container_port=80).to_json()]}
 
 
@@ -34,7 +36,7 @@ def networks(real_node: RealNode) -> list[NetworkConfigList]:
 
 @pytest.fixture
 def options(networks: list[NetworkConfigList]) -> dict[str, Any]:
-    return {"conf_dirs": [], "networks": networks, "default": 2, "loopback": True, "namespaces": Namespaces()}
+    return {"networks": networks, "loopback": True, "namespaces": "/run/netns"}
 
 
 @pytest.fixture
@@ -43,11 +45,16 @@ def manager(real_node: RealNode, options: dict[str, Any]) -> NetworkManager:
 
 
 @pytest.fixture
+def without_lo(real_node: RealNode, options: dict[str, Any]) -> NetworkManager:
+    return NetworkManager(real_node.cni, **options | {"loopback": False})
+
+
+@pytest.fixture
 def names() -> Iterator[list[str]]:
     names = [f"libcni-{uuid4().hex[:8]}" for _ in range(2)]
     yield names
     for name in names:
-        Namespaces().remove(name)
+        unbind(f"/run/netns/{name}")
 
 
 def assert_attached(result: ContainerResult, host: Namespace) -> Namespace:
@@ -57,12 +64,12 @@ def assert_attached(result: ContainerResult, host: Namespace) -> Namespace:
     for name in ("eth0", "eth1"):
         said = result.interfaces[name]
         assert inner.addresses(name) == [str(address.address) for address in said.addresses]
-        assert inner.link(name)["address"] == said.mac
+        assert inner.link(name)["address"] == said.interface.mac
         assert inner.link(name)["mtu"] == 1400
-        assert said.sandbox == result.netns
+        assert said.interface.sandbox == result.netns
     assert "LOOPBACK" in inner.link("lo")["flags"]
     assert "UP" in inner.link("lo")["flags"]
-    on_host = {one.name for two in result.attachments for one in two.interfaces if not one.sandbox}
+    on_host = {link.name for attached in result.attachments for link in attached.result.interfaces if not link.sandbox}
     assert {"br-front", "br-back"} <= on_host <= set(host.links())
     return inner
 
@@ -71,10 +78,10 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     manager: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
     links = real_node.host.links()
-    one = manager.set_up(Container(names[0], capability_args=PORTS))
-    other = manager.set_up(Container(names[1]))
+    one = manager.set_up(Container(names[0], None, BOTH, capability_args=PORTS))
+    other = manager.set_up(Container(names[1], None, BOTH))
     inner, outer = assert_attached(one, real_node.host), assert_attached(other, real_node.host)
-    assert [ip.compressed for ip in one.primary()] == ["10.78.1.2"]
+    assert [address.address for address in one.addresses] == ["10.78.1.2/24", "10.78.2.2/24"]
     assert inner.routes() == {
         "default": "10.78.1.1",
         "10.78.1.0/24": None,
@@ -93,7 +100,7 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     assert manager.gc(names).of("detached") == ()
     for name in names:
         assert [row.ifname for row in manager.tear_down(name).of("detached")] == ["eth1", "eth0", "lo"]
-        assert not Namespaces().exists(name)
+        assert not os.path.exists(f"/run/netns/{name}")
     assert real_node.leased() == {}
     assert set(real_node.host.links()) - set(links) == {"br-front", "br-back"}
 
@@ -107,20 +114,19 @@ def test_after_a_refused_set_up_a_tear_down_leaves_interfaces_and_addresses_that
     for number, net in enumerate(networks):
         other.add_network_list(net, RuntimeConf("c1", inner.path, f"eth{number}"))
     before = inner.links(), real_node.leased()
-    container = Container("c1", inner.path, ["front", "back"], loopback=False)
     with pytest.raises(InterfaceExistsError):
-        manager.set_up(container)
-    manager.tear_down(container)
+        manager.set_up(Container("c1", inner.path, BOTH))
+    manager.tear_down("c1")
     assert (inner.links(), real_node.leased()) == before
     other.del_attachments(other.get_cached_attachments())
 
 
 def test_a_namespace_stays_as_long_as_another_container_is_attached_in_it(
-    manager: NetworkManager, names: list[str]
+    manager: NetworkManager, without_lo: NetworkManager, names: list[str]
 ) -> None:
     one, other = names
     path = manager.set_up(Container(one)).netns
-    other_result = manager.set_up(Container(other, path, ["front@net1"], loopback=False))
+    other_result = without_lo.set_up(Container(other, path, ["front@net1"]))
     assert removed(manager.tear_down(one)) == []
     assert removed(manager.gc([other])) == []
     inner = Namespace(one)
@@ -132,11 +138,11 @@ def test_a_namespace_stays_as_long_as_another_container_is_attached_in_it(
 
 
 def test_a_torn_record_keeps_a_namespace_with_an_interface_and_no_other(
-    manager: NetworkManager, real_node: RealNode, names: list[str]
+    manager: NetworkManager, without_lo: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
     one, other = names
     path = manager.set_up(Container(one)).netns
-    manager.set_up(Container(other, path, ["front@net1"], loopback=False))
+    without_lo.set_up(Container(other, path, ["front@net1"]))
     record = real_node.results / f"front-{other}-net1"
     data = record.read_bytes()
     record.write_bytes(data[:50])

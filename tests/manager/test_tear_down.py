@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, NetworkNotFoundError, PluginError, RecordError, RuntimeConf
+from libcni import CNIErrorGroup, DelPolicy, PluginError, RecordError, RuntimeConf
 from libcni.manager import Container
 from manager.fakes import ManagerNode, fails
 
@@ -19,18 +17,6 @@ def test_the_last_attached_goes_first(three_attached: ManagerNode) -> None:
     assert three_attached.calls("DEL") == ["DEL a c1 x5", "DEL c c1 x1", "DEL b c1 x9"]
     assert [(one.network, one.ifname) for one in report.of("detached")] == [("a", "x5"), ("c", "x1"), ("b", "x9")]
     assert three_attached.client().get_cached_attachments() == []
-
-
-def test_a_string_is_no_sequence_of_names(attached: ManagerNode, make: Callable[..., Any]) -> None:
-    """Each of its characters would be a name: a tear-down of the interfaces x, 5 would report success."""
-    manager = make()
-    with pytest.raises(TypeError, match="ifnames must be a sequence, not 'x5'"):
-        manager.tear_down("c1", ifnames="x5")
-    with pytest.raises(TypeError, match="networks must be a sequence, not 'a'"):
-        manager.status("a")
-    with pytest.raises(TypeError, match="conf_dirs must be a sequence"):
-        make(conf_dirs=str(attached.conf_dir))
-    assert attached.calls("DEL") == []
 
 
 def test_neither_configurations_nor_the_caller_are_needed(three_attached: ManagerNode) -> None:
@@ -96,18 +82,6 @@ def test_other_containers_are_left_alone(three_attached: ManagerNode) -> None:
     assert [one.container_id for one in three_attached.client().get_cached_attachments()] == ["c1-x"]
 
 
-def test_a_container_given_whole_with_a_network_that_has_gone_is_detached_from_the_records(node: ManagerNode) -> None:
-    node.configure("a")
-    file = node.configure("b")
-    manager = node.manager()
-    container = Container("c1", "/ns", ["a", "b"])
-    manager.set_up(container)
-    file.unlink()
-    manager.reload()
-    manager.tear_down(container)
-    assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
-
-
 def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_configuration(
     three_attached: ManagerNode,
 ) -> None:
@@ -119,15 +93,14 @@ def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_confi
     assert not record.exists()
 
 
-@pytest.mark.parametrize("netns", ["given", "unknown", "gone"])
+@pytest.mark.parametrize("netns", ["unknown", "gone"])
 def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_path: Path, netns: str) -> None:
     """Plugins would free the address of an interface that they do not find."""
     for name in ("a", "b"):
         node.configure(name)
     path = tmp_path / "ns"
     path.touch()
-    container = Container("c1", str(path), ["a", "b"])
-    node.manager().set_up(container)
+    node.manager().set_up(Container("c1", str(path), ["a", "b"]))
     (node.cache / "results" / "a-c1-eth0").write_bytes(b"")
     if netns == "gone":
         path.unlink()
@@ -135,10 +108,6 @@ def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_pa
         assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == ""
         return
     (node.cache / "results" / "b-c1-eth1").unlink()
-    if netns == "given":
-        node.manager().tear_down(container)
-        assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(path)
-        return
     with pytest.raises(CNIErrorGroup, match="1 failed") as caught:
         node.manager().tear_down("c1")
     (error,) = caught.value.exceptions
@@ -173,39 +142,3 @@ def test_a_pending_attachment_is_detached_too(node: ManagerNode) -> None:
         node.cni.add_network_list("a", RuntimeConf("c1", "/ns", "eth0"), rollback=False)
     node.manager().tear_down("c1")
     assert node.calls("DEL") == ["DEL a c1 eth0"]
-
-
-def test_networks_without_any_record_get_del_with_the_given_configuration(
-    node: ManagerNode, make: Callable[..., Any]
-) -> None:
-    node.configure("a")
-    node.configure("b")
-    netns = node.root / "ns"
-    netns.touch()
-    report = make().tear_down(Container("c1", str(netns), ["a", "b@net7"]))
-    assert node.calls() == ["DEL b c1 net7", "DEL a c1 eth0"]
-    assert node.last_call("b", "DEL", "net7").env["CNI_NETNS"] == str(netns)
-    assert [one.network for one in report.of("detached")] == ["b", "a"]
-
-
-def test_a_network_that_nobody_knows_is_an_error_and_the_others_are_detached(
-    node: ManagerNode, make: Callable[..., Any]
-) -> None:
-    node.configure("a")
-    with pytest.raises(CNIErrorGroup) as caught:
-        make().tear_down(Container("c1", "/ns", ["none", "a"]))
-    assert [type(error) for error in caught.value.exceptions] == [NetworkNotFoundError]
-    assert node.calls() == ["DEL a c1 eth1"]  # the name that a set-up would have given it
-
-
-@pytest.mark.parametrize("given_to", ["manager", "call"])
-def test_a_policy_keeps_what_it_does_not_mention(node: ManagerNode, make: Callable[..., Any], given_to: str) -> None:
-    node.configure("a", "a", "b", "c")
-    node.plugin("c", fails("DEL"))
-    skip = DelPolicy(skip_missing=True)
-    manager = make(policy=DelPolicy(keep_going=True, skip_missing=given_to == "manager"))
-    manager.set_up(Container("c1", "/ns"))
-    (node.bin / "b").unlink()
-    with pytest.raises(CNIErrorGroup):
-        manager.tear_down("c1", policy=skip if given_to == "call" else None)
-    assert node.calls("DEL") == ["DEL c c1 eth0", "DEL a c1 eth0"]

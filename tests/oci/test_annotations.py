@@ -108,7 +108,6 @@ def test_arguments_for_plugins() -> None:
         ("ports", "80:80/icmp", "'80:80/icmp' is not of the form"),
         ("ports", "::1:80:80", "'::1:80:80' is not of the form"),
         ("ports", "host:80:80", "'host' is not an IP address"),
-        ("ports", '[{"hostPort": 1}]', "containerPort"),
         ("ips", "10.88.0.300", "10.88.0.300"),
         ("mac", "c2", " mac: "),
         ("bandwidth", "fast", "it is not JSON"),

@@ -342,10 +342,9 @@ def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, proces
     file = node.bundle / "resolv.conf"
     file.write_text("nameserver 192.0.2.1\nsomething that is longer than what replaces it\n")
     inode = file.stat().st_ino
-    pid = process()
-    assert node.attach(pid) == ""
+    assert node.attach(process(), container_id="c2") == ""
     assert "192.0.2.1" in file.read_text()
-    assert node.attach(pid, "--resolv-conf") == ""
+    assert node.attach(process(), "--resolv-conf") == ""
     assert file.read_text() == "nameserver 10.0.0.1\nsearch a.test\n"
     assert file.stat().st_ino == inode
 

@@ -152,7 +152,7 @@ class Stage:
         """Return a manager of the networks that are used."""
         kind = AsyncNetworkManager if self.on_asyncio else NetworkManager
         nets = [self.networks[name] for name in sorted(self.used)]
-        made = kind(client or self.client(), conf_dirs=(), networks=nets, policy=policy)  # type: ignore[arg-type]
+        made = kind(client or self.client(), networks=nets, policy=policy)  # type: ignore[arg-type]
         return self._blocking(cast("NetworkManager", made))
 
     def _blocking(self, one: _T) -> _T:
@@ -403,7 +403,7 @@ class Stage:
         client = AsyncCNIConfig(
             ["/opt/cni/bin"], cache_dir=CACHE, env={}, executor=SimAsyncExecutor(self.sim), max_verbs=int(at_once)
         )
-        manager = AsyncNetworkManager(client, conf_dirs=(), networks=[self.networks["l"], self.networks["s"]])
+        manager = AsyncNetworkManager(client, networks=[self.networks["l"], self.networks["s"]])
 
         async def set_up(container: str) -> None:
             await manager.set_up(Container(container, netns_of(container), ("l", "s")), timeout=float(seconds))

@@ -1,13 +1,9 @@
-"""Read arguments: iterables once, policies together."""
+"""Read iterable arguments once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import TypeVar
-
-from libcni.options import DelPolicy
-from libcni.verbs.arguments import check_type
 
 _T = TypeVar("_T")
 
@@ -20,14 +16,3 @@ def read_once(name: str, items: Iterable[_T]) -> tuple[_T, ...]:
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise TypeError(f"{name} must be a sequence, not {items!r}")
     return tuple(items)
-
-
-def merge_policies(base: DelPolicy, policy: DelPolicy | None) -> DelPolicy:
-    """Return ``base`` with the options that ``policy`` turns on."""
-    if policy is None:
-        return base
-    check_type("policy", policy, DelPolicy)
-    # Every option is off by default.
-    return DelPolicy(
-        **{field.name: getattr(policy, field.name) or getattr(base, field.name) for field in fields(DelPolicy)}
-    )
