@@ -129,7 +129,12 @@ class Attachment:
 
 def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attachment]:
     """Return the Attachments of a store's records. Examine the interfaces, to find out whether they exist."""
-    return list(iter_attachments_of(records, store))
+    sight = Sight(RecordedInterfaces(store), remembers=True)
+    try:
+        # Enter a namespace once for successive records: a container may have several networks.
+        return [_view(record, sight.state_of(record)) for record in records]
+    finally:
+        sight.close()
 
 
 def iter_attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
