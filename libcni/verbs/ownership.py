@@ -49,12 +49,15 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
         NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
         RecordError: the record names no namespace, and neither does the caller.
     """
-    if record is None or isinstance(record, Unreadable) or (use_given and given is not None):
+    if record is None or (use_given and given is not None):
         return given or ""
     if is_namespace_unknown(record):
         return _given_namespace(record, given)
-    if given in {None, record.netns}:
-        return record.netns
+    return record.netns if given in {None, record.netns} else _one_of_two(node, record, given or "")
+
+
+def _one_of_two(node: Node, record: Record, given: str) -> str:
+    """Return the recorded path, the caller's other one, or "" if the ADD created nothing at the recorded path."""
     made, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(given)
     lives = at_recorded.netns is not None and same_namespace(made, at_recorded)
     if at_given.netns is None:
