@@ -66,11 +66,10 @@ class _Life:
 
     def run(self) -> None:
         self._status()
-        added = self._call_forwarded("ADD", self.exam.config(self.version))
         try:
-            self._added(added)
+            self._added(self._call_forwarded("ADD", self.exam.config(self.version)))
         finally:
-            # Also after a failed ADD: a plugin may have allocated an address before it failed.
+            # Also after an ADD that failed or hung: the plugin may have allocated an address before.
             self._deleted()
         self.add_finding("DEL leaves nothing", self._left())
         never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())

@@ -35,6 +35,14 @@ def test_a_call_that_hangs_ends_the_check_and_loses_no_finding(tmp_path: Path, c
     assert "VERSION answers: right" in map(str, report.findings)
 
 
+def test_an_add_that_hangs_is_followed_by_del(tmp_path: Path) -> None:
+    hang = "case $CNI_CONTAINERID in conformance-*) exec sleep 60;; esac"  # the invalid calls have another container
+    path = write_shell_plugin(tmp_path, ADD=hang, DEL='touch "$0.$CNI_CONTAINERID"')
+    report = check_plugin(path, {}, versions=NEWEST, timeout=1.0)
+    assert "no answer to ADD" in str(report)
+    assert len(list(tmp_path.glob("shell.conformance-*"))) == 1
+
+
 def test_an_executable_that_cannot_be_started_is_a_finding(tmp_path: Path) -> None:
     assert "it cannot be started" in str(check_plugin(tmp_path / "missing", {}))
 
