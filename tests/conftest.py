@@ -14,7 +14,6 @@ from pathlib import Path
 
 import coverage
 import pytest
-from _pytest.runner import runtestprotocol
 from forkserver import ForkServer
 from hypothesis import settings
 
@@ -138,20 +137,6 @@ def measured() -> Iterator[None]:
         yield
     finally:
         MEASURING.stop()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Send one report for each test to the process that shows them, and those of set-ups and tear-downs that failed.
-
-    To send and receive all three takes longer than most tests.
-    """
-    if not hasattr(item.config, "workerinput"):
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: an expected failure is told from a skip by then
