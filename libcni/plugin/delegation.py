@@ -89,7 +89,7 @@ def _sigterm_as_exception() -> Iterator[None]:
     try:
         yield
     except _TerminatedError:
-        # The executor has killed the delegate; now this process ends as the signal asked.
+        # The executor has killed the delegate. Now the same signal ends this process.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
         raise

@@ -78,7 +78,7 @@ class Plugin:
     def delete(self, function: FunctionT) -> FunctionT:
         """Register the function for DEL (spec 1.1.0, section 2, DEL).
 
-        It must succeed if nothing is left to undo, and without a namespace.
+        It must succeed if nothing is left to undo, and if there is no namespace.
         """
         return self._register("DEL", function)
 
@@ -141,7 +141,7 @@ class Plugin:
         if not env.get("CNI_COMMAND"):
             stderr.write(f"{self.about}\nCNI protocol versions supported: {', '.join(self.versions)}\n")
             return 0
-        # Before any function of the author runs: one print would make two documents of the answer.
+        # Before the author's function runs: its prints must not mix with the document.
         kept = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = stderr
         try:
@@ -161,7 +161,7 @@ class Plugin:
             config: dict[str, Any] = {}
             problem: VerbError | None = None
             try:
-                # First of all: a runtime may have started this process before it has the configuration.
+                # Read stdin before anything else: a runtime may start this process before it has the configuration.
                 raw = read_version_request(stdin) if verb == "VERSION" else read(stdin)
                 config = decode_document(raw)
                 version = version_of(config)
@@ -175,7 +175,7 @@ class Plugin:
                 raise problem
             return 0, self._serve(verb, env, config, raw)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
-            # An error of this library explains itself. Any other one is a defect, whose author needs the line.
+            # Errors of this library explain themselves. Any other exception is a defect, and its author needs the line.
             if not isinstance(error, CNIError):
                 from traceback import print_exception
 
@@ -203,7 +203,7 @@ class Plugin:
             document = _result_document(request.result if returned is None else returned, request.version)
             return _encode(document)
         except BaseException:
-            # A later DEL would also undo it, but may never come.
+            # A later DEL would undo it too, but a runtime may never send one.
             request.undo_delegated()
             raise
 
@@ -224,7 +224,7 @@ class Plugin:
             except Exception as error:
                 if request.verb not in {"DEL", "GC"}:
                     raise
-                # DEL and GC free as much as they can.
+                # DEL and GC must free as much as they can.
                 errors.append(error)
         for other in errors[1:]:
             sys.stderr.write(f"{request.verb} failed as well: {other}\n")

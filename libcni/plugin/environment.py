@@ -53,10 +53,10 @@ def check_netns(env: Mapping[str, str]) -> None:
     if not netns or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
         return
     try:
-        # Device and inode: the path of one namespace may differ, its file does not.
+        # samefile compares device and inode, because a namespace may have several paths.
         same = os.path.samefile(netns, "/proc/self/ns/net")
     except (OSError, ValueError):
-        return  # a DEL must succeed after the namespace was removed
+        return  # a DEL must succeed after the namespace has been deleted
     if same:
         raise VerbError(
             "plugin's netns and netns from CNI_NETNS should not be the same",

@@ -76,7 +76,7 @@ def _text(error: BaseException) -> str:
 
 
 def _delegate_details(error: PluginError) -> str:
-    # A code is the delegate's own, and so is its text: "unknown CNI_COMMAND" would seem to be about this plugin.
+    # The text of a delegate, such as "unknown CNI_COMMAND", would seem to be about this plugin.
     reported = f"reported by {error.plugin}" if error.code is not None else ""
     stderr = shorten(error.stderr.strip(), _TAIL, end=True)
     return "; ".join(filter(None, [error.details, reported, stderr and f"stderr of {error.plugin}: {stderr}"]))

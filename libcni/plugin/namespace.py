@@ -23,7 +23,7 @@ def in_namespace(path: str) -> Iterator[None]:
         VerbError: with code 8, if ``path`` is not a namespace or cannot be entered; with code 999, if the thread
             cannot return to its own namespace.
     """
-    # The thread's namespace, not the process's: other threads may be in others.
+    # The namespace of this thread: other threads may be in other namespaces.
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -40,7 +40,7 @@ def in_namespace(path: str) -> Iterator[None]:
             try:
                 enter_namespace(own)
             except OSError as error:
-                # Going on would change the container's network when the host's is meant.
+                # Otherwise the plugin would go on in the container's namespace instead of the host's.
                 problem = f"cannot return from the container's network namespace: {error}"
                 raise VerbError(problem, code=INTERNAL) from error
     finally:

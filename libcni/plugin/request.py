@@ -29,7 +29,7 @@ _VALID = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 class Request:
-    """One call: its environment and configuration, read and checked for the verb.
+    """One call of a plugin: the environment and the configuration, checked for the verb.
 
     Attributes:
         verb (str): ``ADD``, ``DEL``, ``CHECK``, ``GC`` or ``STATUS``.
@@ -60,7 +60,7 @@ class Request:
         self.container_id: str = env.get("CNI_CONTAINERID", "")
         self.netns: str = env.get("CNI_NETNS", "")
         self.ifname: str = env.get("CNI_IFNAME", "")
-        # An empty part would mean the current directory, which is not the plugin's to choose.
+        # An empty part would mean the current directory.
         self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
         self._result: PluginResult | None = None
         self._to_undo: list[Delegate] = []
@@ -69,7 +69,7 @@ class Request:
     def prev_result(self) -> PluginResult | None:
         """The previous plugin's result (on CHECK and DEL: the chain's), or None.
 
-        It is decoded on access, so that a DEL that does not need it survives a broken one.
+        It is decoded on access, so that a DEL that does not use it succeeds even if it is malformed.
 
         Raises:
             VerbError: with code 6, if it is not a result.
@@ -189,7 +189,7 @@ class Request:
             PluginNotFoundError: if it is not on CNI_PATH.
         """
         delegate = self._delegate(plugin_type, config)
-        # Before the call: an exception of any kind, such as an interrupt, can come when the delegate has allocated.
+        # Before the call: an exception such as KeyboardInterrupt may come after the delegate has allocated.
         self._to_undo.append(delegate)
         try:
             return delegate.add(self.version)

@@ -40,7 +40,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
         descriptor = stdin.fileno()
     except (OSError, ValueError):  # not a file: a buffer in memory
         return read(stdin)
-    # Wait only for the first byte or for the end of stdin: a runtime that has begun to write also closes stdin.
+    # Wait only for the first byte or for the end of stdin: a runtime that starts to write also closes stdin.
     from select import POLLHUP, POLLIN, poll
 
     waiter = poll()
@@ -50,7 +50,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
 
 def decode_document(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in ``raw``; raises VerbError with code 6."""
-    # bytes.decode is strict: text that is no UTF-8 would reach a delegate, which sees other characters.
+    # bytes.decode is strict. Otherwise a delegate would read other characters than this plugin.
     try:
         document = loads(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from libcni.testing.document_checks import result_problems
 from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
 from libcni.testing.snapshot import difference, settled, snapshot, without_routes
 
-_STILL_SUCCEEDS = "CHECK succeeds still"
+_STILL_SUCCEEDS = "CHECK still succeeds"
 
 
 def check_attachment(exam: Examination, version: str) -> None:
@@ -24,7 +24,7 @@ def check_attachment(exam: Examination, version: str) -> None:
 def check_host(exam: Examination, version: str) -> None:
     """Check that an attachment leaves nothing on the host.
 
-    Earlier attachments have made the objects that attachments share, such as a bridge or a chain of rules.
+    An earlier attachment has created the objects that attachments share, such as a bridge or a chain of rules.
     """
     if exam.namespace is None:
         return
@@ -73,7 +73,7 @@ class _Life:
             self._deleted()
         self.add_finding("DEL leaves nothing", self._left())
         never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
-        self.expect_success("DEL of what was never added", never)
+        self.expect_success("DEL without an earlier ADD", never)
         if self.result and self.exam.prev_result is None:
             again = self._call("ADD", self.exam.config(self.version))
             self.expect_success("ADD after DEL", again)
@@ -81,7 +81,7 @@ class _Life:
             if self.result and has_verb("GC", self.version):
                 self._gc_everything()
             self._call("DEL", self._config())
-        self.add_finding("DEL makes no namespace", self._made_a_file())
+        self.add_finding("DEL creates no namespace file", self._made_a_file())
 
     def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
         return self.exam.call(verb, config, container_id=self.container, **changes)
@@ -115,19 +115,19 @@ class _Life:
             return
         self.result = result
         self.has_state = self._sees_state()
-        self.add_finding("ADD passes prevResult on", self._lost_of_prev_result())
+        self.add_finding("ADD keeps prevResult", self._lost_of_prev_result())
         if has_verb("CHECK", self.version):
             checked = self._call_forwarded("CHECK", self._config())
             self.expect_success("CHECK", checked)
             if has_verb("GC", self.version):
                 self._gc_valid(checked)
-        # Other plugins get a second attachment for this check: after a GC that frees, a DEL has nothing to free.
+        # Other plugins get a second attachment for this GC, because a DEL after it would have nothing left to free.
         if self._gc_comes_first:
             self._gc_everything()
 
     @property
     def _gc_comes_first(self) -> bool:
-        """Whether GC of everything comes before the DEL: a chained plugin has one life only."""
+        """Whether the GC without valid attachments comes before DEL: a chained plugin gets one attachment only."""
         return has_verb("GC", self.version) and self.exam.prev_result is not None
 
     def _check(self) -> Answer:
@@ -146,17 +146,19 @@ class _Life:
         answer = self._call_forwarded("GC", config, env=ATTACHMENT)
         self.expect_success("GC", answer)
         if checked.status:
-            return  # no CHECK can tell what a GC has freed
-        self.expect_success("GC spares what is valid", self._check())
+            return  # a CHECK that always fails cannot tell whether a GC has freed something
+        self.expect_success("GC keeps valid attachments", self._check())
         other = {**self._gc_config([]), "name": f"{self.exam.config_base['name']}-other"}
         self._call("GC", other, env=ATTACHMENT)
-        self.expect_success("GC spares other networks", self._check())
+        self.expect_success("GC keeps other networks", self._check())
 
     def _gc_everything(self) -> None:
-        self.expect_success("GC of everything", self._call("GC", self._gc_config([]), env=ATTACHMENT))
-        # A plugin with an interface may leave that to the namespace's end; an address is its own to free.
+        self.expect_success("GC without valid attachments", self._call("GC", self._gc_config([]), env=ATTACHMENT))
+        # An interface may stay until its namespace ends, but nothing else frees an address.
         if self.exam.keeps_state or (self.exam.ipam and self.has_state):
-            self.add_finding("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
+            self.add_finding(
+                "GC without valid attachments frees all", _STILL_SUCCEEDS if self._check().status == 0 else ""
+            )
 
     def _gc_config(self, valid: list[dict[str, str]]) -> dict[str, Any]:
         lists = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
@@ -166,8 +168,8 @@ class _Life:
         config = self._config()
         self.expect_success("DEL", self._call_forwarded("DEL", config))
         if self.result and self.has_state and has_verb("CHECK", self.version):
-            self.add_finding("CHECK after DEL is refused", _STILL_SUCCEEDS if self._check().status == 0 else "")
-        # A runtime repeats a DEL after a crash or a reboot, when namespace and result may be lost.
+            self.add_finding("CHECK fails after DEL", _STILL_SUCCEEDS if self._check().status == 0 else "")
+        # A runtime repeats DEL after a crash or a reboot, when the namespace and the result may be lost.
         self.expect_success("DEL again", self._call("DEL", config))
         for check, env in (
             ("DEL without CNI_NETNS", {"CNI_NETNS": None}),
@@ -182,14 +184,14 @@ class _Life:
         current = settled(self.exam.namespace, self.before)
         if self.exam.prev_result is None:
             return difference(current, self.before)
-        # The plugin that made the interface removes it next, and with it the routes and queues of a chained plugin.
+        # The plugin that created the interface deletes it next. This deletes the routes of a chained plugin too.
         return difference(without_routes(current), without_routes(self.before))
 
     def _made_a_file(self) -> str:
         if not os.path.exists(self.exam.gone):
             return ""
         os.unlink(self.exam.gone)
-        return f"it made {self.exam.gone}"
+        return f"it created {self.exam.gone}"
 
     def _lost_of_prev_result(self) -> list[str]:
         if self.exam.prev_result is None:

@@ -98,7 +98,7 @@ def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: f
         try:
             printed = process.communicate(stdin, timeout)
         except BaseException as error:
-            # A process that was waited for has no group any more: its number may be another's.
+            # Only before wait(): afterwards another process group may have this number.
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 if process.wait() != -signal.SIGKILL:
@@ -129,7 +129,7 @@ def environment(  # noqa: PLR0913 - one parameter per variable
         "CNI_IFNAME": ifname,
         "CNI_ARGS": args,
         "CNI_PATH": path,
-        # Otherwise a plugin refuses the namespace of this process, which a test without root has to give.
+        # A test without root can only pass its own namespace, which a plugin refuses without this variable.
         "CNI_NETNS_OVERRIDE": "1",
         **env,
     }

@@ -78,7 +78,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     examination = Examination(
         plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout
     )
-    # A stack, because the recorder must be there until the last call, even if the check ends early.
+    # A stack keeps the recorder until the last call, even if the check ends early.
     with ExitStack() as stack:
         try:
             check_version_verb(examination)

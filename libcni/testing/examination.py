@@ -55,14 +55,14 @@ class Examination:
     timeout: float = 30.0
     supported: tuple[str, ...] = ()
     recorder: FakePlugin | None = None
-    # A random name: no other test may make a namespace at this path meanwhile.
+    # A random name, so that no other test creates a namespace at this path.
     gone: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
     _chatty: list[str] = field(default_factory=list)
     _odd_codes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A network of the configuration's name may be in use on this machine. GC would free the addresses of its
-        # containers, because the list of valid attachments has those of this examination only.
+        # This machine may use a network of the configured name. GC would free the addresses of its containers, because
+        # the list of valid attachments has only those of this examination.
         name = f"{self.config_base.get('name', 'conformance')}-{uuid4().hex[:8]}"
         self.config_base = {**self.config_base, "name": name}
         self.report: ConformanceReport = ConformanceReport(

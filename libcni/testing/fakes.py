@@ -187,7 +187,7 @@ class FakePlugins:
     def _home_of(self, name: str) -> Path:
         """Return the directory of a fake plugin; refuse a name that something else has.
 
-        In the directory of the real plugins, or in a home directory, it would replace a file or remove a directory.
+        In a directory with other files, such as that of the real plugins, writing would destroy one of them.
         """
         path = self.path / name
         home = _home(path)
@@ -203,7 +203,7 @@ class FakePlugins:
         path, new = self.path / name, self.path / f".{name}.new"
         new.write_text(_SHELL.format(home=home, name=shlex.quote(name), log=log, body=body), encoding="utf-8")
         new.chmod(0o755)
-        # Not written in place: a shell reads its script while it runs, and would go on in the new text.
+        # Rename, because a running shell reads its script step by step and would continue in the new text.
         new.rename(path)
         return FakePlugin(path)
 

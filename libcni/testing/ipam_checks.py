@@ -67,9 +67,9 @@ class _Pool:
         return [str(ip.get("address")) for ip in result.ips]
 
     def leak(self, freed: list[str]) -> str:
-        """Return the problem if the addresses ``freed`` by DEL are not given again; "" if they are, or nobody knows.
+        """Allocate until ADD returns an address that DEL has freed; return the problem if ADD fails before.
 
-        Many plugins give the next address and not the lowest one, so a pool has to run round once.
+        Many plugins allocate the next address instead of the lowest one, so the whole pool may have to be used once.
         """
         deadline = time.monotonic() + _CYCLE_SECONDS
         for count in range(_CYCLES):

@@ -35,7 +35,7 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
     check_refused(exam, "an unknown cniVersion", exam.call("ADD", {**config, "cniVersion": "9.9.9"}), (1,))
     check_refused(exam, "an unknown verb", exam.call("NOPE", config), (4,))
     echoed = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), 1)[0].get("cniVersion")
-    exam.add_finding("an error says the cniVersion", "" if echoed == version else f"{echoed!r} for {version!r}")
+    exam.add_finding("an error has the cniVersion", "" if echoed == version else f"{echoed!r} for {version!r}")
 
 
 def _check_environment(exam: Examination, config: dict[str, Any], version: str) -> None:

@@ -24,7 +24,7 @@ class ConformanceFinding:
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.check}{f' ({self.version})' if self.version else ''}: {self.problem or 'right'}"
+        return f"{self.check}{f' ({self.version})' if self.version else ''}: {self.problem or 'passed'}"
 
 
 @dataclass

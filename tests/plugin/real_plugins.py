@@ -22,8 +22,8 @@ DIRECTORY = Path("/usr/lib/cni")
 HOST_LINK, MASTER, BRIDGE, IFNAME = "cnitesthost0", "cnitestdev0", "cnitestbr0", "cnitest0"
 
 NOT_FORWARDED = ("GC is forwarded to the IPAM plugin",)
-EVERY_GO_PLUGIN = ("VERSION echoes cniVersion", "an error says the cniVersion")
-DELETED_ONCE = ("DEL again", "DEL without namespace", "DEL without prevResult", "DEL of what was never added")
+EVERY_GO_PLUGIN = ("VERSION echoes cniVersion", "an error has the cniVersion")
+DELETED_ONCE = ("DEL again", "DEL without namespace", "DEL without prevResult", "DEL without an earlier ADD")
 WITHOUT_IPAM = ("DEL without CNI_PATH",)
 
 
@@ -100,7 +100,7 @@ IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/2
 ROUTED: Mapping[str, Any] = {"ipam": {**IPAM["ipam"], "routes": [{"dst": "10.99.0.0/16"}]}}
 
 SUBJECTS: Mapping[str, Subject] = {
-    "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM, newer=("GC of everything frees",)),
+    "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM, newer=("GC without valid attachments frees all",)),
     "static": Subject(
         {"ipam": {"type": "static", "addresses": [{"address": "10.98.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
     ),
@@ -133,10 +133,10 @@ SUBJECTS: Mapping[str, Subject] = {
         around=_veth,
         faults=(
             *WITHOUT_IPAM,
-            "CHECK after DEL is refused",
+            "CHECK fails after DEL",
             "DEL without CNI_NETNS",
             "DEL without namespace",
-            "DEL makes no namespace",
+            "DEL creates no namespace file",
         ),
     ),
     "vrf": Subject({"vrfname": "cnivrf0"}, chained=True, around=_veth, kernel="vrf table 7", faults=WITHOUT_IPAM),

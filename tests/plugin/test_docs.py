@@ -78,4 +78,4 @@ def test_the_delegating_plugin_of_the_page_conforms(
             path=str(tmp_path),
             versions=["1.1.0"],
         )
-    assert "GC is forwarded to the IPAM plugin (1.1.0): right" in map(str, report.findings)
+    assert "GC is forwarded to the IPAM plugin (1.1.0): passed" in map(str, report.findings)

@@ -17,7 +17,7 @@ from testing.faulty import NEWEST, PREVIOUS, failing, write_shell_plugin
 def test_a_plugin_that_keeps_state_elsewhere_can_say_so() -> None:
     assert failing(check_plugin(Recorder().plugin, {}, versions=NEWEST)) == set()
     report = check_plugin(Recorder().plugin, {}, versions=NEWEST, keeps_state=True)
-    assert failing(report) == {"CHECK after DEL is refused", "GC of everything frees"}
+    assert failing(report) == {"CHECK fails after DEL", "GC without valid attachments frees all"}
 
 
 def changing(change: Callable[[Any], object]) -> Plugin:
@@ -35,7 +35,7 @@ def changing(change: Callable[[Any], object]) -> Plugin:
 )
 def test_a_part_of_prev_result_that_is_lost_is_found(change: Callable[[Any], object], lost: str) -> None:
     report = check_plugin(changing(change), {}, prev_result=PREVIOUS, versions=NEWEST)
-    assert lost in {finding.problem for finding in report.failures if finding.check == "ADD passes prevResult on"}
+    assert lost in {finding.problem for finding in report.failures if finding.check == "ADD keeps prevResult"}
 
 
 def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:

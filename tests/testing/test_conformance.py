@@ -143,7 +143,7 @@ FAULTS: list[tuple[str, Bend]] = [
     ("an unknown cniVersion is refused", accepts(lambda v, env, config: config.get("cniVersion") == "9.9.9")),
     ("an unknown cniVersion is refused", errors(code=7)),
     ("an unknown verb is refused", accepts(lambda v, env, config: v == "NOPE")),
-    ("an error says the cniVersion", errors(cniVersion="0.1.0")),
+    ("an error has the cniVersion", errors(cniVersion="0.1.0")),
     ("an unknown verb is refused", errors(code="4")),
     ("an unknown verb is refused", lambda v, e, c, right: Answer(1, right.stdout * 2, "") if right.status else None),
     ("an unknown verb is refused", lambda v, e, c, right: Answer(1, "", "text") if right.status else None),
@@ -155,10 +155,13 @@ FAULTS: list[tuple[str, Bend]] = [
     ("ADD", result(cniVersion="0.9.0")),
     ("ADD", result(ips=[{"address": "10.0.0.2"}])),
     ("ADD", result(ips=[{"address": "10.0.0.2/24", "interface": 1}])),
-    ("ADD passes prevResult on", result(ips=[])),
+    ("ADD keeps prevResult", result(ips=[])),
     ("CHECK", breaks(lambda v, env, config: v == "CHECK")),
     ("GC", breaks(lambda v, env, config: v == "GC" and bool(config["cni.dev/valid-attachments"]))),
-    ("GC of everything", breaks(lambda v, env, config: v == "GC" and not config["cni.dev/valid-attachments"])),
+    (
+        "GC without valid attachments",
+        breaks(lambda v, env, config: v == "GC" and not config["cni.dev/valid-attachments"]),
+    ),
     ("DEL", breaks(lambda v, env, config: v == "DEL")),
     ("DEL without CNI_NETNS", breaks(lambda v, env, config: v == "DEL" and "CNI_NETNS" not in env)),
     ("DEL without prevResult", breaks(lambda v, env, config: v == "DEL" and "prevResult" not in config)),
@@ -223,22 +226,22 @@ def test_del_must_not_fail_where_nothing_is_left() -> None:
         "DEL without CNI_NETNS",
         "DEL without namespace",
         "DEL without prevResult",
-        "DEL of what was never added",
+        "DEL without an earlier ADD",
     }
 
 
 def test_del_must_not_make_what_is_not_there() -> None:
     report = check_plugin(Counting("DEL makes a file").plugin, {}, versions=["1.0.0", "1.1.0"])
-    assert failing(report) == {"DEL makes no namespace"}
+    assert failing(report) == {"DEL creates no namespace file"}
     for finding in report.failures:
-        assert not Path(finding.problem.removeprefix("it made ")).exists()
+        assert not Path(finding.problem.removeprefix("it created ")).exists()
 
 
 @pytest.mark.parametrize(
     ("fault", "checks"),
     [
-        ("GC frees all", {"GC spares what is valid", "GC spares other networks"}),
-        ("GC frees all networks", {"GC spares other networks"}),
+        ("GC frees all", {"GC keeps valid attachments", "GC keeps other networks"}),
+        ("GC frees all networks", {"GC keeps other networks"}),
     ],
 )
 def test_gc_must_spare_what_is_valid_and_what_is_not_its_own(fault: str, checks: set[str]) -> None:
@@ -256,5 +259,5 @@ def test_an_ipam_plugin_prints_an_abbreviated_result(change: dict[str, Any]) -> 
 
 
 def test_a_fault_fails_the_assertion_and_its_text_names_it() -> None:
-    with pytest.raises(AssertionError, match="an error says the cniVersion"):
+    with pytest.raises(AssertionError, match="an error has the cniVersion"):
         assert_plugin_conforms(Bent(errors(cniVersion="0.1.0")), {}, versions=["1.1.0"])

@@ -57,10 +57,10 @@ def test_a_right_ipam_plugin_has_no_failure() -> None:
 @pytest.mark.parametrize(
     ("fault", "checks"),
     [
-        ("DEL frees nothing", {"CHECK after DEL is refused", "ADD after DEL", "DEL frees the address"}),
-        ("DEL frees nothing, and ADD does not mind", {"CHECK after DEL is refused", "DEL frees the address"}),
-        ("CHECK says yes", {"CHECK after DEL is refused", "GC of everything frees"}),
-        ("GC does nothing", {"GC of everything frees"}),
+        ("DEL frees nothing", {"CHECK fails after DEL", "ADD after DEL", "DEL frees the address"}),
+        ("DEL frees nothing, and ADD does not mind", {"CHECK fails after DEL", "DEL frees the address"}),
+        ("CHECK says yes", {"CHECK fails after DEL", "GC without valid attachments frees all"}),
+        ("GC does nothing", {"GC without valid attachments frees all"}),
         ("one address for all", {"two containers get different addresses"}),
     ],
 )
