@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
     from libcni.config.cni_args import format_args, parse_args
     from libcni.config.directory import ConfigDirectory, load_network_conf, read_config_directory
-    from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
+    from libcni.config.network import NetworkConfigList, PluginConfig
     from libcni.config.runtime_conf import RuntimeConf
     from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
     from libcni.errors import (
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         PluginTimeoutError,
         RecordError,
         VersionError,
-        printable,
     )
     from libcni.options import DelPolicy
     from libcni.protocol.answer import PluginInfo
@@ -62,10 +61,10 @@ _MODULES = {
     "client": "CNIConfig",
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
-    "config.network": "NetworkConfigList PluginConfig inject_conf",
+    "config.network": "NetworkConfigList PluginConfig",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode Hint InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
-    "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError printable",
+    "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
     "options": "DelPolicy",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
@@ -82,8 +81,8 @@ __all__ = [
     "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError", "NamespaceMismatchError",
     "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome", "PluginConfig", "PluginError",
     "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "RepairReport", "Result",
-    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "inject_conf", "load_network_conf",
-    "parse_args", "printable", "read_config_directory", "repair_records",
+    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "load_network_conf",
+    "parse_args", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

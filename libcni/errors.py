@@ -39,12 +39,12 @@ __all__ = [
     "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "Hint", "InterfaceExistsError",
     "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError",
     "NamespaceMismatchError", "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError",
-    "PluginTimeoutError", "RecordError", "VersionError", "printable",
+    "PluginTimeoutError", "RecordError", "VersionError",
 ]  # fmt: skip
 
 _SHOWN = 2048
 # Members of ErrorCode, whose import takes time.
-_UNKNOWN_CONTAINER, _TRY_AGAIN_LATER = 3, 11
+_TRY_AGAIN_LATER = 11
 _HINTS_OF_CODES = {
     1: "use a cniVersion that the plugin supports in the network's configuration, or install another plugin",
     2: "correct the network's configuration, or install a plugin that supports the field",
@@ -506,11 +506,6 @@ class PluginError(CNIError):
             text = "see whether the plugin supports the network's version"
             return Hint(text, "networks", options=("--check", self.network))
         return None
-
-    @property
-    def cleanup_needed(self) -> bool:
-        """Whether a DEL is needed: False if the plugin reported that it does not know the container (code 3)."""
-        return self.well_known != _UNKNOWN_CONTAINER
 
 
 class PluginTimeoutError(PluginError, TimeoutError):

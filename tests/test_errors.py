@@ -144,20 +144,20 @@ def test_a_plugin_error_shows_the_end_of_stderr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "known", "retryable", "cleanup_needed"),
+    ("code", "known", "retryable"),
     [
-        (None, None, False, True),
-        (3, ErrorCode.UNKNOWN_CONTAINER, False, False),
-        (-3, ErrorCode.UNKNOWN_CONTAINER, False, False),
-        (11, ErrorCode.TRY_AGAIN_LATER, True, True),
-        (7, ErrorCode.INVALID_NETWORK_CONFIG, False, True),
-        (999, ErrorCode.INTERNAL, False, True),
-        (100, None, False, True),
+        (None, None, False),
+        (3, ErrorCode.UNKNOWN_CONTAINER, False),
+        (-3, ErrorCode.UNKNOWN_CONTAINER, False),
+        (11, ErrorCode.TRY_AGAIN_LATER, True),
+        (7, ErrorCode.INVALID_NETWORK_CONFIG, False),
+        (999, ErrorCode.INTERNAL, False),
+        (100, None, False),
     ],
 )
-def test_codes(code: int | None, known: ErrorCode | None, retryable: bool, cleanup_needed: bool) -> None:
+def test_codes(code: int | None, known: ErrorCode | None, retryable: bool) -> None:
     error = PluginError("p", code=code)
-    assert (error.well_known, error.retryable, error.cleanup_needed) == (known, retryable, cleanup_needed)
+    assert (error.well_known, error.retryable) == (known, retryable)
     assert error.code == code
 
 

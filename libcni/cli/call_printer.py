@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from libcni import Invocation, Outcome, printable
+from libcni import Invocation, Outcome
 from libcni.cli.render import ended_by
+from libcni.errors import printable
 from libcni.observe import Observer, Operation
 
 

@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 
-from libcni import Invocation, Outcome, printable
+from libcni import Invocation, Outcome
 from libcni.diagnosis import lock_users
+from libcni.errors import printable
 from libcni.observe import Observer, Operation
 
 _AFTER, _EVERY = 1.0, 0.25

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from string import hexdigits
 from typing import TYPE_CHECKING, Any, TextIO
 
-from libcni import printable
+from libcni.errors import printable
 
 if TYPE_CHECKING:
     from libcni import Outcome, PluginError

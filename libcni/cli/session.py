@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from libcni import printable
 from libcni.cli.options import DIRECTORIES, OWNER
 from libcni.cli.render import Block, print_block, print_data, with_short_ids
+from libcni.errors import printable
 
 if TYPE_CHECKING:
     from libcni import CNIConfig, Hint, Invocation

@@ -16,7 +16,7 @@ from libcni.config.schema import LIST_KEYS, PLUGIN_KEYS, Check, WrongValueError,
 from libcni.config.versions import DEFAULT_VERSION, choose_version
 from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
 
-__all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
+__all__ = ["NetworkConfigList", "PluginConfig"]
 
 Form = Literal["list", "plugin"]
 """The form of a document: a configuration list, or a single plugin configuration."""
@@ -201,24 +201,6 @@ def check_plugins(net: NetworkConfigList) -> None:
     """Raise ConfigError if a network has no plugins: a verb would do nothing, and report success."""
     if not net.plugins:
         raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
-
-
-def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig:
-    """Return a plugin configuration with some top-level keys replaced or added; the rest of its text stays.
-
-    Raises:
-        ConfigError: a key is empty, a value is None or has no JSON form, or the new configuration is wrong.
-    """
-    for key, value in values.items():
-        if not key or value is None:
-            raise ConfigError("an injected key must not be empty, and its value not None", location=repr(key))
-    # The round trip through JSON turns models and tuples into plain values, and finds values without a JSON form.
-    plain = jsontext.parse(_encode(values).decode())
-    new = {key: jsontext.dumps(value) for key, value in plain.items()}
-    own = jsontext.members(plugin.text)
-    parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
-    parts += [(jsontext.dumps(key), text) for key, text in new.items() if key not in {member.key for member in own}]
-    return replace(_Reader(plugin.source).plugin_document(jsontext.join_object(parts)), source=plugin.source)
 
 
 def parse_recorded(data: bytes | str, file: str | None = None) -> NetworkConfigList:

@@ -1,4 +1,4 @@
-"""Read YAML: plain values only, and no aliases that expand to many values."""
+"""Read YAML: plain values without aliases."""
 
 from __future__ import annotations
 
@@ -8,42 +8,23 @@ import yaml
 
 from libcni.errors import ConfigError
 
-_MAX_COPIED = 10_000
-"""The number of values that the aliases of a stream may expand to together."""
-
 
 class _Loader(yaml.SafeLoader):  # the full loader would let a document make any Python object
-    """Refuses aliases that expand to many values: each level of nested aliases multiplies the document's size."""
-
-    def __init__(self, stream: bytes | str) -> None:
-        super().__init__(stream)
-        self._nodes = 0  # nodes so far; an alias counts as many as it stands for
-        self._copied = 0
-        self._sizes: dict[yaml.Node, int] = {}
+    """Refuses aliases: nested ones stand for any number of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose the next node, and count the nodes in it."""
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # the stubs have no type
-        is_alias = self.check_event(yaml.AliasEvent)
-        before = self._nodes
-        self._nodes += 1
-        node = super().compose_node(parent, index)
-        if node is not None and not is_alias:
-            self._sizes[node] = self._nodes - before
-        elif node is not None:
-            size = self._sizes.get(node)  # None inside the node itself
-            self._copied += size or 0
-            self._nodes += size or 0
-            if size is None or self._copied > _MAX_COPIED:
-                raise yaml.composer.ComposerError(None, None, "this alias expands to too many values", mark)
-        return node
+        """Compose the next node."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # the stubs have no type
+            raise yaml.composer.ComposerError(None, None, "aliases are not accepted: write the value again", mark)
+        return super().compose_node(parent, index)
 
 
 def read_yaml(data: bytes | str, file: str | None) -> list[Any]:
     """Return the documents of a YAML stream, decoded; JSON is YAML as well.
 
     Raises:
-        ConfigError: the text is not YAML, or its aliases expand to more than 10,000 values together.
+        ConfigError: the text is not YAML, or has an alias.
     """
     try:
         return list(yaml.load_all(data, _Loader))

@@ -18,7 +18,7 @@ from conformance.vectors import Step
 from libcni.config.versions import parse_version
 
 _FIELDS = (
-    "cleanup_needed", "code", "container_id", "details", "exit_status", "ifname", "msg", "network", "plugin",
+    "code", "container_id", "details", "exit_status", "ifname", "msg", "network", "plugin",
     "retryable", "signal", "stderr", "verb", "well_known",
 )  # fmt: skip
 
@@ -205,10 +205,6 @@ def _do_attachments(run: Processes, step: Step) -> dict[str, Any]:
     return {"attachments": [{key: getattr(one, key) for key in keys} for one in found]}
 
 
-def _do_inject(_run: Processes, step: Step) -> dict[str, Any]:
-    return {"document": read(libcni.inject_conf(load_plugin(step), step.body["values"]).text)}
-
-
 def _do_remove(run: Processes, step: Step) -> dict[str, Any]:
     for path in run.stage.removed_by(step):
         Path(path).unlink()
@@ -233,7 +229,6 @@ _DO: dict[str, Callable[[Processes, Step], dict[str, Any]]] = {
     "del": lambda run, step: run.delete(step),
     "del_one": lambda run, step: run.delete(step),
     "gc": lambda run, step: run.gc(step),
-    "inject": _do_inject,
     "load": _do_load,
     "parse": _do_convert,
     "parse_version": _do_parse_version,

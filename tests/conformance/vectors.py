@@ -58,8 +58,7 @@ class Step:
     @property
     def source(self) -> dict[str, Any]:
         """Where the configuration comes from: one of document, document_text, document_base64, network, file."""
-        places = [self.vector.data] if self.kind == "inject" else [self.body, self.vector.data]
-        for data in places:
+        for data in (self.body, self.vector.data):
             found = {key: data[key] for key in _SOURCES if key in data}
             if found:
                 return found

@@ -197,7 +197,7 @@ func (j *job) do(s *step) (map[string]interface{}, error) {
 		"add_one": j.addOne, "check_one": j.checkOne, "del_one": j.delOne,
 		"version": j.version, "validate": j.validate, "parse": convert, "convert": convert,
 		"parse_version": parseVersion, "cached_result": j.cachedResult, "cached_config": j.cachedConfig,
-		"inject": inject, "remove": remove, "write": write,
+		"remove": remove, "write": write,
 	}
 	action, ok := actions[s.Kind]
 	if !ok {
@@ -355,18 +355,6 @@ func (j *job) cachedConfig(_ context.Context, s *step) (map[string]interface{}, 
 	return map[string]interface{}{
 		"config": json.RawMessage(data), "args": rt.Args, "capability_args": rt.CapabilityArgs,
 	}, nil
-}
-
-func inject(_ context.Context, s *step) (map[string]interface{}, error) {
-	conf, err := libcni.ConfFromBytes(s.Document)
-	if err != nil {
-		return nil, err
-	}
-	injected, err := libcni.InjectConf(conf, s.Values)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]interface{}{"document": json.RawMessage(injected.Bytes)}, nil
 }
 
 func remove(_ context.Context, s *step) (map[string]interface{}, error) {

