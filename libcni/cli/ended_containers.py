@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import libcni.netavark
@@ -11,7 +11,6 @@ from libcni.cli.session import Session
 from libcni.diagnosis import Checked, DoctorReport, NodeFinding, NotChecked
 from libcni.manager import Item
 from libcni.oci import OWNER, Ended, collect, find_ended
-from libcni.reports import GCReport
 
 _DETACH = Hint("this detaches them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
 _MEANING = "its addresses, ports and firewall rules stay in use"
@@ -44,30 +43,24 @@ def _findings(ended: Ended, remedy: str) -> Iterator[NodeFinding]:
             yield NodeFinding("containers", "warning", "pinned", pin.path, seen, remedy=remedy)
 
 
-def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GCReport:
+def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> list[Attachment | Item]:
     """Detach the attachments of ended containers, and return them; ``dry_run``: only return them.
 
     ``runtimes``: the runtimes to ask, as for ``libcni.oci.find_ended``, or ``podman``.
     """
     from libcni.manager import NetworkManager
 
-    stale: list[Attachment] = []
-    detached: set[tuple[str, str, str]] = set()
+    ended: list[Attachment | Item] = []
     if libcni.netavark.OWNER in runtimes:
         cni = replace(session, owner=libcni.netavark.OWNER).client()
-        stale += libcni.netavark.find_ended(cni)
-        if not dry_run:
-            detached |= _identities(libcni.netavark.collect(NetworkManager(cni)).of("detached"))
+        if dry_run:
+            ended += libcni.netavark.find_ended(cni)
+        else:
+            ended += libcni.netavark.collect(NetworkManager(cni)).of("detached")
     if others := [runtime for runtime in runtimes if runtime != libcni.netavark.OWNER]:
         cni = replace(session, owner=OWNER).client()
-        stale += find_ended(cni, others).attachments
-        if not dry_run:
-            detached |= _identities(collect(NetworkManager(cni), others)[0].of("detached"))
-    if dry_run:
-        return GCReport(stale=tuple(stale))
-    attachments = tuple(attachment for attachment in stale if _identities([attachment]) <= detached)
-    return GCReport(stale=attachments, detached=attachments)
-
-
-def _identities(items: Iterable[Attachment | Item]) -> set[tuple[str, str, str]]:
-    return {(item.network, item.container_id, item.ifname) for item in items}
+        if dry_run:
+            ended += find_ended(cni, others).attachments
+        else:
+            ended += collect(NetworkManager(cni), others)[0].of("detached")
+    return ended

@@ -77,8 +77,7 @@ def print_error(error: CNIError, session: Session) -> None:
         return
     block = Fields(f"error: {message_of(error)}", _details(error, session))
     # A UsageError names IDs for the next command.
-    is_whole = session.no_trunc or isinstance(error, UsageError)
-    print_block(block if is_whole else with_short_ids(block), sys.stderr)
+    print_block(block if isinstance(error, UsageError) else with_short_ids(block), sys.stderr)
 
 
 def message_of(error: CNIError) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import libcni
 import libcni.diagnosis
@@ -14,6 +14,9 @@ from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.render import SHORT, is_of_engine, note, plural, short_ids
 from libcni.cli.session import Session
+
+if TYPE_CHECKING:
+    from libcni.manager import Item
 
 _UNREADABLE = 'to detach it: libcni del NETWORK NETNS -c ID, NETNS "" if the namespace no longer exists; see more'
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -148,20 +151,7 @@ def note_left(count: int, which: str) -> None:
         note(f"{plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
 
 
-def note_left_out(session: Session, container: str | None) -> None:
-    """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
-    unreadable = [
-        attachment for attachment in session.client().get_cached_attachments(container) if attachment.state == "corrupt"
-    ]
-    if unreadable:
-        left_out = f"left out {plural(len(unreadable), 'record')} that cannot be read"
-        if any(attachment.is_denied for attachment in unreadable):
-            note(f"{left_out}; run libcni as root")
-        else:
-            note(left_out, session.hint_command(libcni.Hint("", "doctor")))
-
-
-def identity_row(attachment: libcni.Attachment) -> list[str]:
+def identity_row(attachment: libcni.Attachment | Item) -> list[str]:
     """Return the cells of an attachment's identity: container, network, interface."""
     return [attachment.container_id or "?", attachment.network or "?", attachment.ifname or "?"]
 
@@ -205,7 +195,7 @@ def decoded(document: bytes) -> Any:
         return document.decode(errors="backslashreplace")
 
 
-def identity_data(attachment: libcni.Attachment) -> dict[str, Any]:
+def identity_data(attachment: libcni.Attachment | Item) -> dict[str, Any]:
     """Return the identity of an attachment as plain data."""
     return {"container_id": attachment.container_id, "network": attachment.network, "ifname": attachment.ifname}
 

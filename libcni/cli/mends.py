@@ -27,7 +27,7 @@ _WORDS = {
     "release": "release {number} addresses in {target}: {details}",
     "detach": "detach {containers}",
 }
-_SHOWN = 3
+_SHOWN, _NAMED = 3, 12
 T = TypeVar("T")
 
 
@@ -35,24 +35,23 @@ def repair_commands(
     session: Session, plan: NodeRepair, options: Iterable[str] = (), interrupt: Iterable[str] = ()
 ) -> list[str]:
     """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
-    options = [*options, *(["--timeout", f"{session.timeout:g}"] if session.timeout != 60.0 else [])]  # noqa: PLR2004 - the default
     needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
-    needs_go = any("include_go" in need for need in needs) and not session.owner
-    owners = [need["owner"] for need in needs if "owner" in need]
-    commands: dict[str, None] = {}
-    for names in ([], sorted({*interrupt, *(need["interrupt"] for need in needs if "interrupt" in need)})):
-        matching = [need for need in needs if bool(names) == ("interrupt" in need) or names]
-        own = [need for need in matching if "owner" not in need]
-        if not matching or (names and not any("interrupt" in need for need in needs) and not interrupt):
-            continue
-        owner = session.owner
-        words = ["--yes", *options, *(["--include-go"] * (needs_go and "--include-go" not in options))]
-        if not own and owners:
-            owner = max(owners, key=owners.count)
-        if names:
-            words += ["--interrupt", *(["all"] if len(names) > _SHOWN * 4 else names)]
-        commands[replace(session, owner=owner).hint_command(Hint("", "repair", options=tuple(words)))] = None
-    return list(commands)
+    names = sorted({*interrupt, *(need["interrupt"] for need in needs if "interrupt" in need)})
+    words = ["--yes", *options]
+    words += ["--timeout", f"{session.timeout:g}"] if session.timeout != 60.0 else []  # noqa: PLR2004 - the default
+    if any("include_go" in need for need in needs) and not session.owner and "--include-go" not in words:
+        words.append("--include-go")
+    commands = []
+    for matching, more in (
+        ([need for need in needs if "interrupt" not in need], []),
+        (needs if names else [], ["--interrupt", *(names if len(names) <= _NAMED else ["all"])]),
+    ):
+        owners = [need.get("owner", session.owner) for need in matching]
+        owner = session.owner if session.owner in owners else max(owners, key=owners.count, default="")
+        if matching:
+            hint = Hint("", "repair", options=(*words, *more))
+            commands.append(replace(session, owner=owner).hint_command(hint))
+    return commands
 
 
 def words_of(mend: Mend) -> str:

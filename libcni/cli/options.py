@@ -127,7 +127,6 @@ COMMON = (
     Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="The time limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "openmetrics"), default="text", metavar="FORMAT",
         help="text or json; for doctor also openmetrics."),
-    Argument("--no-trunc", action="store_true", help="Show whole container IDs in tables."),
     Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),
 )  # fmt: skip
 """The options of all commands: the fields of ``Session``."""

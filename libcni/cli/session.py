@@ -34,7 +34,6 @@ class Session:
     timeout: float
     output: Output
     verbose: bool
-    no_trunc: bool = False
 
     def client(self) -> CNIConfig:
         """Return a blocking client. The plugins' stderr goes to this program's stderr."""
@@ -76,4 +75,4 @@ class Session:
         """Print the blocks if ``--output`` is text."""
         if self.output == "text":
             for block in blocks:
-                print_block(block if self.no_trunc else with_short_ids(block))
+                print_block(with_short_ids(block))

@@ -130,7 +130,8 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
             "they keep the old configuration until their containers are started again",
-            f"nothing, if that is wanted; this shows the values: {shlex.join(['libcni', 'diff', '-n', net.name])}",
+            f"nothing, if that is wanted; the recorded one: "
+            f"{shlex.join(['libcni', 'show', id_of(changed[0]), '-n', net.name, '--config'])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
 

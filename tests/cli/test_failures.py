@@ -45,7 +45,6 @@ from libcni.testing import wait_until
         (4, ["check", "dbnet", "/ns/a"]),
         (0, ["del", "--container", "nobody", "--timeout", "5"]),
         (2, ["networks", "-o", "openmetrics"]),
-        (2, ["take-over", "--to", "x"]),
         (4, ["forget", "nobody"]),
         (5, ["add", "hanging", "/ns/a", "--timeout", "0.3"]),
     ],

@@ -36,7 +36,6 @@ LOOKS: dict[str, Sequence[str]] = {
     "gc-dry-run": ["gc", "dbnet", "--valid", GOOD, "--dry-run"],
     "forget": ["forget", KILLED[:12]],
     "check-all": ["check", "--all"],
-    "diff": ["diff"],
     "gc-without-a-set": ["gc", "dbnet", "x"],
     "status": ["status", "dbnet", "--verbose"],
 }

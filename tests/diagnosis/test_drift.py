@@ -20,7 +20,7 @@ def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:
     found = made.finding(check_drift)
     assert "changed keys: plugins[0].mtu" in found.seen
     assert found.mends == ()
-    assert found.remedy.endswith(": libcni diff -n net")
+    assert found.remedy.endswith(": libcni show c1:eth0 -n net --config")
 
 
 def test_records_of_go_have_no_drop_in_plugins(made: MadeNode) -> None:

@@ -34,13 +34,11 @@ COMMANDS = (
     Command("networks", "networks", _SEE),
     Command("attachments", "attachments", _SEE),
     Command("show", "show", _SEE),
-    Command("diff", "diff", _SEE),
     Command("explain", "explain", _SEE),
     Command("doctor", "doctor", _REPAIR),
     Command("repair", "repair", _REPAIR),
     Command("reload", "reload", _REPAIR),
     Command("forget", "forget", _REPAIR),
-    Command("take-over", "take_over", _REPAIR),
     Command("oci-hook", "oci_hook", _ENGINES),
     Command("netavark-plugin", "netavark_plugin", _ENGINES),
 )

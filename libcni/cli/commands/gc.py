@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import libcni
-import libcni.reports
 from libcni.cli.completion import containers
 from libcni.cli.ended_containers import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, read_bytes
-from libcni.cli.listing import check_include_go, identity_data, note_left
+from libcni.cli.listing import check_include_go, identity_data, identity_row, note_left
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
 from libcni.cli.parser import closest
 from libcni.cli.render import Table, note
 from libcni.cli.session import Session
+
+if TYPE_CHECKING:
+    from libcni.manager import Item
+
 
 ARGUMENTS = (
     NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
@@ -52,7 +56,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     if runtime:
         if network or valid or from_file or none_valid or include_go:
             raise UsageError("--runtime excludes NETWORK, --valid, --from-file, --none-valid and --include-go")
-        _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run)
+        _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run, data={})
         return
     if not network:
         raise UsageError("give NETWORK, or the containers' runtime with --runtime")
@@ -73,7 +77,10 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
             note(f"nothing is recorded of {name}" + (f"; did you mean {near}?" if near else ""))
     pairs = _pairs(recorded, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
-    _show(session, report, dry_run=dry_run)
+    data = {"made_by_go": [identity_data(item) for item in report.made_by_go], "plugins": list(report.plugins)}
+    if report.disabled:
+        note("the configuration says disableGC, so nothing was done")
+    _show(session, report.stale if dry_run else report.detached, dry_run=dry_run, data=data)
     if session.output == "text":
         note_left(len(report.made_by_go), "of Go libcni (--include-go)")
         _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
@@ -105,20 +112,12 @@ def _pairs(recorded: list[libcni.Attachment], wanted: list[str]) -> list[tuple[s
     return list(dict.fromkeys(pairs))
 
 
-def _show(session: Session, report: libcni.reports.GCReport, *, dry_run: bool) -> None:
+def _show(session: Session, items: Sequence[libcni.Attachment | Item], *, dry_run: bool, data: dict[str, Any]) -> None:
     """Print the detached attachments. Like cnitool, print nothing if there were none and the output is text."""
     word = "would be detached" if dry_run else "detached"
-    items = report.stale if dry_run else report.detached
-    data: dict[str, Any] = {
-        "dry_run": dry_run,
-        "disabled": report.disabled,
-        "detached": [] if dry_run else [identity_data(item) for item in report.detached],
-        "stale": [identity_data(item) for item in report.stale],
-        "made_by_go": [identity_data(item) for item in report.made_by_go],
-        "plugins": list(report.plugins),
-    }
-    if report.disabled:
-        session.show(data, "note: the configuration says disableGC, so nothing was done")
-    elif items or dry_run or session.output != "text":
-        rows = [[item.container_id, item.network, item.ifname] for item in items]
-        session.show(data, Table(("container", "network", "interface"), rows, f"{word}:", f"nothing {word}"))
+    table = Table(
+        ("container", "network", "interface"), [identity_row(item) for item in items], f"{word}:",
+        f"nothing {word}" if dry_run else "",
+    )  # fmt: skip
+    stale = [identity_data(item) for item in items]
+    session.show({"dry_run": dry_run, "stale": stale, "detached": [] if dry_run else stale, **data}, table)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 
 import libcni
-from libcni.cli.check_networks import check_networks, no_networks
-from libcni.cli.failures import message_of
+from libcni.cli.failures import cause_of, error_data, exit_code, hint_fields, message_of
+from libcni.cli.inputs import network_of
 from libcni.cli.options import NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
+from libcni.diagnosis import ask_plugins
 
 ARGUMENTS = (
     Argument("--check", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
         help="Check that these networks, or all, can be used: names, or paths to configurations."),
 )  # fmt: skip
+
+_Problem = tuple[str, libcni.CNIError]
+"""The name of a network or file, and what is wrong with it."""
 
 
 def networks(session: Session, check: list[str] | None) -> None:
@@ -28,22 +32,35 @@ def networks(session: Session, check: list[str] | None) -> None:
     Example:
       libcni networks --check front
     """
-    if check is not None:
-        check_networks(session, check)
-        return
     directory = libcni.read_config_directory(session.conf_dir)
-    rows = []
-    for index, net in enumerate(directory.networks):
-        plugins = ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins)
-        rows.append([net.name, net.cni_version, plugins, _name(net.file, session), "" if index else "default"])
-    problems = [
-        [_name(error.file, session), str(error).removeprefix(f"{error.file}: ")] for error in directory.problems
-    ]
-    problems += [[_name(net.file, session), f"warning: {text}"] for net in directory.networks for text in net.warnings]
-    columns = ("network", "version", "plugins", "file", "")
+    found = list(directory.networks)
+    problems: list[_Problem] = [(_name(error.file, session), error) for error in directory.problems]
+    default = found[0].name if found else None
+    if check:
+        found, problems = _named(session, check)
+    versions: dict[str, tuple[str, ...]] = {}
+    if check is not None:
+        cni = session.client()
+        for net in found:
+            answers = ask_plugins(cni, net)
+            versions |= {one.path: one.supported_versions for one in answers if one.supported_versions}
+            problems += [(net.name, one.problem) for one in answers if one.problem is not None]
+            if not net.plugins:
+                problem = "the network has no plugins: add at least one to its list"
+                problems.append((net.name, libcni.ConfigError(problem, file=net.file)))
+    rows = [
+        [
+            net.name, net.cni_version,
+            ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins),
+            _name(net.file, session), "default" if net.name == default else "",
+        ]
+        for net in found
+    ]  # fmt: skip
+    texts = [[name, _text(session, name, error)] for name, error in problems]
+    texts += [[_name(net.file, session), f"warning: {text}"] for net in found for text in net.warnings]
     data = {
         "directory": directory.directory,
-        "default": directory.networks[0].name if directory.networks else None,
+        "default": default,
         "networks": [
             {
                 "name": net.name,
@@ -52,19 +69,51 @@ def networks(session: Session, check: list[str] | None) -> None:
                 "plugins": [{"type": plugin.type, "drop_in": plugin.source} for plugin in net.plugins],
                 "warnings": list(net.warnings),
             }
-            for net in directory.networks
+            for net in found
         ],
-        "problems": [
-            {"file": error.file, "place": error.location, "problem": message_of(error)} for error in directory.problems
-        ],
+        "problems": [{"of": name, **error_data(error, session)} for name, error in problems],
+        "versions": {path: list(supported) for path, supported in versions.items()},
     }
     session.show(
         data,
-        Table(columns, rows, empty=no_networks(session)),
-        *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
+        Table(("network", "version", "plugins", "file", ""), rows, empty="" if check else _none(session)),
+        Table(("network or file", "problem"), texts, "\nproblems:" if rows else "problems:"),
+        Table(
+            ("plugin", "versions"), [[path, ", ".join(supported)] for path, supported in versions.items()], "\nplugins:"
+        ),
     )
+    if check is not None and problems:
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("check", [error for _, error in problems])))
+
+
+def _named(session: Session, names: list[str]) -> tuple[list[libcni.NetworkConfigList], list[_Problem]]:
+    """Return the networks with these names or paths, and those that cannot be read."""
+    found: list[libcni.NetworkConfigList] = []
+    problems: list[_Problem] = []
+    for name in names:
+        try:
+            net = network_of(name)
+            found.append(session.client().network(net) if isinstance(net, str) else net)
+        except libcni.CNIError as error:
+            problems.append((name, error))
+    return found, problems
+
+
+def _none(session: Session) -> str:
+    empty = f"no networks in {session.conf_dir}"
+    if os.path.isdir(session.conf_dir):
+        return empty
+    return empty + (": it is not a directory" if os.path.lexists(session.conf_dir) else ": there is no such directory")
 
 
 def _name(file: str | None, session: Session) -> str:
     """Return a file's path in the configuration directory: a drop-in has its network's directory before its name."""
     return os.path.relpath(file, session.conf_dir) if file else ""
+
+
+def _text(session: Session, name: str, error: libcni.CNIError) -> str:
+    # The first column has the file.
+    file = getattr(error, "file", None) or name
+    text = message_of(error).removeprefix(f"{file}: ")
+    more = cause_of(error) or ": ".join(hint_fields(error, session).values())
+    return f"{text} ({more})" if more else text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from libcni.cli.inputs import network_of
 from libcni.cli.options import IGNORED_NETNS, NETWORK
 from libcni.cli.render import note
@@ -12,7 +10,7 @@ from libcni.cli.session import Session
 ARGUMENTS = (NETWORK, IGNORED_NETNS)
 
 
-def status(session: Session, network: str, netns: str) -> None:
+def status(session: Session, network: str, netns: str) -> None:  # noqa: ARG001 - ignored, like cnitool
     """Ask whether a network can serve ADD.
 
     Prints nothing if it can. With -v, prints each call.
@@ -20,9 +18,6 @@ def status(session: Session, network: str, netns: str) -> None:
     Example:
       libcni status front -v
     """
-    if netns and not os.path.exists(netns):
-        # The user may mean it as a second network. No network but the first is asked.
-        note(f"{netns} is ignored: status asks one network")
     answer = session.client().network_status(network_of(network))
     # Plugins of a version without STATUS are not called. "ready" would be a guess.
     asked = all(plugin.state != "unsupported" for plugin in answer.plugins)

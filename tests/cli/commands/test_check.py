@@ -42,12 +42,6 @@ def test_check_of_a_misspelt_network_says_where_to_look(node: CommandNode) -> No
     assert "libcni attachments" in failed.err
 
 
-def test_status_of_two_networks_says_that_it_asks_one(node: CommandNode) -> None:
-    node.write("20-other.conflist", {**DBNET, "name": "other"})
-    assert "note: other is ignored: status asks one network\n" in node.run("status", "dbnet", "other").err
-    assert "note" not in node.run("status", "dbnet", node.netns("a")).err
-
-
 def test_a_known_fault_of_a_plugin_is_counted_apart(node: CommandNode) -> None:
     fault = '{"cniVersion": "1.1.0", "code": 100, "msg": "could not check ipv6 dnat"}'
     node.plugin("portmap", f"[ $CNI_COMMAND != CHECK ] || {{ echo '{fault}'; exit 1; }}")

@@ -20,9 +20,10 @@ def test_a_broken_drop_in_is_listed_with_its_directory(node: CommandNode) -> Non
 
 def test_the_check_of_networks_as_data_has_their_plugins_and_problems(node: CommandNode) -> None:
     node.write("20-other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nosuch"}]})
-    good, bad = node.run("networks", "--check", "-o", "json").data
-    assert [one["plugin"] for one in good["plugins"]] == ["fake-bridge", "fake-ipam", "fake-tuning"]
-    assert good["plugins"][0]["path"] == str(node.bin / "fake-bridge")
-    assert "1.1.0" in good["plugins"][0]["versions"]
-    assert (good["ok"], bad["ok"]) == (True, False)
-    assert [one["kind"] for one in bad["problems"]] == ["PluginNotFoundError"]
+    data = node.run("networks", "--check", "-o", "json").data
+    assert [net["name"] for net in data["networks"]] == ["dbnet", "other"]
+    assert data["versions"].keys() == {str(node.bin / name) for name in ("fake-bridge", "fake-ipam", "fake-tuning")}
+    assert "1.1.0" in data["versions"][str(node.bin / "fake-bridge")]
+    assert [(one["of"], one["kind"]) for one in data["problems"]] == [("other", "PluginNotFoundError")]
+    named = node.run("networks", "--check", "dbnet", "nosuch", "-o", "json")
+    assert (named.code, [one["of"] for one in named.data["problems"]]) == (4, ["nosuch"])

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import libcni
-from cli.node import GOOD, CommandNode, attach_sharing
+from cli.node import GOOD, CommandNode, attach_sharing, containers
 
 
 def states(ran_data: dict[str, list[dict[str, object]]]) -> list[object]:
@@ -124,3 +124,16 @@ def test_what_interrupts_a_container_is_done_only_if_it_is_named(node: CommandNo
         ("mended", ["a:eth0"]),
         ("left", ["b:eth0"]),
     ]
+
+
+def test_an_owner_repairs_only_its_own(node: CommandNode) -> None:
+    node.add("plain")
+    assert node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman").code == 0
+    for container in ("plain", "ours"):
+        node.change_record(container, "dbnet", bootId="another")
+    ran = node.run("repair", "--yes", "-o", "json").data
+    assert [one["needs"] for one in ran["outcomes"] if one["state"] == "left"] == [[["owner", "podman"]]]
+    assert ran["commands"] == ["libcni repair --yes --owner podman"]
+    assert containers(node) == ["ours"]
+    assert node.run("repair", "--yes", "--owner", "podman").code == 0
+    assert containers(node) == []
