@@ -72,7 +72,7 @@ def networks(session: Session, check: list[str] | None) -> None:
             for net in found
         ],
         "problems": [{"of": name, **error_data(error, session)} for name, error in problems],
-        "versions": {path: list(supported) for path, supported in versions.items()},
+        "plugins": [{"path": path, "versions": list(known)} for path, known in versions.items()],
     }
     session.show(
         data,
