@@ -1,7 +1,7 @@
 """A container runtime in 200 lines: networks, published ports, DNS, bandwidth and addresses are libcni's. Needs root.
 
-    cp examples/demo_real.conflist /etc/cni/net.d    # the network "demonet"
-    runtime.py run web --network demonet --publish 8080:80 -- busybox httpd -f -h /srv
+    mkdir -p /etc/cni/net.d; cp examples/demo_real.conflist /etc/cni/net.d    # the network "demonet"
+    runtime.py run web --network demonet --publish 8080:80 -- python3 -m http.server 80
     runtime.py exec web -- ip address
     runtime.py ps
     runtime.py rm web
