@@ -13,7 +13,6 @@ from libcni.diagnosis import Mend, MendOutcome, NodeRepair
 
 _WORDS = {
     "reserve": "reserve {details} for {containers} in {target}",
-    "restore-path": "mount the namespace of {containers} at {target}",
     "forward": "write 1 to {target}",
     "set-up": "set {target} up{inside}",
     "join": "put {target} on bridge {details}",
@@ -23,7 +22,6 @@ _WORDS = {
     "remove-rules": "remove the rules of {containers} for {details}",
     "reload": "attach {containers} again: DEL and ADD",
     "set-aside": "move {target} aside",
-    "remove": "remove {number} temporary files below {target}",
     "release": "release {number} addresses in {target}: {details}",
     "detach": "detach {containers}",
 }

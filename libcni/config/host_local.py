@@ -12,8 +12,6 @@ from typing import Any
 from libcni.config.network import NetworkConfigList, plugin_documents
 
 _DATA_DIR = "/var/lib/cni/networks"
-FLANNEL_DIR = "/var/lib/cni/flannel"
-"""Where flannel keeps the configuration of each container's delegate."""
 _SUBNET_FILE = "/run/flannel/subnet.env"
 _SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -106,12 +104,6 @@ def is_in_ranges(net: NetworkConfigList | None, address: str) -> bool:
     """Return whether host-local can give an address to a container of a network."""
     parsed = ipaddress.ip_address(address)
     return any(parsed in pool for pools in range_sets(net) for pool in pools)
-
-
-def flannel_directories(net: NetworkConfigList | None) -> set[str]:
-    """Return the directories in which the network's flannel keeps a file for each container."""
-    documents = (document for document in plugin_documents(net) if document.get("type") == "flannel")
-    return {str(document.get("dataDir") or FLANNEL_DIR) for document in documents}
 
 
 def _host_local(net: NetworkConfigList | None) -> Iterator[tuple[str, Mapping[str, Any]]]:

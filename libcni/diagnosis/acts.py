@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from libcni.client import CNIConfig
-from libcni.config.host_local import flannel_directories
 from libcni.config.network import plugin_documents
 from libcni.diagnosis.mends import Mend, MendKind
-from libcni.diagnosis.node_state import NodeState, id_of
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.rules import removals
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
-from libcni.kernel.namespace import bind, is_empty_file
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.model import Place, same_namespace
-from libcni.store.recorded_interfaces import place_of
 from libcni.store.records import RecordStore
 from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
@@ -35,125 +30,43 @@ _SECONDS = 30.0
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
 
 
-class NotNeeded(Exception):  # noqa: N818 - no error
-    """The mend is not needed any more: its cause is gone."""
+def _attachment(node: NodeState, mend: Mend) -> Attachment:
+    """Return the attachment whose record is a mend's target."""
+    return next(attachment for attachment in node.attachments if attachment.path == mend.target)
 
 
-class Task(NamedTuple):
-    """A mend to carry out.
-
-    Attributes:
-        node: the state of the node at the diagnosis.
-        mend: the mend.
-        ask_again: returns the present state of the node and the part of the mend that is still needed, or raises
-            NotNeeded.
-    """
-
-    node: NodeState
-    mend: Mend
-    ask_again: Callable[[], tuple[NodeState, Mend]]
-
-    def attachment(self) -> Attachment:
-        """Return the attachment whose record is the mend's target."""
-        return next(attachment for attachment in self.node.attachments if attachment.path == self.mend.target)
+def _reserve(_: NodeState, mend: Mend) -> None:
+    [address], [name] = mend.details, mend.containers
+    container_id, ifname = name.split(":", 1)
+    # A kill must not leave an empty file, a reservation without an owner. host-local ignores this name.
+    draft = f"{mend.target}/.libcni-{os.getpid()}"
+    with open(draft, "w", encoding="utf-8", newline="") as file:
+        file.write(f"{container_id}\r\n{ifname}")
+    os.rename(draft, f"{mend.target}/{address}")
 
 
-def _reserve(task: Task) -> None:
-    [address], [name], path = task.mend.details, task.mend.containers, f"{task.mend.target}/{task.mend.details[0]}"
-    container_id, _, ifname = name.partition(":")
-    attachment = next(attachment for attachment in task.node.recorded_addresses[address] if id_of(attachment) == name)
-    os.makedirs(task.mend.target, exist_ok=True)
-    with locked(task.node.cni, LockRequest((), container_id)), _host_local_lock(task.mend.target):
-        # The container may have been detached meanwhile, and the address given to another one.
-        store = RecordStore(task.node.cni.cache_dir)
-        check_unchanged(
-            store.read(os.path.basename(attachment.path)) or attachment.record.with_fields(owner=None),
-            attachment.record,
-        )
-        expected = [
-            (reservation.container_id, reservation.ifname)
-            for reservation in task.node.reservations.get((task.mend.network, task.mend.target), ())
-            if reservation.address == address
-        ]
-        with suppress(FileNotFoundError), open(path, encoding="utf-8", errors="replace") as file:
-            holder, _, interface = file.read().strip().partition("\n")
-            if [(holder.strip(), interface.strip())] != expected:
-                raise FileExistsError(17, f"it is reserved for {holder.strip()} by now", path)
-        # A kill must not leave an empty file, a reservation without an owner. host-local ignores this name.
-        draft = f"{task.mend.target}/.libcni-{os.getpid()}"
-        with open(draft, "w", encoding="utf-8", newline="") as file:
-            file.write(f"{container_id}\r\n{ifname}")
-        os.rename(draft, path)
+def _release(_: NodeState, mend: Mend) -> None:
+    for address in mend.details:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{mend.target}/{address}")
 
 
-def _release(task: Task) -> None:
-    with _host_local_lock(task.mend.target):
-        # No address can be allocated before the lock is released, so the answer stays true until then.
-        node, mend = task.ask_again()
-        # Before the reservation: after a kill only the reservation leads to flannel's file.
-        _remove_files_of_flannel(node, mend)
-        for address in mend.details:
-            with suppress(FileNotFoundError):
-                os.unlink(f"{task.mend.target}/{address}")
-
-
-def _remove_files_of_flannel(node: NodeState, mend: Mend) -> None:
-    """Remove flannel's file of each container that has no other reservation, nor a record, in the network."""
-    nets = (*node.networks, *map(node.recorded, node.attachments))
-    directories = {os.path.join(node.cni.cache_dir, "flannel")}.union(*map(flannel_directories, nets))
-    known: dict[str, list[str]] = {}
-    for directory in directories:
-        with suppress(OSError):
-            for name in os.listdir(directory):
-                known.setdefault(name, []).append(os.path.join(directory, name))
-    freed = set(mend.details)
-    for container_id in known.keys() & {name.partition(":")[0] for name in mend.containers}:
-        held = {reservation.address for reservation in node.reserved_for(mend.network, container_id)}
-        if held <= freed and not node.attached(mend.network, container_id):
-            for path in known[container_id]:
-                with suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as file:
-                    # The file belongs to another network if the container is attached to two networks of flannel.
-                    if json.load(file).get("name") == mend.network:
-                        os.unlink(path)
-
-
-def _restore_path(task: Task) -> None:
-    attachment = next(
-        attachment
-        for attachment in task.node.attachments
-        if attachment.netns == task.mend.target and id_of(attachment) in task.mend.containers
-    )
-    space = task.node.spaces[attachment.record.netns_id or (0, 0)]
-    with locked(task.node.cni, LockRequest((), attachment.container_id)):
-        descriptor = os.open(f"/proc/{space.process}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            status, copy = os.fstat(descriptor), f"/proc/self/fd/{descriptor}"
-            seen = Place((status.st_dev, status.st_ino), netlink.read_network(copy).cookie)
-            # Another process, for example of the host, may have the PID now, and another namespace the inode number.
-            if not same_namespace(place_of(attachment.record), seen):
-                raise FileNotFoundError(2, f"process {space.process} has ended", attachment.netns)
-            if is_empty_file(attachment.netns):
-                os.unlink(attachment.netns)
-            os.makedirs(os.path.dirname(attachment.netns), exist_ok=True)
-            bind(copy, attachment.netns)
-        finally:
-            os.close(descriptor)
-
-
-def _forward(task: Task) -> None:
-    with open(task.mend.target, "w", encoding="ascii") as file:
+def _forward(_: NodeState, mend: Mend) -> None:
+    with open(mend.target, "w", encoding="ascii") as file:
         file.write("1")
 
 
-def _change_link(task: Task) -> None:
-    mend, network = task.mend, task.node.host
+def _change_link(node: NodeState, mend: Mend) -> None:
+    network = node.host
     descriptor = os.open(mend.netns or "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if mend.netns:
             # By descriptor: the path may lead to another container's namespace at any time.
             status = os.fstat(descriptor)
-            network = task.node.spaces[status.st_dev, status.st_ino].network
-        assert network is not None
+            space = node.spaces.get((status.st_dev, status.st_ino))
+            network = space.network if space is not None else None
+        if network is None:
+            raise FileNotFoundError(2, "its namespace has been replaced", mend.netns)
         # By index: a link that was created since with the same name is another one.
         index, netns = network.links[mend.target].index, f"/proc/self/fd/{descriptor}"
         if mend.kind == "set-up":
@@ -167,9 +80,9 @@ def _change_link(task: Task) -> None:
         os.close(descriptor)
 
 
-def _add_rules(task: Task) -> None:
-    attachment, run = task.attachment(), task.node.cni._run  # noqa: SLF001 - a verb of its own
-    run(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, task.mend.details)
+def _add_rules(node: NodeState, mend: Mend) -> None:
+    attachment, run = _attachment(node, mend), node.cni._run  # noqa: SLF001 - a verb of its own
+    run(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details)
 
 
 async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, ...]) -> None:
@@ -208,9 +121,7 @@ def _masquerade(network: str, container_id: str, addresses: list[str]) -> None:
                 rules.change(program, (*rule, *about))
 
 
-def _remove_rules(task: Task) -> None:
-    # The next container of this ID may have the chain by now.
-    node, mend = task.ask_again()
+def _remove_rules(node: NodeState, mend: Mend) -> None:
     for program, table, rule in removals(node, mend):
         if rule[0] == "-X":
             # Do not flush the chain: a rule that was added meanwhile must make the chain's removal fail.
@@ -229,55 +140,55 @@ def _remove_rules(task: Task) -> None:
                     raise
 
 
-def _reload(task: Task) -> None:
-    task.node.cni.reload_attachment(task.attachment())
+def _reload(node: NodeState, mend: Mend) -> None:
+    node.cni.reload_attachment(_attachment(node, mend))
 
 
-def _set_aside(task: Task) -> None:
-    path, store = task.mend.target, RecordStore(task.node.cni.cache_dir)
-    if os.path.dirname(path) != store.results:
-        os.rename(path, f"{path}.{time.time_ns()}")
-        return
-    task.ask_again()
-    record = store.read(os.path.basename(path))
+def _set_aside(node: NodeState, mend: Mend) -> None:
+    store = RecordStore(node.cni.cache_dir)
+    record = store.read(os.path.basename(mend.target))
     if record is not None:
         store.set_aside(record)
 
 
-def _remove(task: Task) -> None:
-    for path in task.mend.details:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-
-
-ACTS: Final[Mapping[MendKind, Callable[[Task], None]]] = MappingProxyType({
-    "reserve": _reserve, "restore-path": _restore_path, "forward": _forward, "set-up": _change_link,
-    "join": _change_link, "add-address": _change_link, "add-route": _change_link, "add-rules": _add_rules,
-    "remove-rules": _remove_rules, "reload": _reload, "set-aside": _set_aside, "remove": _remove, "release": _release,
+ACTS: Final[Mapping[MendKind, Callable[[NodeState, Mend], None]]] = MappingProxyType({
+    "reserve": _reserve, "forward": _forward, "set-up": _change_link, "join": _change_link,
+    "add-address": _change_link, "add-route": _change_link, "add-rules": _add_rules, "remove-rules": _remove_rules,
+    "reload": _reload, "set-aside": _set_aside, "release": _release,
 })  # fmt: skip
 """The function of each kind of mend. ``detach`` has none: many attachments are detached in parallel."""
 
 
-def lock_for(mend: Mend) -> LockRequest | None:
-    """Return the lock that a repair holds for a mend; None if the act itself acquires its locks.
+def locks_for(mend: Mend) -> tuple[LockRequest | str, ...]:
+    """Return the locks that a repair holds from the check of a mend's condition to its end.
 
-    A group of mends with such locks is checked again once, under all of the locks.
+    A string is a directory of host-local. Verbs acquire their locks themselves.
     """
-    if mend.kind == "remove-rules":
-        return LockRequest((), mend.target)
-    # Any other file to move may be the lock file.
-    is_record = mend.kind == "set-aside" and os.path.basename(os.path.dirname(mend.target)) == "results"
-    return LockRequest(all_containers=True) if is_record else None
+    match mend.kind:
+        case "reserve":
+            return LockRequest((), mend.containers[0].partition(":")[0]), mend.target
+        case "release":
+            return (mend.target,)
+        case "remove-rules":
+            return (LockRequest((), mend.target),)
+        case "set-aside":
+            return (LockRequest(all_containers=True),)
+    return ()
 
 
 @contextmanager
-def locked(cni: CNIConfig, request: LockRequest) -> Iterator[None]:
-    """Hold locks of the records.
+def locked(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
+    """Hold a lock of the records or of host-local.
 
     Raises:
-        LockTimeoutError: another verb held them for 30 seconds.
+        LockTimeoutError: another program held it for 30 seconds.
+        RecordError: the lock file cannot be opened.
     """
-    locks = LockSet(cni.cache_dir, request)
+    if isinstance(lock, str):
+        with _host_local_lock(lock):
+            yield
+        return
+    locks = LockSet(cni.cache_dir, lock)
     try:
         for delay in locks.retry_delays(time.monotonic() + _SECONDS):
             time.sleep(delay)
@@ -291,6 +202,7 @@ def _host_local_lock(directory: str) -> Iterator[None]:
     """Hold the lock that host-local holds while it allocates or frees an address."""
     path = os.path.join(directory, "lock")
     try:
+        os.makedirs(directory, exist_ok=True)  # the reservations of living containers may have been removed with it
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise RecordError(f"{path}: cannot be opened: {error.strerror}", path=path) from error

@@ -15,50 +15,29 @@ _error = partial(NodeFinding, "configuration", "error")
 
 
 def check_configuration(node: NodeState) -> Observations:
-    """Find unusable configuration files, and keys without effect."""
-    path = node.cni.conf_dir
-    if not os.path.isdir(path):
+    """Find unusable configuration files."""
+    path, found = node.cni.conf_dir, node.directory
+    if found is None or not os.path.isdir(path):
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
         others = other_conf_dirs(path)
         remedy = (
-            f"this node has {others}: name one (--conf-dir)" if others else "make it, and put a .conflist file there"
+            f"this node has {others}: name one (--conf-dir)" if others else "create it, and put a .conflist file there"
         )
+        if os.path.isdir(path):
+            seen, remedy = "it cannot be read", "run as root"
         yield _error("no-configuration", path, seen, "no network can be used", remedy)
         return
-    if node.directory is None:
-        yield _error("no-configuration", path, "it cannot be read", "no network can be used", "run as root")
-        return
-    found = node.directory
     if not found.networks:
-        yield _error(
-            "no-configuration",
-            path,
-            "no usable network configuration",
-            "no container can be attached",
-            "put a .conflist file there",
-        )
+        seen, remedy = "no usable network configuration", "put a .conflist file there"
+        yield _error("no-configuration", path, seen, "no container can be attached", remedy)
     unusable = f" and {counted(len(found.problems), 'unusable file')}" if found.problems else ""
     yield Checked("configuration", f"{counted(len(found.networks), 'network')}{unusable} in {path}")
     yield from writable_by_others("configuration", path)
     for problem in found.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
-        yield _error(
-            "unusable-file", problem.file or path, seen, "its network cannot be used",
-            # Name both files if two have one network name: each of them is in order by itself.
-            _remedy(problem, path),
-        )  # fmt: skip
-    for net in found.networks:
-        for text in net.warnings:
-            file = net.file or net.name
-            yield NodeFinding(
-                "configuration",
-                "warning",
-                "ignored-key",
-                file,
-                text,
-                "the key has no effect",
-                "remove it from the file",
-            )
+        # Name both files if two have one network name: each of them is in order by itself.
+        remedy = _remedy(problem, path)
+        yield _error("unusable-file", problem.file or path, seen, "its network cannot be used", remedy)
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

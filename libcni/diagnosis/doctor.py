@@ -16,15 +16,7 @@ from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_no
 from libcni.diagnosis.plugins import check_plugins
 from libcni.diagnosis.pool import check_pools, pools_of
 from libcni.diagnosis.records import check_records
-from libcni.diagnosis.report import (
-    Checked,
-    DoctorReport,
-    NodeCheck,
-    NodeFinding,
-    NotChecked,
-    Observation,
-    Observations,
-)
+from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
 from libcni.diagnosis.rules import check_rules
 from libcni.errors import CNIError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.node_state import NodeState, id_of
+from libcni.diagnosis.node_state import NodeState, grouped, id_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, recorded_network
@@ -73,37 +72,27 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
 
 def check_drift(node: NodeState) -> Observations:
     """Find attachments whose network has another configuration today, or none."""
-    by_network: dict[str, list[Attachment]] = {}
-    for attachment in node.attachments:
-        if not isinstance(attachment.record, Unreadable):
-            by_network.setdefault(attachment.network, []).append(attachment)
+    known = [attachment for attachment in node.attachments if not isinstance(attachment.record, Unreadable)]
+    if not known:
+        return
     # A directory that cannot be read must not look as if every network had lost its file.
     if node.directory is None:
-        if by_network:
-            yield NotChecked("drift", node.cni.conf_dir, "the configurations cannot be read")
+        yield NotChecked("drift", node.cni.conf_dir, "the configurations cannot be read")
         return
-    for network, attachments in by_network.items():
+    for network, attachments in grouped((attachment.network, attachment) for attachment in known).items():
         net = node.configured(network)
-        yield from _without_file(node, network, attachments) if net is None else _changed(net, attachments)
-    if by_network:
-        count = counted(sum(map(len, by_network.values())), "attachment")
-        yield Checked("drift", f"recorded configurations of {count}")
+        yield from (_without_file(network, attachments),) if net is None else _changed(net, attachments)
+    yield Checked("drift", f"recorded configurations of {counted(len(known), 'attachment')}")
 
 
-def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
-    path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
+def _without_file(network: str, attachments: list[Attachment]) -> NodeFinding:
     newest = max(attachments, key=lambda attachment: attachment.record.created or 0)
-    # An unusable file, whatever its name, may define the network: after its correction a second file would collide.
-    unusable = node.directory.problems if node.directory is not None else ()
-    advice = "correct the unusable file if it is its own, or put its file back" if unusable else "put its file back"
     show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
-    if newest.config and not unusable and not os.path.lexists(path):
-        show += f" > {shlex.quote(path)}"
-    yield NodeFinding(
+    return NodeFinding(
         "drift", "warning", "no-file", f"network {network}",
         f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
         "these work and can be detached from their records; no more can be attached",
-        f"if the network is still wanted, {advice}; the records hold its configuration: {show}",
+        f"if the network is still wanted, correct or restore its file; its recorded configuration: {show}",
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
 
@@ -112,18 +101,15 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
     changed: list[Attachment] = []
     keys: dict[str, None] = {}
     # Most attachments of a network have the same configuration, so compare it once.
-    compared: dict[object, tuple[ConfigChange, ...]] = {}
-    for attachment in attachments:
-        same = attachment.config, attachment.record.plugins, attachment.record.version
+    by_config = grouped(((one.config, one.record.plugins, one.record.version), one) for one in attachments)
+    for alike in by_config.values():
         try:
-            if same not in compared:
-                compared[same] = config_changes(attachment, net)
+            changes = config_changes(alike[0], net)
         except (RecordError, ValueError) as error:
-            yield NotChecked("drift", attachment.path, str(error))
+            yield from (NotChecked("drift", attachment.path, str(error)) for attachment in alike)
             continue
-        if found := compared[same]:
-            changed.append(attachment)
-            keys |= dict.fromkeys(change.key for change in found)
+        changed += alike if changes else ()
+        keys |= dict.fromkeys(change.key for change in changes)
     if changed:
         yield NodeFinding(
             "drift", "warning", "changed-configuration", f"network {net.name}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 
 from libcni.client import CNIConfig
@@ -42,9 +41,6 @@ def plugin_problem(cni: CNIConfig, plugin: str) -> tuple[str, str] | None:
     try:
         path = cni.find_plugin(plugin)
     except CNIError as error:
-        rejected = [text.rpartition(" is ")[0] for text in getattr(error, "rejected", ())]
-        files = [shlex.quote(path) for path in rejected if os.path.isfile(path)]
-        remedy = f"make it executable: chmod +x {' '.join(files)}" if files else str(error.hint or _REINSTALL)
-        return error.text, remedy
+        return error.text, str(error.hint or _REINSTALL)
     problem = executable_problem(path)
     return problem and (f"{path}: {problem[0]}", problem[1])

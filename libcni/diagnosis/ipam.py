@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 from libcni.config.host_local import Reservation, is_in_ranges, range_sets, reservation_directories
-from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import NodeState, bridge_of, finding_about, id_of
+from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment
@@ -39,9 +37,7 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     if node.is_young(reserved):
         remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
         return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
-    directories: dict[str, list[str]] = {}
-    for one in reserved:
-        directories.setdefault(os.path.dirname(one.path), []).append(one.address)
+    directories = grouped((os.path.dirname(one.path), one.address) for one in reserved)
     mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
     mends += rules_to_remove(node, network, container_id, ifname, addresses)
     meaning = "its address is in no network namespace of this node"
@@ -67,17 +63,10 @@ def check_ipam(node: NodeState) -> Observations:
     yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
-        lock = os.path.join(directory, "lock")
-        if os.path.isdir(lock):
-            seen, meaning = "the lock of host-local is a directory", "ADD and DEL of its network fail"
-            yield NodeFinding("ipam", "error", "lock-file", lock, seen, meaning, mends=(Mend("set-aside", lock),))
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
     for path, reason in node.unread.items():
-        if os.path.lexists(path) and not os.path.isdir(path):
-            remedy = "move the file away; the plugin makes the directory"
-            yield NodeFinding("ipam", "error", "no-directory", path, reason, "ADD of its network fails", remedy)
-        elif path.startswith("/"):
+        if path.startswith("/"):
             yield NotChecked("ipam", path, reason)
     types = {(net.name, plugin.ipam_type) for net in node.networks for plugin in net.plugins if plugin.ipam_type}
     for network, plugin_type in sorted(types):
@@ -88,9 +77,7 @@ def check_ipam(node: NodeState) -> Observations:
 
 def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
     known = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
-    held: dict[tuple[str, str], list[Reservation]] = {}
-    for one in reservations:
-        held.setdefault((one.container_id, one.ifname), []).append(one)
+    held = grouped(((one.container_id, one.ifname), one) for one in reservations)
     for (container_id, ifname), reserved in held.items():
         if (container_id, ifname) in known or node.is_known(network, container_id, ifname):
             continue
@@ -115,11 +102,10 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
 
 
 def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
-    """Return the recorded attachment whose interface has an address of a network's pool now, or None."""
+    """Return the recorded attachment of a network whose interface has an address now, or None."""
     for one in node.recorded_addresses.get(address, ()):
-        space = node.space_of(one) if one.state in LIVING else None
-        holds = space is not None and any(space is other for other, _ in node.holders.get(address, ()))
-        if holds and (one.network == network or network in dict(_same_pools(node, one, address))):
+        space = node.space_of(one) if one.network == network and one.state in LIVING else None
+        if space is not None and any(space is other for other, _ in node.holders.get(address, ())):
             return one
     return None
 
@@ -134,56 +120,38 @@ def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> boo
     ) is not None
 
 
-def _same_pools(node: NodeState, one: Attachment, address: str) -> Iterator[tuple[str, str]]:
-    """Yield (network, directory) of the other configured networks that give the same address on the same bridge."""
-    bridges = _bridges(node.recorded(one))
-    for net in node.networks:
-        if net.name != one.network and bridges & _bridges(net) and is_in_ranges(net, address):
-            yield from ((net.name, directory) for directory in reservation_directories(net))
-
-
-def _bridges(net: NetworkConfigList | None) -> set[str]:
-    return {bridge_of(document) for document in plugin_documents(net) if document.get("type") == "bridge"}
-
-
 def _missing(node: NodeState) -> Observations:
-    """Find addresses in use that are not reserved for their container, or not in each directory of their pool."""
+    """Find addresses in use that are not reserved for their container."""
     reserved = {
         (directory, ipaddress.ip_address(one.address)): one
         for (_, directory), reservations in node.reservations.items()
         for one in reservations
     }
     for one, _ in node.live:
-        own = reservation_directories(node.recorded(one))
-        for address in node.addresses_of(one) if own else ():
-            pools = [(one.network, directory) for directory in sorted(own)]
-            others = [] if node.configured(one.network) is not None else list(_same_pools(node, one, address))
-            for network, directory in (*pools, *others):
-                found = reserved.get((directory, ipaddress.ip_address(address)))
-                is_misnamed = found is not None and _is_misnamed(node, network, found)
-                is_other = is_misnamed and _holder(node, network, address) is one
-                if (network, directory) not in node.reservations or not (found is None or is_other):
+        places = sorted(
+            path for path in reservation_directories(node.recorded(one)) if (one.network, path) in node.reservations
+        )
+        for address, directory in ((address, path) for address in node.addresses_of(one) for path in places):
+            found, about = reserved.get((directory, ipaddress.ip_address(address))), ""
+            if found is not None:
+                if not _is_misnamed(node, one.network, found) or _holder(node, one.network, address) is not one:
                     continue
-                other = f"{found.container_id or '?'}:{found.ifname}".rstrip(":") if found is not None else ""
-                about = f" for it, but for {other}" if other else ""
-                name, seen = "not-reserved", f"its address {address} is not reserved in {directory}{about}"
-                if network != one.network:
-                    name, seen = (
-                        "one-pool",
-                        f"network {network} of today gives the addresses of its network {one.network}: {seen}",
-                    )
-                mend = Mend("reserve", directory, (address,), (id_of(one),), (), network)
-                meaning = "the next ADD can give the same address to another container"
-                yield finding_about(one, "ipam", "error", name, seen, meaning, mends=(mend,))
+                about = f" for it, but for {found.container_id or '?'}:{found.ifname}".rstrip(":")
+            yield finding_about(
+                "ipam", "error", one, "not-reserved", f"its address {address} is not reserved in {directory}{about}",
+                "the next ADD can give the same address to another container",
+                mends=(Mend("reserve", directory, (address,), (id_of(one),), (), one.network),),
+            )  # fmt: skip
 
 
 def _duplicates(node: NodeState) -> Observations:
     """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
-    holders: dict[tuple[str, str], list[Attachment]] = {}
-    for address, attachments in node.recorded_addresses.items():
-        for one in attachments:
-            if one.state in LIVING:
-                holders.setdefault((one.network, address), []).append(one)
+    holders = grouped(
+        ((one.network, address), one)
+        for address, attachments in node.recorded_addresses.items()
+        for one in attachments
+        if one.state in LIVING
+    )
     reserved = {
         (network, ipaddress.ip_address(one.address)): one
         for (network, _), reservations in node.reservations.items()
@@ -203,11 +171,7 @@ def _duplicates(node: NodeState) -> Observations:
             continue  # the mend is to reserve it
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
-        seen += (
-            f"; it is reserved for {reservation.container_id}"
-            if reservation is not None and len(wrong) < len(names) + 1
-            else ""
-        )
+        seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
             "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
             "two containers may use the same address",

@@ -8,15 +8,15 @@ from typing import Final, Literal, get_args
 __all__ = ["Mend"]
 
 MendKind = Literal[
-    "set-aside", "reserve", "restore-path", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
-    "remove-rules", "reload", "remove", "release", "detach",
+    "set-aside", "reserve", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
+    "remove-rules", "reload", "release", "detach",
 ]  # fmt: skip
 """The kinds in the order in which a repair carries them out: others depend on the first, the last remove data."""
 
 ORDER: Final[tuple[MendKind, ...]] = get_args(MendKind)
 FOR_THE_DEAD: Final = {"remove-rules", "set-aside", "detach"}
 """The kinds that are carried out in groups, between two examinations of the node, if they interrupt nobody."""
-GROUPED: Final = {"release", "remove-rules", "remove"}
+GROUPED: Final = {"release", "remove-rules"}
 """The kinds of which one mend serves several containers: each of its ``details`` is independent."""
 
 
@@ -25,10 +25,10 @@ class Mend:
     """A change that would solve a finding.
 
     Attributes:
-        kind: ``set-aside`` a file; ``reserve`` an address for the container that has it; ``restore-path`` of a
-            namespace; ``forward`` packets; ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and
-            ``add-route``; ``add-rules`` of an attachment in place; ``remove-rules`` for addresses of a dead container;
-            ``reload`` an attachment; ``remove`` temporary files; ``release`` reservations; ``detach`` an attachment.
+        kind: ``set-aside`` a record; ``reserve`` an address for the container that has it; ``forward`` packets;
+            ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and ``add-route``; ``add-rules`` of an
+            attachment in place; ``remove-rules`` for addresses of a dead container; ``reload`` an attachment;
+            ``release`` reservations; ``detach`` an attachment.
         target: the changed object: a file, a directory, a link, or for rules a container's ID.
         details: the addresses, routes or the bridge, and for ``add-rules`` the missing rules.
         containers: the attachments that it is for, as ``ID:IFNAME``.

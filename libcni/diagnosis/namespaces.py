@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from libcni.diagnosis.node_state import NAMED, NodeState, Space, finding_about, mend_of, name_of, sees_processes
@@ -13,7 +11,6 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.boot import sees_same_processes
-from libcni.store.entered_namespace import is_no_namespace
 from libcni.store.model import CORRUPT, STALE_BOOT, Ours, Place, same_namespace
 from libcni.store.recorded_interfaces import place_of
 
@@ -97,7 +94,7 @@ def check_namespaces(node: NodeState) -> Observations:
 
 
 def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
-    about = partial(finding_about, attachment, "namespaces", "warning", "dead")
+    about = partial(finding_about, "namespaces", "warning", attachment, "dead")
     for address in node.addresses_of(attachment):
         for space, link in node.holders.get(address, ()):
             if not [
@@ -124,22 +121,8 @@ def _lost_path(attachment: Attachment, space: Space) -> NodeFinding:
     """Return the finding for a namespace that has lost its path, but has a process or another path."""
     by_now = f"process {space.process} lives in that" if space.process else f"that is {space.path} now"
     seen = f"{attachment.netns} does not lead to its namespace any more, and {by_now}"
-    about = partial(finding_about, attachment, "namespaces", "warning", "lost-path", seen)
+    about = partial(finding_about, "namespaces", "warning", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
-    if not space.process:
-        return about(meaning, f"find out whether a container uses {space.path}; call repair when it has gone")
-    if not is_no_namespace(attachment.netns):
-        # After a mount over another container's namespace, that container's tear-down would remove this container's.
-        return about(meaning, "another container has the path: call repair when the process has ended")
-    if not _sees_mounts_of_the_node():
-        # The path may be in order in the runtime's mount namespace, and a mount from here could break it.
-        return about(meaning, "call repair in the mount namespace of process 1, which may have the path")
-    return about(meaning, "", (replace(mend_of("restore-path", attachment), target=attachment.netns),))
-
-
-def _sees_mounts_of_the_node() -> bool:
-    """Return whether this program is in the mount namespace of process 1, like runtimes; False if that is unknown."""
-    with suppress(OSError):
-        own, first = os.stat("/proc/self/ns/mnt"), os.stat("/proc/1/ns/mnt")
-        return (own.st_dev, own.st_ino) == (first.st_dev, first.st_ino)
-    return False
+    if space.process:
+        return about(meaning, f"restart the container, or call repair again when process {space.process} has ended")
+    return about(meaning, f"find out whether a container uses {space.path}; call repair again when it has gone")

@@ -26,8 +26,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
 from libcni.store.entered_namespace import is_no_namespace
-from libcni.store.model import CORRUPT, LIVING, STALE_BOOT, is_other_mac
-from libcni.store.recorded_interfaces import place_of
+from libcni.store.model import CORRUPT, LIVING, STALE_BOOT
 from libcni.store.records import RecordStore, names_of, without_hash
 
 NAMED = "/run/netns"
@@ -35,7 +34,7 @@ _ROOT_OF_NODE = "/proc/1/root"
 """The root directory of process 1: in a pod with hostPID it shows the node's mounts."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """The inode of the machine's own PID namespace (include/linux/proc_ns.h)."""
-FORWARDING = {4: "/proc/sys/net/ipv4/conf/{}/forwarding", 6: "/proc/sys/net/ipv6/conf/{}/forwarding"}
+FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
@@ -68,12 +67,12 @@ class Outcome(NamedTuple):
     Attributes:
         addresses: its IP addresses without prefix lengths.
         gateways: the gateways of these addresses, with prefix length.
-        veths: (name, hardware address) of its veths on the host.
+        veths: the names of its veths on the host.
     """
 
     addresses: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
-    veths: tuple[tuple[str, str], ...] = ()
+    veths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,7 @@ class NodeState:
         spaces: all network namespaces, by path and by process.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, by its setting's file: of all interfaces, of each bridge, and of
-            the interfaces with a default route.
+        forwards: whether the kernel forwards packets, by its setting's file.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
@@ -208,7 +206,7 @@ class NodeState:
         """The interfaces of all namespaces that have an IP address now, with their namespaces, by address."""
         networks = ((space, space.network) for space in self.spaces.values() if space.network is not None)
         links = ((space, link) for space, network in networks for link in network.links.values())
-        return _grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
+        return grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
 
     def strangers(self, address: str) -> list[tuple[Space, Link]]:
         """Return the interfaces that have an IP address without a record of it."""
@@ -217,24 +215,18 @@ class NodeState:
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
 
     def host_ends(self, one: Attachment) -> list[Link]:
-        """Return the host ends of an attachment's veths, even if they were renamed."""
+        """Return the host ends of an attachment's veths."""
         links = self.host.links if self.host is not None else {}
-        ends = (links.get(name) or self._host_links_by_mac.get(mac) for name, mac in self.outcome_of(one).veths)
-        return [end for end in ends if end is not None]
+        return [links[name] for name in self.outcome_of(one).veths if name in links]
 
     @functools.cached_property
     def host_routes(self) -> dict[int, list[str]]:
         """The destinations of the node's routes by the number of the interface."""
-        return _grouped((route.ifindex, route.destination) for route in (self.host.routes if self.host else ()))
+        return grouped((route.ifindex, route.destination) for route in (self.host.routes if self.host else ()))
 
     @functools.cached_property
     def _host_links_by_index(self) -> dict[int, Link]:
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
-
-    @functools.cached_property
-    def _host_links_by_mac(self) -> dict[str, Link]:
-        links = self.host.links.values() if self.host is not None else ()
-        return {link.mac: link for link in links if link.kind == "veth"}
 
     def reloads(self, one: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
         """Return ("", the mend that attaches a container again), or (what to do first, ()) if that would not help."""
@@ -248,14 +240,6 @@ class NodeState:
             return "give the bridge its old name back first: a reload would make a second one with its address", ()
         if problem := self.unusable_plugin(one):
             return f"its plugins are needed to attach it again: {problem}", ()
-        mac = place_of(one.record).mac
-        link = space.network.links.get(one.ifname) if space is not None and space.network is not None else None
-        if link is not None and link.kind != "ipvlan" and is_other_mac(mac, link.mac):
-            # A DEL would consider it another attachment's, and leave it alone.
-            return (
-                f"give the interface its hardware address back, inside: ip link set dev {one.ifname} address {mac}",
-                (),
-            )
         return "", (mend_of("reload", one, interrupts=interrupts),)
 
     def reloads_of(self, attachments: Iterable[Attachment]) -> tuple[str, tuple[Mend, ...]]:
@@ -296,7 +280,7 @@ class NodeState:
     @functools.cached_property
     def _reserved(self) -> dict[str, list[tuple[str, Reservation]]]:
         pairs = ((network, other) for (network, _), reservations in self.reservations.items() for other in reservations)
-        return _grouped((pair[1].container_id, pair) for pair in pairs)
+        return grouped((pair[1].container_id, pair) for pair in pairs)
 
     def is_young(self, reservations: Iterable[Reservation]) -> bool:
         """Return whether one of the reservations may belong to a running ADD, which has no interface yet."""
@@ -308,12 +292,12 @@ class NodeState:
 
     @functools.cached_property
     def _attached(self) -> dict[str, list[Attachment]]:
-        return _grouped((attachment.container_id, attachment) for attachment in self.attachments)
+        return grouped((attachment.container_id, attachment) for attachment in self.attachments)
 
     @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
         """The attachments by the addresses of their records."""
-        return _grouped((address, one) for one in self.attachments for address in self.addresses_of(one))
+        return grouped((address, one) for one in self.attachments for address in self.addresses_of(one))
 
     @functools.cached_property
     def why_unknown(self) -> str:
@@ -410,7 +394,7 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
         with _noting(unread, f"the rules of {program}"):
             rules[program] = saved_rules(program)
     forwards: dict[str, bool] = {}
-    for path in (text.format(name) for text in FORWARDING.values() for name in _forwarding(host)):
+    for path in FORWARDING.values():
         with suppress(OSError), open(path, encoding="ascii") as file:
             forwards[path] = file.read().strip() != "0"
     return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)
@@ -522,7 +506,8 @@ def _with_network(space: Space) -> Space:
     return space
 
 
-def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key."""
     found: dict[K, list[T]] = {}
     for key, one in pairs:
         found.setdefault(key, []).append(one)
@@ -545,18 +530,6 @@ def result_of(attachment: Attachment) -> Result | None:
     return result
 
 
-def _forwarding(host: Network | None) -> list[str]:
-    """Return the interfaces that must forward the packets of containers."""
-    links = host.links.values() if host is not None else ()
-    return ["all", *uplinks_of(host), *(link.name for link in links if link.kind == "bridge")]
-
-
-def uplinks_of(host: Network | None) -> list[str]:
-    """Return the interfaces with a default route."""
-    numbers = {route.ifindex for route in (host.routes if host else ()) if route.destination.endswith("/0")}
-    return [link.name for link in (host.links.values() if host else ()) if link.index in numbers]
-
-
 def addresses_in(space: Space) -> list[str]:
     """Return the IP addresses in a namespace, without prefix lengths."""
     links = space.network.links.values() if space.network is not None else ()
@@ -566,11 +539,11 @@ def addresses_in(space: Space) -> list[str]:
 def _outcome(result: Result) -> Outcome:
     addresses = [ip.address.partition("/") for ip in result.ips]
     gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(result.ips, addresses, strict=True) if ip.gateway]
-    interfaces = [interface for interface in result.interfaces if not interface.sandbox]
+    ends = [interface.name for interface in result.interfaces if not interface.sandbox]
     return Outcome(
         tuple(address for address, _, _ in addresses),
         tuple(map(sys.intern, gateways)),
-        tuple((link.name, link.mac or "") for link in interfaces if link.name.startswith("veth")),
+        tuple(name for name in ends if name.startswith("veth")),
     )
 
 
@@ -595,9 +568,9 @@ def id_of(attachment: Attachment) -> str:
 
 
 def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
-    one: Attachment,
     check: NodeCheck,
     severity: Severity,
+    one: Attachment,
     name: str,
     seen: str,
     meaning: str = "",

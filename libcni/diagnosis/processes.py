@@ -1,39 +1,43 @@
-"""Find the processes that hold a lock, and the plugins that run for an attachment."""
+"""Find the processes that hold a lock of the records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 
-from libcni.client import CNIConfig
 from libcni.kernel.namespace import namespace_identity
-from libcni.store.attachments import Attachment
-from libcni.store.locks import TOKEN_VARIABLE
 
 __all__ = ["lock_users"]
 
+_RANGE = re.compile(rb"^lock:.* (\d+) (?:\d+|EOF)$", re.MULTILINE)
+"""A lock in /proc/PID/fdinfo, with its first byte."""
 
-def plugin_processes(cni: CNIConfig, attachment: Attachment) -> dict[int, str]:
-    """Return the plugins that run for an attachment now, by PID, each as text. They are known by their environment.
 
-    Another runtime on this machine can use the same container ID. So the namespace, the interface and the lock file
-    must match as well, because the doctor advises to end these processes.
+def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[str]:
+    """Yield the processes that hold a lock in a file, as ``name (PID)``; not this process.
+
+    Args:
+        path: the file.
+        offsets: only locks that begin at these bytes; None: any lock.
     """
-    identity = namespace_identity(f"{cni.cache_dir}/locks") or (0, 0)
-    wanted = {
-        f"CNI_CONTAINERID={attachment.container_id}".encode(),
-        f"CNI_IFNAME={attachment.ifname}".encode(),
-        f"CNI_NETNS={attachment.netns}".encode(),
-    }
-    token = f"{TOKEN_VARIABLE}={identity[0]}:{identity[1]}:".encode()
-    found = {}
-    for pid in _processes():
-        variables = _proc(f"{pid}/environ").split(b"\0")
-        command = _proc(f"{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
-        verbs = [one.partition(b"=")[2].decode() for one in variables if one.startswith(b"CNI_COMMAND=")]
-        if verbs and command and wanted.issubset(variables) and any(one.startswith(token) for one in variables):
-            found[pid] = f"{command} (PID {pid}, {verbs[0]})"
-    return found
+    # Device and inode, not the path: a process in another mount namespace sees the file under another path.
+    identity = namespace_identity(path)
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        held = _locks(pid, identity) if pid != os.getpid() and identity is not None else set()
+        if held if offsets is None else not held.isdisjoint(offsets):
+            yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
+
+
+def _locks(pid: int, identity: tuple[int, int]) -> set[int]:
+    """Return the first bytes of the locks that a process holds in a file."""
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return set()
+    same_file = [number for number in numbers if namespace_identity(f"/proc/{pid}/fd/{number}") == identity]
+    # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
+    return {int(first) for number in same_file for first in _RANGE.findall(_proc(f"{pid}/fdinfo/{number}"))}
 
 
 def _proc(path: str) -> bytes:
@@ -43,26 +47,3 @@ def _proc(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def lock_users(path: str) -> Iterator[str]:
-    """Yield the processes that hold a lock in a file, as ``name (PID)``; not this process."""
-    # Device and inode, not the path: a process in another mount namespace sees the file under another path.
-    identity = namespace_identity(path)
-    for pid in _processes():
-        if pid != os.getpid() and identity is not None and _holds_lock(pid, identity):
-            yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
-
-
-def _processes() -> list[int]:
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _holds_lock(pid: int, identity: tuple[int, int]) -> bool:
-    try:
-        descriptors = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
-    same_file = [number for number in descriptors if namespace_identity(f"/proc/{pid}/fd/{number}") == identity]
-    # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
-    return any(b"\nlock:" in _proc(f"{pid}/fdinfo/{number}") for number in same_file)

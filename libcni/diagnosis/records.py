@@ -11,13 +11,13 @@ from libcni.diagnosis.ipam import look_for
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
-from libcni.diagnosis.processes import lock_users, plugin_processes
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, counted
+from libcni.diagnosis.processes import lock_users
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.locks import LockRequest, is_locked
+from libcni.store.lock_file import CONTAINER, PLUGIN, offset_of
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED
-from libcni.store.repair import repair_records
 
 _HALF_DONE = {BEGUN: "ADD", REFUSED: "ADD", PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
@@ -44,13 +44,6 @@ def check_records(node: NodeState) -> Observations:
             yield _half_done(node, attachment)
     yield from (_misplaced(node, attachment) for attachment in node.misplaced)
     yield from _set_aside(node)
-    temporary = repair_records(directory, dry_run=True).temporary if node.attachments or node.set_aside else ()
-    if temporary:
-        yield NodeFinding(
-            "records", "note", "temporary-files", directory,
-            f"{counted(len(temporary), 'temporary file')} of programs that were killed",
-            mends=(Mend("remove", directory, temporary),),
-        )  # fmt: skip
 
 
 def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
@@ -72,45 +65,46 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
 
 
 def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
-    name = os.path.basename(attachment.path)
-    seen = f"the record of {id_of(attachment)} has the file name {name}"
+    """Report a record under the file name of another attachment."""
+    seen = f"the record of {id_of(attachment)} has the file name {os.path.basename(attachment.path)}"
     about = partial(NodeFinding, "records", "error", "misplaced-record", attachment.path, seen)
     if any(other.record.identity == attachment.record.identity for other in node.attachments):
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", attachment.path),))
-    identity = node.identity_of(name)
-    reserved = node.reserved_for(*identity[:2]) if identity is not None else []
-    if any(reservation.address in node.addresses_of(attachment) for reservation in reserved):
-        # Under the identity in it, it would be the record of a container that does not exist.
-        meaning = "its address is reserved for the container of the file name: the content was edited"
-        return about(meaning, mends=(Mend("set-aside", attachment.path),))
-    own = os.path.join(os.path.dirname(attachment.path), "-".join(attachment.record.identity))
-    return about("no verb finds it", f"it is the only record of {id_of(attachment)}: name it {own}")
+    return about("no verb finds it", "somebody renamed or edited the file: correct its name or its content")
+
+
+def _users_of(node: NodeState, container_id: str) -> tuple[bool, str]:
+    """Return whether a verb of the container runs now, and its process and plugins; also those of a killed verb."""
+    # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
+    # a killed process, so the lock tells. A plugin that survives its runtime holds a lock of its own.
+    try:
+        locks = LockSet(node.cni.cache_dir, LockRequest((), container_id))
+    except RecordError:
+        return False, ""
+    try:
+        is_running, offset = not locks.try_acquire(), offset_of(container_id)
+        return is_running, ", ".join(lock_users(locks.path, {CONTAINER + offset, PLUGIN + offset}))
+    except RecordError:
+        return False, ""
+    finally:
+        locks.close()
 
 
 def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa: PLR0911 - a table: one return for each row
     verb = _HALF_DONE[attachment.state]
-    processes = plugin_processes(node.cni, attachment)
-    running = ", ".join(processes.values())
-    # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
-    # a killed process, so the lock tells.
-    try:
-        is_running = is_locked(node.cni.cache_dir, LockRequest((), attachment.container_id))
-    except RecordError:
-        is_running = False
+    is_running, users = _users_of(node, attachment.container_id)
     if is_running:
-        seen = f"its {verb} runs now" + (f": {running}" if running else "")
-        return finding_about(attachment, "records", "note", "running", seen, "", "wait for its end")
-    meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
-    about = partial(finding_about, attachment, "records", "warning", "half-done")
-    if processes:
-        # The environment of the processes names this attachment and this lock file, so no other runtime's is named.
-        seen = f"its {verb} was interrupted, and a plugin still runs: {running}"
-        remedy = f"wait for the plugin, or end it: kill {' '.join(map(str, processes))}"
-        return about(seen, f"{meaning}, and the plugin may still change it", remedy)
+        seen = f"its {verb} runs now: {users}"
+        return finding_about("records", "note", attachment, "running", seen, "", "wait for its end")
+    meaning = f"it is {'attached' if verb == 'ADD' else 'detached'} in part"
+    about = partial(finding_about, "records", "warning", attachment, "half-done")
+    if users:
+        seen = f"its {verb} was interrupted, and a plugin still runs: {users}"
+        return about(seen, f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it")
     if attachment.state == REFUSED:
-        seen = "its ADD found the interface there, and did not succeed"
-        return about(seen, "the interface is another program's", mends=(mend_of("detach", attachment),))
+        seen = "its ADD was refused, because the interface existed already"
+        return about(seen, "another program created the interface", mends=(mend_of("detach", attachment),))
     # The record does not say which of the two it was.
     seen = f"its {verb} was interrupted, or {'its roll-back failed' if verb == 'ADD' else 'a plugin failed in it'}"
     space = node.space_of(attachment)
@@ -131,34 +125,20 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
 
 
 def _set_aside(node: NodeState) -> Observations:
-    directory = os.path.join(node.cni.cache_dir, "corrupt")
+    """Report the records in ``corrupt``: notes, except of containers that live or have reservations."""
     for name in node.set_aside:
         match = _ASIDE.fullmatch(name)
         found = _by_name(node, match[1]) if match else None
-        about = partial(
-            NodeFinding,
-            name="set-aside",
-            check="records",
-            subject=os.path.join(directory, name),
-            seen="a record that was set aside",
-        )
-        remove = "remove the file when you have read it"
-        if found is None:
-            yield about(severity="note", meaning="its attachment is unknown", remedy=remove)
-        elif any(name_of(attachment) == found.subject for attachment in node.attachments):
-            yield about(
-                severity="note",
-                meaning=f"by its file name it was {found.subject}; it has another record now",
-                remedy=remove,
-            )
+        of = f"by its file name it was {found.subject}" if found is not None else "its attachment is unknown"
+        path = os.path.join(node.cni.cache_dir, "corrupt", name)
+        about = partial(NodeFinding, "records", name="set-aside", subject=path, seen="a record that was set aside")
+        is_replaced = found is not None and any(name_of(one) == found.subject for one in node.attachments)
+        if found is None or is_replaced or not (found.remedy or found.mends):
+            of += "; it has another record now" if is_replaced else f"; {found.meaning}" if found is not None else ""
+            yield about(severity="note", meaning=of, remedy="remove the file when you have read it")
         else:
             # As long as the container lives, the file is the only trace of its attachment.
-            severity: Severity = "warning" if found.remedy or found.mends else "note"
-            meaning = f"by its file name it was {found.subject}; {found.meaning}"
-            yield about(
-                severity=severity,
-                meaning=meaning,
-                remedy=found.remedy or ("" if found.mends else remove),
-                mends=found.mends,
+            yield replace(
+                about(severity="warning", meaning=f"{of}; {found.meaning}"), remedy=found.remedy, mends=found.mends,
                 containers=found.containers,
-            )
+            )  # fmt: skip

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, groupby
 from typing import Literal
 
 from libcni.client import CNIConfig
-from libcni.diagnosis.acts import ACTS, NotNeeded, Task, lock_for, locked
+from libcni.diagnosis.acts import ACTS, locked, locks_for
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.mends import FOR_THE_DEAD, GROUPED, ORDER, Mend, merged
-from libcni.diagnosis.node_state import PENDING_AFTER, Identity, NodeState, addresses_in, id_of, read_node
+from libcni.diagnosis.node_state import PENDING_AFTER, Identity, NodeState, addresses_in, grouped, id_of, read_node
 from libcni.diagnosis.report import DoctorReport, NodeCheck, NodeFinding, some
 from libcni.diagnosis.rules import facts_of
 from libcni.errors import CNIError, CNIErrorGroup
@@ -119,7 +118,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
     node = run.read()
     report = report_on(node, run_check=run_check)
     if not dry_run:
-        run.belongings = _Belongings.of(node)
+        run.belongings = _belongings(node)
         while not run.stopped and run.carry_out(run.plan(node, report)):
             node = run.read()
             # A mend can reveal the next one: a link that is up again lacks its routes.
@@ -142,7 +141,7 @@ class _Run:
     pending_after: float
     run_check: bool
     policy: DelPolicy | None
-    belongings: _Belongings = field(default_factory=lambda: _Belongings())  # noqa: PLW0108 - the class comes below
+    belongings: _All = field(default_factory=dict)
     outcomes: dict[Mend, MendOutcome] = field(default_factory=dict)
     tried: set[Mend] = field(default_factory=set)
     since_look: list[Mend] = field(default_factory=list)
@@ -187,40 +186,66 @@ class _Run:
         """Carry out the planned mends; return whether there were any."""
         todo = [outcome for outcome in planned if outcome.state == "planned"]
         for chunk in _chunks(todo):
-            node = self.read()
-            if self._has_lost(node):
-                return False
-            mends = self._mends(node)
-            current = [(outcome, self._current(node, outcome, mends)) for outcome in chunk]
-            self._note(replace(outcome, state="not needed") for outcome, mend in current if mend is None)
-            tasks = [(outcome, Task(node, mend, self._asking(mend))) for outcome, mend in current if mend is not None]
-            self.since_look += [task.mend for _, task in tasks]
-            if tasks and chunk[0].mend.kind == "detach":
-                self._detach([outcome for outcome, _ in tasks], [task.attachment() for _, task in tasks])
-            elif tasks and lock_for(chunk[0].mend) is not None:
-                self._together(tasks)
-            else:
-                self._note(_outcome(outcome, task) for outcome, task in tasks)
+            with ExitStack() as locks:
+                unlocked = self._lock(locks, chunk)
+                # The condition of a mend is checked under its locks, so the answer stays true until its end.
+                node = self.read()
+                if self._has_lost(node):
+                    return False
+                self._mend(node, [outcome for outcome in chunk if outcome not in unlocked])
         return bool(todo) and not self._has_lost(self.read())
 
-    def _note(self, outcomes: Iterable[MendOutcome]) -> None:
-        """Store the outcomes of mends. A mend that was not needed is tried again if the next diagnosis requires it.
+    def _lock(self, stack: ExitStack, chunk: list[MendOutcome]) -> list[MendOutcome]:
+        """Acquire the locks of mends; return the mends that fail because another program holds their lock."""
+        failures: dict[LockRequest | str, CNIError | None] = {}
+        unlocked = []
+        for outcome in chunk:
+            for lock in locks_for(outcome.mend):
+                if lock not in failures:
+                    try:
+                        stack.enter_context(locked(self.cni, lock))
+                        failures[lock] = None
+                    except CNIError as error:
+                        failures[lock] = error
+                if failures[lock] is not None:
+                    self._note(replace(outcome, state="failed", reason=str(failures[lock])))
+                    unlocked.append(outcome)
+                    break
+        return unlocked
+
+    def _mend(self, node: NodeState, planned: list[MendOutcome]) -> None:
+        """Carry out the mends that a new diagnosis still requires."""
+        report = report_on(node, skip=_WITHOUT_MENDS)
+        needed = {
+            mend.key: mend for mend in merged(tuple(mend for finding in report.findings for mend in finding.mends))
+        }
+        attachments = {attachment.path: attachment for attachment in node.attachments}
+        detached: list[tuple[MendOutcome, Attachment]] = []
+        for outcome in planned:
+            mend = self._current(node, outcome, needed)
+            if mend is None:
+                self._note(replace(outcome, state="not needed"))
+                continue
+            self.since_look.append(mend)
+            if mend.kind == "detach":
+                detached.append((outcome, attachments[mend.target]))
+            else:
+                self._note(_outcome(outcome, node, mend))
+        if detached:
+            self._detach([outcome for outcome, _ in detached], [attachment for _, attachment in detached])
+
+    def _note(self, outcome: MendOutcome) -> None:
+        """Store the outcome of a mend. A mend that was not needed is tried again if the next diagnosis requires it.
 
         A cause can be hidden for a moment, for example while a namespace begins or ends.
         """
-        for outcome in outcomes:
-            if outcome.state != "not needed" or outcome.mend in self.outcomes:
-                self.tried.add(outcome.mend)
-            self.outcomes[outcome.mend] = outcome
+        if outcome.state != "not needed" or outcome.mend in self.outcomes:
+            self.tried.add(outcome.mend)
+        self.outcomes[outcome.mend] = outcome
 
-    def _mends(self, node: NodeState) -> dict[tuple[str, ...], Mend]:
-        """Return the mends that a new diagnosis requires, by their keys."""
-        report = report_on(node, skip=_WITHOUT_MENDS)
-        return {mend.key: mend for mend in merged(tuple(mend for finding in report.findings for mend in finding.mends))}
-
-    def _current(self, node: NodeState, planned: MendOutcome, mends: dict[tuple[str, ...], Mend]) -> Mend | None:
+    def _current(self, node: NodeState, planned: MendOutcome, needed: dict[tuple[str, ...], Mend]) -> Mend | None:
         """Return the rest of a planned mend; None if its cause is gone, or if it would interrupt other containers."""
-        mend, current = planned.mend, mends.get(planned.mend.key)
+        mend, current = planned.mend, needed.get(planned.mend.key)
         if planned.finding == "check-failed":
             return mend if self._fails_check(node, mend) else None
         if current is None or not set(current.interrupts) <= set(mend.interrupts):
@@ -233,36 +258,12 @@ class _Run:
 
     def _fails_check(self, node: NodeState, mend: Mend) -> bool:
         try:
-            self.cni.check_attachment(
-                next(attachment for attachment in node.attachments if attachment.path == mend.target)
-            )
-        except (CNIError, StopIteration):
+            for attachment in node.attachments:
+                if attachment.path == mend.target:
+                    self.cni.check_attachment(attachment)
+        except CNIError:
             return True
         return False
-
-    def _asking(self, mend: Mend) -> Callable[[], tuple[NodeState, Mend]]:
-        def ask_again() -> tuple[NodeState, Mend]:
-            node = self.read()
-            return _answer(node, self._current(node, MendOutcome(mend, "", "planned"), self._mends(node)))
-
-        return ask_again
-
-    def _together(self, tasks: list[tuple[MendOutcome, Task]]) -> None:
-        """Carry out mends under all their locks, after one new diagnosis for all of them."""
-        with ExitStack() as stack:
-            failures: dict[LockRequest | None, CNIError] = {}
-            for request in dict.fromkeys(lock_for(task.mend) for _, task in tasks):
-                try:
-                    stack.enter_context(locked(self.cni, request) if request is not None else nullcontext())
-                except CNIError as error:  # another verb of this container hangs: carry out the other mends
-                    failures[request] = error
-            node = self.read()
-            mends = self._mends(node)
-            for outcome, task in tasks:
-                failure = failures.get(lock_for(task.mend))
-                again = task._replace(ask_again=partial(_answer, node, self._current(node, outcome, mends)))
-                failed = replace(outcome, state="failed", reason=str(failure))
-                self._note([_outcome(outcome, again) if failure is None else failed])
 
     def _detach(self, planned: list[MendOutcome], attachments: list[Attachment]) -> None:
         outcomes: list[object]
@@ -272,16 +273,16 @@ class _Run:
             outcomes = list(error.report)
         for left, outcome in zip(planned, outcomes, strict=True):
             failed = isinstance(outcome, CNIError)
-            self._note([replace(left, state="failed" if failed else "mended", reason=str(outcome) if failed else "")])
+            self._note(replace(left, state="failed" if failed else "mended", reason=str(outcome) if failed else ""))
 
     def _has_lost(self, node: NodeState) -> bool:
         """Return whether a living container has lost something, but no mend since the last examination names it."""
         named = {name for mend in self.since_look for name in (*mend.containers, *mend.interrupts)}
-        now = _Belongings.of(node)
-        if lost := self.belongings.lost(now, named):
+        now = _belongings(node)
+        if lost := _losses(self.belongings, now, named):
             time.sleep(_SECOND_LOOK)
-            now = _Belongings.of(self.read())
-            lost = self.belongings.lost(now, named)
+            now = _belongings(self.read())
+            lost = _losses(self.belongings, now, named)
         if lost:
             self.stopped = (
                 f"{some(lost, '; ', 10)}, after: {some([f'{mend.kind} {mend.target}' for mend in self.since_look])}"
@@ -290,17 +291,9 @@ class _Run:
         return bool(lost)
 
 
-def _answer(node: NodeState, mend: Mend | None) -> tuple[NodeState, Mend]:
-    if mend is None:
-        raise NotNeeded
-    return node, mend
-
-
-def _outcome(planned: MendOutcome, task: Task) -> MendOutcome:
+def _outcome(planned: MendOutcome, node: NodeState, mend: Mend) -> MendOutcome:
     try:
-        ACTS[task.mend.kind](task)
-    except NotNeeded:
-        return replace(planned, state="not needed")
+        ACTS[mend.kind](node, mend)
     except (CNIError, OSError) as error:
         return replace(planned, state="failed", reason=str(error))
     return replace(planned, state="mended")
@@ -332,65 +325,66 @@ def _names(containers: Iterable[str]) -> set[str]:
     return {name for container in containers for name in (container, container.partition(":")[0])}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Belongings:
-    """The interfaces, addresses, routes and ports of living containers, by namespace; the node's own under None.
+    """The interfaces, addresses, routes and ports of one network namespace.
 
     Attributes:
         things: these objects, as text.
-        ours: the namespaces of this node. A machine can have others, which change by themselves.
+        is_ours: whether it is the node's own namespace, or that of a container of the node. A machine can have others,
+            which change by themselves.
         names: the containers whose record names the namespace.
         records: the records that name the namespace. If they change, the container's runtime is working on it.
     """
 
-    things: dict[Identity | None, set[str]] = field(default_factory=dict)
-    ours: set[Identity | None] = field(default_factory=lambda: {None})
-    names: dict[Identity | None, set[str]] = field(default_factory=dict)
-    records: dict[Identity | None, set[tuple[str, object, str]]] = field(default_factory=dict)
+    things: set[str]
+    is_ours: bool
+    names: set[str] = field(default_factory=set)
+    records: set[tuple[str, object, str]] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, node: NodeState) -> _Belongings:
-        own = namespace_identity("/proc/thread-self/ns/net")
-        belongings = cls({None: _of_node(node)})
-        by_address: dict[str, set[str]] = {}
-        for facts in facts_of(node).values():
-            for fact in facts:
-                by_address.setdefault(fact.address, set()).add(f"the {fact.kind} of {fact.address}")
-        for (network, _), reservations in node.reservations.items():
-            for reservation in reservations:
-                reserved = (
-                    f"the reservation of {reservation.address} in network {network} for {reservation.container_id}"
-                )
-                by_address.setdefault(reservation.address, set()).add(reserved)
-        recorded = {namespace_identity(attachment.netns) for attachment in node.attachments if attachment.netns}
-        for identity, space in node.spaces.items():
-            if identity != own and space.network is not None:
-                belongings.things[identity] = set(_of_network(space.network, by_address))
-                if identity in recorded or any(address in node.reserved_addresses for address in addresses_in(space)):
-                    belongings.ours.add(identity)
-        masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
-        for attachment in node.attachments:
-            place = namespace_identity(attachment.netns) if attachment.netns else None
-            if place is not None and place in belongings.things:
-                belongings.names.setdefault(place, set()).add(id_of(attachment))
-                record = (attachment.path, attachment.created, attachment.record.state)
-                belongings.records.setdefault(place, set()).add(record)
-                ends = [end for end in node.host_ends(attachment) if end.is_up]
-                belongings.things[place].update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
-        return belongings
 
-    def lost(self, now: _Belongings, named: set[str]) -> list[str]:
-        """Return the losses since ``self``, except of the named containers and of those whose runtime is working."""
-        # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
-        return [
-            f"{some(sorted(self.names.get(identity, {'a container without a record'})))} has lost {thing}"
-            for identity, things in self.things.items()
-            if identity in self.ours
-            and identity in now.things
-            and not self.names.get(identity, set()) & named
-            and self.records.get(identity) == now.records.get(identity)
-            for thing in sorted(things - now.things[identity])
-        ]
+_All = dict[Identity | None, _Belongings]
+"""The belongings in all namespaces; those of the node's own namespace under None."""
+
+
+def _belongings(node: NodeState) -> _All:
+    """Return the belongings of the node and of its containers."""
+    by_address: dict[str, list[str]] = grouped(
+        (fact.address, f"the {fact.kind} of {fact.address}") for facts in facts_of(node).values() for fact in facts
+    )
+    for reservation in (reservation for reservations in node.reservations.values() for reservation in reservations):
+        reserved = f"the reservation {reservation.path} for {reservation.container_id}"
+        by_address.setdefault(reservation.address, []).append(reserved)
+    own = namespace_identity("/proc/thread-self/ns/net")
+    found: _All = {None: _Belongings(_of_node(node), is_ours=True)}
+    for identity, space in node.spaces.items():
+        if identity != own and space.network is not None:
+            is_ours = any(address in node.reserved_addresses for address in addresses_in(space))
+            found[identity] = _Belongings(set(_of_network(space.network, by_address)), is_ours)
+    masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
+    for attachment in node.attachments:
+        place = namespace_identity(attachment.netns) if attachment.netns else None
+        if place is not None and (there := found.get(place)) is not None:
+            there.is_ours = True
+            there.names.add(id_of(attachment))
+            there.records.add((attachment.path, attachment.created, attachment.record.state))
+            ends = [end for end in node.host_ends(attachment) if end.is_up]
+            there.things.update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
+    return found
+
+
+def _losses(before: _All, after: _All, named: set[str]) -> list[str]:
+    """Return the losses, except of the named containers and of those whose runtime is working."""
+    # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
+    return [
+        f"{some(sorted(was.names or {'a container without a record'}))} has lost {thing}"
+        for identity, was in before.items()
+        if was.is_ours
+        and (now := after.get(identity)) is not None
+        and not was.names & named
+        and was.records == now.records
+        for thing in sorted(was.things - now.things)
+    ]
 
 
 def _of_node(node: NodeState) -> set[str]:
@@ -402,7 +396,7 @@ def _of_node(node: NodeState) -> set[str]:
     }
 
 
-def _of_network(network: Network, by_address: Mapping[str, set[str]]) -> Iterator[str]:
+def _of_network(network: Network, by_address: Mapping[str, list[str]]) -> Iterator[str]:
     names = {link.index: link.name for link in network.links.values()}
     for link in network.links.values():
         if link.name != "lo" and link.is_up:

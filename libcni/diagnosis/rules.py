@@ -10,15 +10,7 @@ from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import (
-    FORWARDING,
-    NodeState,
-    bridge_of,
-    id_of,
-    is_gateway,
-    mend_of,
-    uplinks_of,
-)
+from libcni.diagnosis.node_state import FORWARDING, NodeState, id_of, is_gateway, mend_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.kernel.rules import (
     MASQUERADE,
@@ -248,26 +240,19 @@ def _host(address: str) -> str:
 
 
 def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
-    needed: dict[str, list[Attachment]] = {}
-    uplinks = uplinks_of(node.host)
-    for one in live:
-        versions = {6 if ":" in address else 4 for address in node.addresses_of(one)}
-        for document in node.documents(one):
-            is_bridge = document.get("type") == "bridge"
-            if document.get("type") == "ptp" or (is_bridge and is_gateway(document)):
-                paths = [FORWARDING[version].format("all") for version in versions]
-                # The setting for all interfaces changes each interface, and in IPv6 only it applies to the uplinks.
-                if all(node.forwards.get(path, True) for path in paths):
-                    paths = [FORWARDING[4].format(name) for name in uplinks if 4 in versions]  # noqa: PLR2004 - the version of IP
-                    paths += [FORWARDING[version].format(bridge_of(document)) for version in versions if is_bridge]
-                for path in paths:
-                    needed.setdefault(path, []).append(one)
-    for path, attachments in sorted(needed.items()):
-        if node.forwards.get(path) is False:
-            containers = tuple(map(id_of, attachments))
+    for version, path in FORWARDING.items():
+        containers = tuple(
+            id_of(one) for one in live
+            if version in {6 if ":" in address else 4 for address in node.addresses_of(one)}
+            and any(
+                document.get("type") == "ptp" or (document.get("type") == "bridge" and is_gateway(document))
+                for document in node.documents(one)
+            )
+        )  # fmt: skip
+        if containers and node.forwards.get(path) is False:
             yield NodeFinding(
                 "rules", "error", "no-forwarding", path, "the kernel does not forward packets",
-                f"{counted(len(attachments), 'container')} cannot reach other networks, nor be reached from there",
+                f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there",
                 mends=(Mend("forward", path, (), containers),), containers=containers,
             )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A small rtnetlink client: the links, addresses, routes and permanent neighbours of a network namespace.
+"""A small rtnetlink client: the links, addresses and routes of a network namespace.
 
 ``read_network`` reads all of them. ``change_link``, ``add_address`` and ``add_route`` change one. ``open_netlink``
 opens a socket in a namespace, for other requests.
@@ -24,13 +24,11 @@ _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
-_RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
 _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; the second fails if there is one already
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 4, 10, 18, 1
 _IFLA_LINK_NETNSID = 37
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
-_NDA_DST, _NDA_LLADDR, _NUD_PERMANENT = 1, 2, 0x80
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
 _SO_NETNS_COOKIE = 71
@@ -42,7 +40,6 @@ _HEADER = struct.Struct("=LHHLL")
 _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
-_NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _ATTRIBUTE = struct.Struct("=HH")
 _SECONDS = 5.0
 
@@ -103,9 +100,8 @@ class IPRoute:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The interfaces of a network namespace by name, its routes, its cookie, and its permanent neighbours.
+    """The interfaces of a network namespace by name, its routes, and its cookie.
 
-    A person has written the hardware addresses of these neighbours, by IP address: the kernel does not ask for them.
     The cookie is the kernel's number of the namespace, which is never used again before a reboot; 0 if the kernel has
     none (before 5.14). ``reader`` is the number, in this namespace, of the one of the program that read it; None: there
     is no link between the two.
@@ -114,7 +110,6 @@ class Network:
     links: dict[str, Link]
     routes: tuple[IPRoute, ...]
     cookie: int = 0
-    neighbours: dict[str, str] = field(default_factory=dict)
     reader: int | None = None
 
 
@@ -126,8 +121,7 @@ def read_network(netns: str | None = None) -> Network:
     with open_netlink(netns) as connection:
         links = _links_with_addresses(connection)
         routes = tuple(_read_routes(connection))
-        neighbours = dict(_read_neighbours(connection))
-        return Network(links, routes, _cookie(connection), neighbours, _number_of_own_namespace(connection))
+        return Network(links, routes, _cookie(connection), _number_of_own_namespace(connection))
 
 
 def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -> None:
@@ -259,14 +253,6 @@ def _read_routes(connection: socket.socket) -> Iterator[IPRoute]:
             table=table,
             metric=_number(attributes.get(_RTA_PRIORITY)),
         )
-
-
-def _read_neighbours(connection: socket.socket) -> Iterator[tuple[str, str]]:
-    for body in _dump(connection, _RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size)):
-        family, _, state, _, _ = _NEIGHBOUR.unpack_from(body)
-        attributes = _attributes(body[_NEIGHBOUR.size :])
-        if family in _IP_FAMILIES and state & _NUD_PERMANENT and _NDA_LLADDR in attributes:
-            yield socket.inet_ntop(family, attributes[_NDA_DST]), attributes[_NDA_LLADDR].hex(":")
 
 
 def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:

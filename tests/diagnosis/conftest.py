@@ -20,7 +20,8 @@ import libcni
 import libcni.diagnosis
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair, diagnose
+from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair, diagnose, lock_users
+from libcni.store.lock_file import PLUGIN, offset_of
 
 
 class OperatorNode(RealNode):
@@ -133,6 +134,12 @@ def install(node: OperatorNode, content: bytes, mode: int = 0o755) -> Path:
     path.write_bytes(content)
     path.chmod(mode)
     return path
+
+
+def plugins_of(node: FakeNode, container: str, name: str = "") -> list[int]:
+    """Return the processes of the plugins that run for a container, and that have a name."""
+    found = lock_users(f"{node.cache}/locks", {PLUGIN + offset_of(container)})
+    return [int(text.rpartition("(")[2].rstrip(")")) for text in found if text.startswith(name)]
 
 
 GOOD = b"""#!/bin/sh

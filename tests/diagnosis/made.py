@@ -53,7 +53,7 @@ class MadeNode:
         self.rules: list[str] = []
         self.nft_rules: dict[str, list[str]] = {}
         self.more: dict[str, Any] = {
-            "forwards": {path.format("all"): True for path in FORWARDING.values()},
+            "forwards": dict.fromkeys(FORWARDING.values(), True),
             "started": 1000.0,
         }
 

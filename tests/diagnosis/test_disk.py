@@ -59,26 +59,8 @@ def test_a_disk_without_a_fixed_number_of_inodes_is_not_full(cni: CNIConfig, mon
 def test_a_read_only_disk_is_not_blamed_on_rights(node: OperatorNode) -> None:
     with small_disk(node.cache, "size=10m"):
         subprocess.run(["mount", "-o", "remount,ro", str(node.cache)], check=True)
-        assert not any("may not" in one.seen for one in node.diagnose().findings)
-        found = node.finding("the file system is read-only")
-        assert found.subject == str(node.cache)
-        node.type(found.remedy.rpartition("then: ")[2])
-        node.assert_healthy()
-
-
-@pytest.mark.real
-def test_a_read_only_bind_mount_is_not_the_mount_around_it(node: OperatorNode) -> None:
-    """Both have one device. A remount of the other one would change nothing, and of its file system too much."""
-    node.attach("c1")
-    subprocess.run(["mount", "--bind", str(node.cache), str(node.cache)], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(node.cache)], check=True)
-        found = node.finding("the file system is read-only")
-        assert found.subject == str(node.cache)
-        node.type(found.remedy.rpartition("then: ")[2])
-        node.assert_healthy()
-    finally:
-        subprocess.run(["umount", str(node.cache)], check=True)
+        [found] = node.diagnose().findings
+        assert (found.seen, found.subject) == ("the file system is read-only", str(node.cache))
 
 
 @pytest.mark.real
@@ -94,7 +76,7 @@ def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
     node.attach("c1")
     (node.cache / "results").rename(node.root / "elsewhere")
     (node.cache / "results").symlink_to(node.root / "elsewhere")
-    assert f"move {node.root / 'elsewhere'} to its place" in node.finding("a symbolic link to").remedy
+    assert node.finding(f"a symbolic link to {node.root / 'elsewhere'}").remedy == "put a directory there"
 
 
 def test_a_record_directory_behind_a_symbolic_link_is_in_order_unless_the_link_leads_nowhere(cni: CNIConfig) -> None:
@@ -104,15 +86,7 @@ def test_a_record_directory_behind_a_symbolic_link_is_in_order_unless_the_link_l
     cache.symlink_to(cache.parent / "elsewhere")
     assert diagnose(cni).findings == ()
     (cache.parent / "elsewhere").rename(cache.parent / "nowhere")
-    assert only(cni).seen == "it is not a directory"
-
-
-@pytest.mark.real
-def test_locks_that_are_no_file(node: OperatorNode) -> None:
-    (node.cache / "locks").mkdir(parents=True)
-    node.mend("it is not a regular file")
-    node.attach("c1")
-    node.assert_healthy()
+    assert only(cni).seen.startswith("it is a symbolic link to ")
 
 
 @pytest.mark.real
@@ -120,11 +94,6 @@ def test_a_record_directory_that_cannot_be_made(node: OperatorNode) -> None:
     node.cache.write_text("", encoding="utf-8")
     # The path may be a mistake: a mend that moves the file could move one of the system.
     assert node.finding("it is not a directory").mends == ()
-    node.cache.unlink()
-    node.attach("c1")
-    (node.cache / "partial").write_text("", encoding="utf-8")
-    node.mend("it is not a directory")
-    node.assert_healthy()
 
 
 def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode, configure
+from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode
 from libcni.diagnosis import NodeFinding, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.interfaces import check_interfaces
@@ -44,7 +42,6 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
             "its address 10.1.0.2 is not on eth0",
             [("add-address", "eth0", "10.1.0.2/24")],
         ),
-        (lambda inside: inside.links["eth0"].addresses.append("10.1.0.1/24"), "eth0 has the address 10.1.0.1 of", []),
         (
             lambda inside: object.__setattr__(inside, "routes", ()),
             "its route to 0.0.0.0/0, 10.1.0.0/24 is not in",
@@ -54,28 +51,6 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
             lambda inside: object.__setattr__(inside, "routes", inside.routes[:1]),
             "its route to 10.1.0.0/24 is not in",
             [("add-route", "eth0", "10.1.0.0/24")],
-        ),
-        (
-            lambda inside: object.__setattr__(
-                inside, "routes", (IPRoute("0.0.0.0/0", "10.1.0.9", 3), inside.routes[1])
-            ),
-            "its route to 0.0.0.0/0 leads to 10.1.0.9, not to 10.1.0.1",
-            [("!reload", "net-c1-eth0")],
-        ),
-        (
-            lambda inside: object.__setattr__(inside, "routes", (IPRoute("0.0.0.0/0", "", 3), inside.routes[1])),
-            "its route to 0.0.0.0/0 leads to no gateway, not to 10.1.0.1",
-            [("!reload", "net-c1-eth0")],
-        ),
-        (
-            lambda inside: setattr(inside.links["eth0"], "mac", "02:00:00:00:00:99"),
-            "eth0 has not its hardware address 02:00:00:00:00:02, but 02:00:00:00:00:99",
-            [],
-        ),
-        (
-            lambda inside: inside.neighbours.update({"10.1.0.1": "02:00:00:00:00:99"}),
-            "somebody wrote the hardware address 02:00:00:00:00:99 for its gateway 10.1.0.1",
-            [],
         ),
     ],
 )
@@ -105,7 +80,7 @@ def test_an_interface_that_was_renamed_or_moved_is_told_from_one_that_has_gone(m
     found = made.finding(check_interfaces)
     netns = made.netns("c1")
     assert found.seen == f"eth0 of {netns} is net7 in {netns} now"
-    assert (found.severity, found.mends) == ("warning", ())
+    assert (found.severity, found.mends) == ("error", ())
     other.links["net7"] = inside.links.pop("net7")
     found = made.finding(check_interfaces)
     assert found.seen == f"eth0 of {netns} is net7 in {made.netns('c2')} now"
@@ -146,19 +121,7 @@ def test_a_host_end_is_put_back_on_its_bridge(made: MadeNode) -> None:
     assert [mends_of(one) for one in found] == [[("join", "vethc1", "br0")], [("set-up", "vethc1")]]
 
 
-def test_a_host_end_with_another_name_is_found_by_its_hardware_address(made: MadeNode) -> None:
-    made.attach("c1")
-    text = (made.records[0].result or "").replace('"name": "vethc1"', '"name": "vethc1", "mac": "02:00:00:00:99:02"')
-    made.records[0] = made.records[0].with_fields(result=text)
-    link = made.host.links.pop("vethc1")
-    made.host.links["lan7"] = replace(link, name="lan7", mac="02:00:00:00:99:02")
-    assert made.findings(check_interfaces) == []
-    del made.host.links["lan7"]
-    found = made.finding(check_interfaces)
-    assert (found.name, mends_of(found)) == ("host-end-moved", RELOAD)
-
-
-def test_routes_and_neighbours_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
+def test_routes_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
     made.attach("c1")
     made.host.links["wan0"] = Link("wan0", 50, is_up=True)
     routes = made.host.routes
@@ -172,18 +135,6 @@ def test_routes_and_neighbours_that_a_person_wrote_on_the_node(made: MadeNode) -
     assert made.findings(check_interfaces) == [], "another table has its own rules"
     object.__setattr__(made.host, "routes", ())
     assert mends_of(made.finding(check_interfaces)) == [("add-route", "br0", "10.1.0.0/24")]
-    object.__setattr__(made.host, "routes", routes)
-    made.host.neighbours["10.1.0.2"] = "02:00:00:00:00:99"
-    assert made.finding(check_interfaces).name == "static-neighbour"
-
-
-def test_the_size_of_packets_that_a_configuration_names(made: MadeNode) -> None:
-    inside = made.attach("c1", {**BRIDGE, "mtu": 1400})
-    inside.links["eth0"].mtu = 1400
-    assert made.findings(check_interfaces) == []
-    inside.links["eth0"].mtu = 1500
-    found = made.finding(check_interfaces)
-    assert (found.seen, mends_of(found)) == ("eth0 has not its MTU 1400, but 1500", [("!reload", "net-c1-eth0")])
 
 
 def test_the_nodes_route_to_a_container_on_a_link_of_its_own(made: MadeNode) -> None:
@@ -193,24 +144,11 @@ def test_the_nodes_route_to_a_container_on_a_link_of_its_own(made: MadeNode) -> 
     assert made.findings(check_interfaces) == []
 
 
-def test_two_bridges_with_one_address_are_the_finding(made: MadeNode) -> None:
-    """A person has renamed a bridge, and the next ADD has made a second one."""
-    made.attach("c1")
-    made.attach("c2")
-    old = made.host.links["br0"]
-    made.host.links["old"] = replace(old, name="old")
-    made.host.links["br0"] = replace(old, index=60)
-    made.host.links["vethc2"].master = 60
-    found = made.finding(check_interfaces)
-    assert (found.name, found.subject, found.mends) == ("two-bridges", "bridges br0 and old", ())
-    assert found.containers == ("c2:eth0",), "the route leads over the bridge of c1"
-
-
 def test_a_master_that_has_gone_is_brought_back_before_its_containers_are(made: MadeNode) -> None:
     made.attach("c1", {"type": "macvlan", "master": "nic0", "ipam": IPAM}).links.clear()
     found = made.finding(check_interfaces)
     assert (found.subject, found.mends, found.containers) == ("master nic0", (), ("c1:eth0",))
-    assert "bring nic0 back" in found.remedy
+    assert "create nic0 again" in found.remedy
     made.host.links["nic0"] = Link("nic0", 50)
     assert mends_of(made.finding(check_interfaces)) == [("set-up", "nic0")]
     made.host.links["nic0"].is_up = True
@@ -240,40 +178,13 @@ def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> 
     made.host.links["old"] = made.host.links.pop("br0")
     made.host.links["old"].name = "old"
     found = made.finding(check_interfaces)
-    assert (found.severity, found.mends) == ("warning", ())
-    assert found.seen == "it does not exist; 2 containers of it are on old, which works"
-    made.host.links["br0"] = Link("br0", 70, is_up=True, addresses=["10.9.0.1/24"])
-    [found] = [one for one in made.findings(check_interfaces) if one.name == "bridge-renamed"]
-    assert found.seen == "it is another bridge now; 2 containers of it are on old, which works"
-    assert [one.name for one in made.findings(check_interfaces)] == ["bridge-renamed"], "nothing is moved to it"
-
-
-def test_a_bridge_of_another_name_in_the_file_is_not_the_one_that_its_containers_are_on(made: MadeNode) -> None:
-    made.attach("c1")
-    configure(made, {**BRIDGE, "bridge": "new"})
-    found = made.finding(check_interfaces)
-    assert (found.name, found.mends, found.containers) == ("bridge-renamed", (), ("c1:eth0",))
-    assert found.seen == "its file names bridge new, and 1 container of it are on br0"
-    made.host.links["new"] = replace(made.host.links["br0"], name="new", index=60)
-    found = made.finding(check_interfaces)
-    assert (found.name, found.subject, found.mends) == ("two-bridges", "bridges new and br0", ())
-    assert found.containers == (), "the route leads over the bridge of c1"
-    object.__setattr__(made.host, "routes", (IPRoute("10.1.0.0/24", "", 60),))
-    assert made.finding(check_interfaces).containers == ("c1:eth0",)
-
-
-@pytest.mark.parametrize(
-    "plugin",
-    [
-        {**BRIDGE, "bridge": "new", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}},
-        {**BRIDGE, "bridge": "new", "isDefaultGateway": False},
-        {**BRIDGE, "mtu": 1400},
-    ],
-)
-def test_a_changed_file_that_makes_no_second_bridge_of_the_address(made: MadeNode, plugin: dict[str, Any]) -> None:
-    made.attach("c1")
-    configure(made, plugin)
-    assert made.findings(check_interfaces) == []
+    assert (found.severity, found.mends, found.containers) == ("warning", (), ("c1:eth0", "c2:eth0"))
+    assert found.seen == "it does not exist; 2 containers of it use bridge old"
+    for address in ("10.9.0.1/24", "10.1.0.1/24"):
+        made.host.links["br0"] = Link("br0", 70, is_up=True, addresses=[address])
+        [found] = made.findings(check_interfaces)
+        assert (found.name, found.mends) == ("bridge-renamed", ())
+        assert found.seen == "it is another bridge; 2 containers of it use bridge old", "nothing is moved to it"
 
 
 def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode) -> None:
@@ -283,7 +194,7 @@ def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode)
     found = made.finding(check_interfaces)
     assert found.mends == ()
     assert found.remedy.startswith('its plugins are needed to attach it again: plugin "portmap" not found in ')
-    assert found.remedy.endswith(f"make it executable: chmod +x {made.root / 'bin' / 'portmap'}")
+    assert found.remedy.endswith(f"make the file executable: chmod +x {made.root / 'bin' / 'portmap'}")
     (made.root / "bin" / "portmap").chmod(0o755)
     (made.root / "bin" / "host-local").unlink()
     assert 'plugin "host-local" not found' in made.finding(check_interfaces).remedy
@@ -318,7 +229,7 @@ def test_in_another_network_namespace_than_the_bridge_nothing_of_the_host_is_mis
     assert made.findings(check_rules) == []
     c1.links["eth0"].peer_namespace = 0
     object.__setattr__(c1, "reader", 0)
-    assert [one.name for one in made.findings(check_interfaces)] == ["bridge-missing", "host-end-moved"]
+    assert [one.name for one in made.findings(check_interfaces)] == ["bridge-missing"]
 
 
 def test_a_container_of_the_hook_that_has_ended_is_not_attached_again(made: MadeNode) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
-from libcni import PluginError, RuntimeConf
+from libcni import RuntimeConf
 from libcni.diagnosis import NodeFinding
 from libcni.diagnosis.ipam import check_ipam
 from libcni.kernel.netlink import Link, Network
@@ -125,24 +124,6 @@ def test_a_reservation_with_another_name_becomes_that_of_the_container_that_has_
     assert made.findings(check_ipam) == [], "of host-local before 0.8"
 
 
-def test_a_network_under_another_name_is_the_same_pool(made: MadeNode) -> None:
-    """Somebody has edited the name: the next ADD would give a living container's address away."""
-    made.reservations["net", LEASES].pop()
-    Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps({**CONFIG, "name": "new"}), encoding="utf-8")
-    made.reservations["new", "/leases/new"] = []
-    found = made.finding(check_ipam)
-    assert (found.name, mends_of(found)) == ("one-pool", [("reserve", "/leases/new", "10.1.0.2")])
-    made.reservations["new", "/leases/new"] = [
-        replace(made.reservations["net", LEASES][0], path="/leases/new/10.1.0.2")
-    ]
-    assert made.findings(check_ipam) == [], "reserved in both"
-    made.reservations["new", "/leases/new"] = []
-    Path(made.cni.conf_dir, "net.conflist").write_text(
-        json.dumps({**CONFIG, "name": "new", "plugins": [{**BRIDGE, "bridge": "br1"}]}), encoding="utf-8"
-    )
-    assert made.findings(check_ipam) == [], "another bridge is another pool"
-
-
 def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(made: MadeNode) -> None:
     """The records were lost, and the next ADD got the address of a container that lives."""
     made.reservations["net", LEASES].pop()
@@ -214,20 +195,6 @@ def test_a_reservation_is_made_as_host_local_makes_it(node: OperatorNode) -> Non
     assert node.leased() == {}
 
 
-@pytest.mark.real
-def test_a_directory_in_the_place_of_host_locals_lock_is_set_aside(node: OperatorNode) -> None:
-    node.attach("c1")
-    lock = node.leases / "net" / "lock"
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(PluginError):
-        node.attach("c2")
-    node.mend("the lock of host-local is a directory")
-    node.attach("c3")
-
-
 def test_reservations_that_cannot_be_read_are_said(made: MadeNode) -> None:
-    made.more["unread"] = {"/etc/hostname": "the reservations cannot be read: Not a directory", "/nowhere": "denied"}
-    made.reservations["net", LEASES].pop()
-    assert (made.finding(check_ipam).subject, made.finding(check_ipam).severity) == ("/etc/hostname", "error")
+    made.more["unread"] = {"/nowhere": "denied"}
     assert made.not_checked(check_ipam) == [("/nowhere", "denied")]

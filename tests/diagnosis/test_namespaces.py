@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,9 @@ from diagnosis.conftest import OperatorNode, only
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import attachment_age, diagnose, namespaces, node_state, repair_node
-from libcni.diagnosis.acts import ACTS, Task
 from libcni.diagnosis.namespaces import check_namespaces
-from libcni.diagnosis.node_state import Space, read_node
-from libcni.kernel.namespace import namespace_identity
+from libcni.diagnosis.node_state import Space
 from libcni.kernel.netlink import Network
-from libcni.testing import wait_until
 
 
 def masquerade_rules() -> str:
@@ -110,34 +106,13 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
-    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
     own = os.stat("/proc/self/ns/net")
     healthy.change_record(netnsId=[own.st_dev, own.st_ino])
     finding = only(cni)
     assert "does not lead to its namespace any more, and process " in finding.seen
-    assert [(one.kind, one.target) for one in finding.mends] == [("restore-path", healthy.netns("c1"))]
-    path = Path(healthy.netns("c1"))
-    path.unlink()
-    path.symlink_to("/proc/self/ns/net")  # a namespace, as after another container has taken the path
-    healthy.change_record(netnsId=[1, 1])
-    monkeypatch.setattr(namespaces, "_space_by_now", lambda *_: Space("/proc/5/ns/net", "5"))
-    finding = only(cni)
-    assert (finding.mends, finding.remedy.split(":")[0]) == ((), "another container has the path")
-    monkeypatch.undo()
+    assert finding.mends == ()
     healthy.change_record(bootId="another")
     assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
-
-
-def test_a_path_that_only_this_program_does_not_see_is_not_mended(
-    healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In another mount namespace than the runtime's, as below "podman unshare", a mount spoils the runtime's path."""
-    own = os.stat("/proc/self/ns/net")
-    healthy.change_record(netnsId=[own.st_dev, own.st_ino])
-    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: False)
-    finding = only(cni)
-    assert (finding.name, finding.mends) == ("lost-path", ())
-    assert "mount namespace of process 1" in finding.remedy
 
 
 def test_a_process_in_another_pid_namespace_cannot_be_seen(healthy: FakeNode, cni: CNIConfig) -> None:
@@ -167,26 +142,6 @@ def test_another_owners_attachments_are_left_unless_they_are_named(healthy: Fake
     assert [one.state for one in repair_node(cni, only=["c1"]).outcomes] == ["mended"]
 
 
-def test_a_path_is_not_restored_from_another_process_of_that_number(
-    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
-    inner = node.attach("c1")
-    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
-        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
-        subprocess.run(["umount", inner.path], check=True)
-        state = read_node(node.cni)
-        [mend] = node.finding("does not lead to its namespace any more").mends
-        identity = namespace_identity(f"/proc/{sleeper.pid}/ns/net")
-        sleeper.kill()
-    assert identity is not None
-    other = replace(state.spaces[identity], process=str(os.getpid()))
-    task = Task(replace(state, spaces={**state.spaces, identity: other}), mend, lambda: (state, mend))
-    with pytest.raises(FileNotFoundError):
-        ACTS[mend.kind](task)
-    assert not os.path.ismount(inner.path)
-
-
 def test_a_process_in_another_namespace_of_the_same_number_keeps_nothing(made: MadeNode) -> None:
     """The kernel uses the number again at once, and the process may have ended before anybody can look at it."""
     made.attach("c1", netns="/nowhere/c1", netns_id=(4, 7), netns_cookie=70)
@@ -199,19 +154,6 @@ def test_a_process_in_another_namespace_of_the_same_number_keeps_nothing(made: M
     assert (found.name, found.mends) == ("lost-path", ()), "a container without a process, whose path was changed"
     made.spaces[4, 7] = Space("/run/netns/x", "", Network({}, (), 0))
     assert made.finding(check_namespaces).name == "dead", "without cookies nobody can know"
-
-
-@pytest.mark.real
-def test_a_lost_path_leads_to_its_namespace_again(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "_sees_mounts_of_the_node", lambda: True)
-    inner = node.attach("c1")
-    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
-        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
-        subprocess.run(["umount", inner.path], check=True)
-        node.mend("does not lead to its namespace any more")
-        sleeper.kill()
-    assert inner.links() == ["lo", "eth0"]
-    node.assert_healthy()
 
 
 def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:

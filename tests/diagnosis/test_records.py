@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from nodes import FakeNode
 
-from diagnosis.conftest import OperatorNode, only
+from diagnosis.conftest import OperatorNode, only, plugins_of
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, repair_records
 from libcni.diagnosis import diagnose, repair_node
-from libcni.diagnosis.processes import plugin_processes
 from libcni.diagnosis.records import check_records
 from libcni.testing import wait_until
 
@@ -30,15 +29,16 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
     container = node.new_namespace()
     command = ["libcni", "add", "net", container.path, "-c", "c1"]
     with subprocess.Popen(command, env=node.env, stdout=subprocess.DEVNULL) as runtime:
-        wait_until(lambda: bool(processes_of(node)))
+        wait_until(lambda: bool(plugins_of(node, "c1", "sleep")))
         assert node.finding("its ADD runs now").severity == "note"
         runtime.kill()
         runtime.wait()
-    (plugin,) = processes_of(node)
+    (plugin,) = plugins_of(node, "c1", "sleep")
     found = node.finding("its ADD was interrupted, and a plugin still runs")
-    assert (found.mends, found.remedy) == ((), f"wait for the plugin, or end it: kill {plugin}")
+    assert (found.mends, found.remedy) == ((), "wait for the plugin, or end it")
+    assert found.seen.endswith(f": sleep ({plugin})")
     node.type(f"kill {plugin}")
-    wait_until(lambda: not processes_of(node))
+    wait_until(lambda: not plugins_of(node, "c1", "sleep"))
     node.repair(pending_after=0)
     assert "eth0" not in container.links()
     node.assert_healthy()
@@ -52,7 +52,7 @@ def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
     links = container.links_and_addresses()
     with pytest.raises(InterfaceExistsError):
         node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
-    node.mend("its ADD found the interface there, and did not succeed")
+    node.mend("its ADD was refused, because the interface existed already")
     assert container.links_and_addresses() == links
     node.assert_healthy()
 
@@ -66,13 +66,14 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
     configure_hanging(node, body)
     container = node.attach("c1")
     with subprocess.Popen(["libcni", "del", "-c", "c1"], env=node.env) as runtime:
-        wait_until(lambda: bool(processes_of(node)))
+        wait_until(lambda: bool(plugins_of(node, "c1", "sleep")))
         assert node.finding("its DEL runs now").severity == "note"
         runtime.kill()
         runtime.wait()
-    found = node.finding("its DEL was interrupted, and a plugin still runs")
-    node.type(found.remedy.rpartition(": ")[2])
-    wait_until(lambda: not processes_of(node))
+    found = node.finding("its DEL was interrupted, and a plugin still runs: sleep")
+    (plugin,) = plugins_of(node, "c1", "sleep")
+    node.type(f"kill {plugin}")
+    wait_until(lambda: not plugins_of(node, "c1", "sleep"))
     node.repair()
     assert found.meaning.startswith("it is detached in part")
     assert "eth0" not in container.links()
@@ -100,15 +101,6 @@ def test_a_del_in_which_a_plugin_failed_is_not_said_to_be_interrupted(node: Oper
     fails.unlink()
     node.mend("its DEL was interrupted, or a plugin failed in it")
     node.assert_healthy()
-
-
-def processes_of(node: OperatorNode) -> list[int]:
-    found = node.cni.get_cached_attachments()
-    return (
-        [pid for pid, text in plugin_processes(node.cni, found[0]).items() if text.startswith("sleep 300 ")]
-        if found
-        else []
-    )
 
 
 @pytest.mark.real
@@ -148,16 +140,6 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     assert "the container lives" in node.finding("a record that was set aside").meaning
     node.record("web").rename(node.record("db"))
     assert node.finding("the record of web:eth0 has").mends == (), "the only record that there is"
-
-
-@pytest.mark.real
-def test_a_record_whose_content_names_another_container_is_set_aside(node: OperatorNode) -> None:
-    node.attach("web")
-    text = node.record("web").read_text(encoding="utf-8")
-    node.record("web").write_text(text.replace('"containerId":"web"', '"containerId":"wob"'), encoding="utf-8")
-    found = node.mend("the record of wob:eth0 has the file name net-web-eth0")
-    assert [one.kind for one in found.mends] == ["set-aside"]
-    assert "the container lives" in node.finding("a record that was set aside").meaning
 
 
 def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: MadeNode) -> None:

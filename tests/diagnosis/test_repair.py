@@ -21,7 +21,7 @@ from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
-from libcni.diagnosis.acts import ACTS, Task
+from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, Space, read_node
 from libcni.store.locks import LockRequest, LockSet
@@ -64,7 +64,7 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
     subprocess.run(["ip", "link", "set", "br-node", "down"], check=True)
     container.run("ip", "link", "set", "eth0", "down")
 
-    def set_all_up(_: Task) -> None:
+    def set_all_up(*_: object) -> None:
         subprocess.run(["ip", "link", "set", "br-node", "up"], check=True)
         container.run("ip", "link", "set", "eth0", "up")
 
@@ -73,8 +73,8 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
     subprocess.run(["ip", "link", "set", "br-node", "down"], check=True)
     node.lease(77, "lost\r\neth0")
 
-    def release_all(_: Task) -> None:
-        set_all_up(_)
+    def release_all(*_: object) -> None:
+        set_all_up()
         (node.leases / "net" / f"{node.net}.77").unlink()
 
     monkeypatch.setattr(engine, "ACTS", {**ACTS, "set-up": release_all})
@@ -117,7 +117,7 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
     for last in (77, 78):
         node.lease(last, f"lost{last}\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda _: container.run(*damage.split())})
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda *_: container.run(*damage.split())})
     done = repair_node(node.cni)
     assert [one.state for one in done.outcomes] == ["mended"], "nothing is tried after it"
     assert "after: release" in done.stopped
@@ -135,7 +135,7 @@ def test_a_port_that_is_lost_stops_the_repair(node: OperatorNode, monkeypatch: p
     node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
     flush = ["iptables", "-t", "nat", "-F", "CNI-HOSTPORT-DNAT"]
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda _: subprocess.run(flush, check=True)})
+    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda *_: subprocess.run(flush, check=True)})
     assert "c1:eth0 has lost the port 8080/tcp" in repair_node(node.cni).stopped
 
 
@@ -147,11 +147,24 @@ def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
     node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
 
-    def detach(_: Task) -> None:
+    def detach(*_: object) -> None:
         node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
 
     monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": detach})
     assert repair_node(node.cni).stopped == ""
+
+
+@contextmanager
+def waiting_repair(node: OperatorNode) -> Iterator[None]:
+    """Repair the node while the block runs, and end the block before the repair gets the lock of host-local."""
+    (node.leases / "net").mkdir(exist_ok=True)
+    with locked_as_by_host_local(node.leases / "net"):
+        repair = threading.Thread(target=lambda: repair_node(node.cni), daemon=True)
+        with node.host.entered():
+            repair.start()
+        time.sleep(1.0)
+        yield
+    repair.join(20)
 
 
 def test_an_address_is_released_under_the_lock_of_host_local(node: OperatorNode) -> None:
@@ -159,16 +172,23 @@ def test_an_address_is_released_under_the_lock_of_host_local(node: OperatorNode)
     node.attach("c1")
     kept, freed = (node.lease(last, f"lost{last}\r\neth0") for last in (77, 78))
     other = node.new_namespace()
-    with locked_as_by_host_local(node.leases / "net"):
-        repair = threading.Thread(target=lambda: repair_node(node.cni), daemon=True)
-        with node.host.entered():
-            repair.start()
-        time.sleep(1.0)
+    with waiting_repair(node):
         assert freed.exists(), "it waits"
         other.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "x")
         other.run("ip", "address", "add", f"{node.net}.77/24", "dev", "eth0")
-    repair.join(20)
     assert (kept.exists(), freed.exists()) == (True, False)
+
+
+def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.attach("c2")
+    first, second = (node.leases / "net" / f"{node.net}.{last}" for last in (2, 3))
+    first.unlink()
+    second.unlink()
+    with waiting_repair(node):
+        assert not first.exists(), "it waits"
+        node.record("c1").rename(node.root / "record-of-c1")
+    assert (first.exists(), second.exists()) == (False, True), "nothing is reserved for a container without a record"
 
 
 def test_a_host_local_that_hangs_does_not_hang_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,38 +198,6 @@ def test_a_host_local_that_hangs_does_not_hang_the_repair(node: OperatorNode, mo
         [outcome] = repair_node(node.cni).outcomes
     assert (outcome.state, lease.exists()) == ("failed", True)
     assert "a plugin held the lock for" in outcome.reason
-
-
-def test_an_address_that_somebody_has_got_meanwhile_is_not_reserved(
-    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.attach("c1")
-    reservation = node.leases / "net" / f"{node.net}.2"
-    reservation.unlink()
-
-    def reserve(task: Task) -> None:
-        reservation.write_text("c9\r\neth0", encoding="utf-8")
-        ACTS["reserve"](task)
-
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "reserve": reserve})
-    outcome = repair_node(node.cni).outcomes[0]
-    assert (outcome.state, reservation.read_bytes()) == ("failed", b"c9\r\neth0")
-    assert "it is reserved for c9 by now" in outcome.reason
-
-
-def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(
-    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.attach("c1")
-    (node.leases / "net" / f"{node.net}.2").unlink()
-
-    def reserve(task: Task) -> None:
-        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
-        ACTS["reserve"](task)
-
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "reserve": reserve})
-    assert [one.state for one in repair_node(node.cni).outcomes] == ["failed"]
-    assert node.leased() == {}
 
 
 @pytest.mark.parametrize("kind", ["reserve", "add-rules", "set-aside"])
@@ -245,9 +233,9 @@ def test_a_link_that_was_replaced_meanwhile_is_another_one(node: OperatorNode) -
     container.run("ip", "link", "del", "eth0")
     container.run("ip", "link", "add", "eth0", "index", "99", "type", "veth", "peer", "name", "x")
     with pytest.raises(OSError, match="No such device"):
-        ACTS["set-up"](Task(state, mend.mend, lambda: (state, mend.mend)))
-    with pytest.raises(KeyError):
-        ACTS["set-up"](Task(replace(state, spaces={}), mend.mend, lambda: (state, mend.mend)))
+        ACTS["set-up"](state, mend.mend)
+    with pytest.raises(OSError, match="its namespace has been replaced"):
+        ACTS["set-up"](replace(state, spaces={}), mend.mend)
     assert "UP" not in container.link("eth0")["flags"]
 
 

@@ -13,10 +13,9 @@ from nodes import Namespace
 
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
 from libcni.diagnosis import NodeFinding, rules
-from libcni.diagnosis.acts import ACTS, Task
+from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.node_state import FORWARDING
 from libcni.diagnosis.rules import check_rules, removals
-from libcni.kernel.netlink import IPRoute, Link
 from libcni.kernel.rules import masquerade_chain, ports_chain, saved_rules
 from libcni.store.model import READY
 
@@ -28,8 +27,7 @@ def remove(made: MadeNode, found: NodeFinding) -> None:
     """Carry out the mends of a finding, with the rules that the node has now."""
     state = made.reading()
     for mend in found.mends:
-        now = replace(state, rules={program: saved_rules(program) for program in ("iptables", "nft")})
-        ACTS[mend.kind](Task(state, mend, lambda asked=(now, mend): asked))  # type: ignore[misc]
+        ACTS[mend.kind](replace(state, rules={program: saved_rules(program) for program in ("iptables", "nft")}), mend)
 
 
 @pytest.fixture
@@ -197,29 +195,14 @@ def test_a_rule_of_nftables_whose_comment_is_cut_is_not_taken_for_another_contai
 
 
 def test_forwarding_is_needed_where_a_bridge_is_the_gateway(made: MadeNode) -> None:
-    everywhere, bridge = (FORWARDING[4].format(name) for name in ("all", "br0"))
     made.attach("c1", {"type": "bridge", "bridge": "br0"})
-    made.more["forwards"] = {everywhere: False, FORWARDING[6].format("all"): False}
+    made.more["forwards"] = {FORWARDING[4]: False, FORWARDING[6]: False}
     assert made.findings(check_rules) == []
     made.attach("c2", {"type": "ptp"})
-    found = made.finding(check_rules)
-    assert [(one.kind, one.target) for one in found.mends] == [("forward", everywhere)]
-    assert found.containers == ("c2:eth0",)
     made.attach("c3", {"type": "bridge", "bridge": "br0", "isGateway": True})
-    made.more["forwards"] = {everywhere: True, bridge: False}
     found = made.finding(check_rules)
-    assert ([one.target for one in found.mends], found.containers) == ([bridge], ("c3:eth0",))
-
-
-def test_forwarding_is_needed_where_the_default_route_leads(made: MadeNode) -> None:
-    """What comes from outside is forwarded, or not, by the interface on which it comes."""
-    made.attach("c1", {"type": "ptp"})
-    made.host.links["uplink"] = Link("uplink", 9)
-    made.host = replace(made.host, routes=(*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.1", 9)))
-    made.more["forwards"] = {FORWARDING[4].format("all"): True, FORWARDING[6].format("uplink"): False}
-    assert made.findings(check_rules) == [], "the one of IPv6 means something else"
-    made.more["forwards"][FORWARDING[4].format("uplink")] = False
-    assert [one.target for one in made.finding(check_rules).mends] == [FORWARDING[4].format("uplink")]
+    assert [(one.kind, one.target) for one in found.mends] == [("forward", FORWARDING[4])]
+    assert found.containers == ("c2:eth0", "c3:eth0")
 
 
 @pytest.mark.parametrize(("rule", "count"), [("-j DROP", 1), ("-j REJECT --reject-with x", 1), ("-i eth0 -j DROP", 0)])
