@@ -11,7 +11,7 @@ import pytest
 from nodes import PASS_ON, Namespace, NewNamespace, RealNode, both_clients
 
 import libcni
-from libcni import NamespaceMismatchError, PluginError, RuntimeConf
+from libcni import PluginError, RuntimeConf
 
 pytestmark = pytest.mark.real
 
@@ -69,38 +69,7 @@ def test_a_neighbour_who_comes_while_a_del_runs_keeps_its_interface(
     assert sum("DEL leaves it alone" in one for one in caplog.messages) == 1
 
 
-# while an ADD runs
-
-
-@both_clients
-def test_what_the_first_plugin_leaves_when_it_fails_is_removed(
-    node: RealNode, container: Namespace, other: Namespace
-) -> None:
-    """Bridge leaves eth0 when its IPAM plugin fails. The interface appeared while bridge ran."""
-    net = node.network(node.bridge("10.98.0.0/24", ipam=ONE_ADDRESS))
-    node.cni.add_network_list(net, conf(other, "c2"))
-    with pytest.raises(PluginError, match="no IP addresses available"):
-        node.cni.add_network_list(net, conf(container))
-    assert (container.links(), node.states(), owners(node)) == (["lo"], ["ready"], {"c2"})
-
-
-# records of Go libcni
-
-
 # the interface
-
-
-def test_a_moved_interface_of_ones_own_keeps_its_address(
-    node: RealNode, container: Namespace, other: Namespace
-) -> None:
-    net = chain(node)
-    node.cni.add_network_list(net, conf(container))
-    container.run("ip", "link", "set", "eth0", "netns", other.name)
-    with pytest.raises(NamespaceMismatchError, match=f"eth0 is now eth0 in {other.path}"):
-        node.cni.del_network_list(net, conf(container))
-    assert owners(node) == {"c1"}
-    node.cni.del_network_list(net, conf(other), policy=libcni.DelPolicy(use_given=True))
-    assert (other.links(), node.leased(), node.states()) == (["lo"], {}, [])
 
 
 SAME_MAC = "0a:58:0a:62:00:02"
@@ -156,17 +125,6 @@ def test_an_alias_of_the_recorded_namespace(node: RealNode, container: Namespace
     finally:
         os.close(fd)
         subprocess.run(["umount", node.root / "bound"], check=True)
-    assert (container.links(), node.leased(), node.states()) == (["lo"], {}, [])
-
-
-def test_add_by_a_descriptor_of_this_program(node: RealNode, container: Namespace) -> None:
-    fd = os.open(container.path, os.O_RDONLY)
-    try:
-        node.cni.add_network_list(chain(node), conf(f"/proc/self/fd/{fd}"))
-        assert container.links() == ["lo", "eth0"]
-        node.cni.del_network_list(chain(node), conf(f"/proc/self/fd/{fd}"))
-    finally:
-        os.close(fd)
     assert (container.links(), node.leased(), node.states()) == (["lo"], {}, [])
 
 

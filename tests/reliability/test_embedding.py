@@ -96,25 +96,6 @@ def test_with_a_sigchld_handler_that_reaps_everything(
             signal.signal(signal.SIGCHLD, reap)
 
 
-def test_with_thousands_of_open_descriptors(allocating: AllocatingNode) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 6000:
-        pytest.skip("too few descriptors are allowed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (6000, hard))
-    null = os.open("/dev/null", os.O_RDONLY)
-    many = [os.dup(null) for _ in range(3000)]
-    try:
-        assert max(many) > 1024
-        net, cni = allocating.chain(), allocating.client()
-        cni.add_network_list(net, RT)
-        cni.del_network_list(net, RT)
-    finally:
-        for descriptor in [null, *many]:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert allocating.held() == set()
-
-
 @pytest.mark.parametrize("spare", range(12))
 def test_with_no_descriptor_left(allocating: AllocatingNode, spare: int) -> None:
     """Wherever they run out, it is an error of the library, and no plugin goes on unwatched."""

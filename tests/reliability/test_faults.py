@@ -88,19 +88,6 @@ def test_disk_full(node: FakeNode, small_disk: Path, fill: Callable[[Path], None
     assert node.verbs() == ["ADD a", "ADD a", "CHECK a", "DEL a", "DEL a", "GC a"]
 
 
-@pytest.mark.parametrize("fill", [fill_bytes, fill_files])
-def test_disk_full_before_anything_was_ever_attached(
-    node: FakeNode, small_disk: Path, fill: Callable[[Path], None]
-) -> None:
-    net, cni = node.network("a", cniVersion="1.1.0"), node.client()
-    fill(small_disk)
-    assert_add_is_refused(cni, node)
-    with pytest.raises(NotAttachedError):
-        cni.check_network_list(net, RT)
-    assert cni.del_network_list(net, RT).record == "missing"
-    assert node.verbs() == ["DEL a"]
-
-
 def test_field_22_disk_full_while_the_plugins_run(node: FakeNode, small_disk: Path) -> None:
     """The record has no room for the result: all is rolled back, and DEL and repair find no half of it."""
     result = {**RESULT, "padding": "x" * 9000}
@@ -195,7 +182,7 @@ def test_field_01_records_that_are_torn(node: FakeNode, content: bytes) -> None:
     assert aside.read_bytes() == content
 
 
-@pytest.mark.parametrize("years", [-60, -1, 10, 200])
+@pytest.mark.parametrize("years", [-60, 200])
 def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
     # On a busy machine no sleep is long enough: the first ADD waits for the jump, and DEL hangs until it may succeed.
     running, jumped, may_end = (node.root / name for name in ("running", "jumped", "may-end"))

@@ -154,8 +154,7 @@ def killed_in_add(node: FakeNode) -> Path:
 def test_verbs_of_another_interface_wait_for_the_orphan_too(node: FakeNode, verb: str) -> None:
     quick, second = node.network("quick", name="other"), RuntimeConf("c1", None, "eth1")
     node.plugin("quick")
-    if verb != "add":
-        node.client().add_network_list(quick, second)
+    node.client().add_network_list(quick, second)
     ended = killed_in_add(node)
     node.plugin("quick", f"[ -e {ended} ] || {{ echo beside the orphan >&2; exit 1; }}")
     getattr(node.client(), f"{verb}_network_list")(quick, second)
