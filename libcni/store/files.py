@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
 from libcni._regular_file import UnusableFileError, read_regular
@@ -112,9 +113,11 @@ def keep_mode(descriptor: int) -> None:
         system.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
 
 
-def write_draft(directory: int, data: bytes, *, durable: bool) -> tuple[str, int]:
-    """Write a file under a temporary name; return the name and the descriptor of the file, which stays open.
+@contextmanager
+def draft(directory: int, data: bytes, *, durable: bool) -> Iterator[tuple[str, int]]:
+    """Write a file under a temporary name for a block, which gives it its own name or removes it.
 
+    Yields the name and the descriptor of the file, which stays open. An exception closes and removes the file.
     ``durable``: its bytes reach the disk before any name that it gets later.
     """
     name = f"{system.getpid()}-{system.monotonic_ns()}-{next(_serial)}"
@@ -124,12 +127,12 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> tuple[str, int
         write_at(descriptor, data, 0)
         if durable:
             _order_before_names(descriptor)
+        yield name, descriptor
     except BaseException:
         system.close(descriptor)
         with suppress(OSError):  # repair removes it later
             remove(name, directory)
         raise
-    return name, descriptor
 
 
 def write_at(descriptor: int, data: bytes, index: int) -> None:
@@ -151,16 +154,10 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
 
 def replace_open_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> int:
     """Replace a file as ``replace_file`` does, and return the descriptor of the new one."""
-    draft, descriptor = write_draft(drafts, data, durable=durable)
-    try:
+    with draft(drafts, data, durable=durable) as (temporary, descriptor):
         # rename(2), so that a kill at any moment leaves the earlier file or this one.
-        system.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
-    except BaseException:
-        system.close(descriptor)
-        with suppress(OSError):
-            remove(draft, drafts)
-        raise
-    return descriptor
+        system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
+        return descriptor
 
 
 def _order_before_names(descriptor: int) -> None:
@@ -198,7 +195,7 @@ def remove(name: str, directory: int) -> None:
 
 
 def is_draft(name: str) -> bool:
-    """Return whether a name has the form of ``write_draft``'s temporary names."""
+    """Return whether a name has the form of ``draft``'s temporary names."""
     return _DRAFT.fullmatch(name) is not None
 
 

@@ -20,13 +20,13 @@ from libcni.store.boot import boot_id
 from libcni.store.files import (
     MAX_RECORD_BYTES,
     Directory,
+    draft,
     is_strangers,
     open_file,
     record_error,
     remove,
     replace_open_file,
     sync_directory,
-    write_draft,
 )
 from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
@@ -194,28 +194,24 @@ class RecordStore:
     def _write_new(self, record: Record, data: bytes) -> tuple[str, int]:
         """Write a file and give it its name; return its path and its descriptor, which stays open."""
         try:
-            with Directory(self.drafts, create=True, durable=self.durable) as drafts:
-                draft, descriptor = write_draft(drafts, data, durable=self.durable)
-                try:
-                    path = self._claim(drafts, draft, record.identity)
-                    with suppress(OSError):  # repair removes it later
-                        remove(draft, drafts)
-                except BaseException:
-                    system.close(descriptor)
-                    with suppress(OSError):
-                        remove(draft, drafts)
-                    raise
+            with (
+                Directory(self.drafts, create=True, durable=self.durable) as drafts,
+                draft(drafts, data, durable=self.durable) as (temporary, descriptor),
+            ):
+                path = self._claim(drafts, temporary, record.identity)
+                with suppress(OSError):  # repair removes it later
+                    remove(temporary, drafts)
                 return path, descriptor
         except OSError as error:
             raise record_error("no record can be written", self.drafts, error) from error
 
-    def _claim(self, source: int, draft: str, identity: Identity) -> str:
+    def _claim(self, source: int, temporary: str, identity: Identity) -> str:
         """Give a draft its final name and return its path."""
         for name in names_of(identity):
             path = f"{self.results}/{name}"
             try:
                 with Directory(self.results, create=True, durable=self.durable) as directory:
-                    if self._claim_name(source, draft, directory, name, identity):
+                    if self._claim_name(source, temporary, directory, name, identity):
                         if self.durable:
                             # Otherwise a power cut while the first plugin runs can leave its effects without a record.
                             sync_directory(directory)
@@ -225,11 +221,11 @@ class RecordStore:
         problem = f"both possible names of the record's file in {self.results} belong to other attachments"
         raise RecordError(problem, path=self.results, hint="detach one of those containers")
 
-    def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
+    def _claim_name(self, source: int, temporary: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return False if a record of another identity has the name."""
         for _ in range(_CLAIMS):
             # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
-            if _link(draft, name, source, directory):
+            if _link(temporary, name, source, directory):
                 return True
             there = self._read(name, directory)
             if there is None:
@@ -239,7 +235,7 @@ class RecordStore:
                 continue
             if there.identity == identity:
                 # The caller holds the container's lock, so no other verb writes this identity.
-                system.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+                system.rename(temporary, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
             return False
         path = f"{self.results}/{name}"
@@ -318,10 +314,10 @@ class RecordStore:
             with (
                 Directory(self.drafts, create=True, durable=self.durable) as drafts,
                 Directory(self.results, create=True, durable=self.durable),
+                draft(drafts, encode(record), durable=self.durable) as (temporary, descriptor),
             ):
-                draft, descriptor = write_draft(drafts, encode(record), durable=self.durable)
-                system.close(descriptor)
-                remove(draft, drafts)
+                remove(temporary, drafts)
+            system.close(descriptor)
         except OSError as error:
             raise record_error("no record can be written", self.results, error) from error
 
@@ -425,10 +421,10 @@ def _name_of(record: Record) -> str:
     return record.path.rpartition("/")[2]
 
 
-def _link(draft: str, name: str, source: int, directory: int) -> bool:
+def _link(temporary: str, name: str, source: int, directory: int) -> bool:
     """Give a file a name; return False if the name exists already."""
     try:
-        system.link(draft, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+        system.link(temporary, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         return False
     except OSError as error:
@@ -439,7 +435,7 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
         try:
             system.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
-            system.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+            system.rename(temporary, name, src_dir_fd=source, dst_dir_fd=directory)
             return True
         return False
     return True

@@ -177,7 +177,12 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
             has one of the host ports.
         InterfaceExistsError: the interface exists, and belongs to no attachment that is to be detached.
     """
-    earlier = await _lock_all(chain.node, record, on_existing)
+    earlier = await chain.node.lock_all(
+        record.network,
+        record.container_id,
+        lambda: _find_earlier(chain.node, record, on_existing),
+        lambda earlier: [other.network for other in earlier.to_detach],
+    )
     # First test whether this ADD will be refused: a refused ADD must not detach anything.
     if earlier.to_detach:
         check_host_ports(chain.node, record.container_id, ports)
@@ -200,22 +205,6 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
             error.add_note(f"ADD was detaching {replaced.path}, which is {state}, first")
             raise
     return earlier
-
-
-async def _lock_all(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
-    """Acquire the locks of all networks that have an attachment to detach.
-
-    Network locks come before the container's lock, so this releases all locks, adds the other networks and starts
-    again, until it finds no further network.
-    """
-    networks = {record.network}
-    while True:
-        await node.lock(sorted(networks), record.container_id)
-        earlier = _find_earlier(node, record, on_existing)
-        needed = networks | {other.network for other in earlier.to_detach}
-        if needed == networks:
-            return earlier
-        networks = needed
 
 
 def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import libcni.kernel.system as system
 from libcni.errors import RecordError
@@ -18,6 +19,8 @@ from libcni.verbs.settings import ClientState, Settings
 from libcni.verbs.turns import Turn, Turns
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+_T = TypeVar("_T")
 
 _ORPHAN_SECONDS = 30.0
 """Seconds to wait, at most, for a plugin whose runtime was killed."""
@@ -125,6 +128,23 @@ class LockingNode:
         deadline = min(self._deadline, system.monotonic() + seconds)
         with self._waiting():
             await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
+
+    async def lock_all(
+        self, network: str, container_id: str, find: Callable[[], _T], networks_of: Callable[[_T], Iterable[str]]
+    ) -> _T:
+        """Acquire the locks of a container and of all networks of what ``find`` finds under them; return that.
+
+        Network locks come before the container's lock, so this releases all locks, adds the other networks and starts
+        again, until it finds no further network. Raises as ``lock`` does.
+        """
+        networks = {network}
+        while True:
+            await self.lock(sorted(networks), container_id)
+            found = find()
+            needed = networks.union(networks_of(found))
+            if needed == networks:
+                return found
+            networks = needed
 
     async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
         """Acquire the locks under which host ports are compared and recorded. The caller closes the LockSet.

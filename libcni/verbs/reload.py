@@ -63,7 +63,12 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
         NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
         RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
-    parts = await _lock_and_find(node, attachment)
+    parts = await node.lock_all(
+        attachment.network,
+        attachment.container_id,
+        lambda: _find(node, attachment),
+        lambda parts: [part.record.network for part in parts],
+    )
     _refuse_rules_of_others(node, parts)
     with ExitStack() as stack:
         for number, part in enumerate(parts):
@@ -158,22 +163,8 @@ async def reload_each(
 # Find the attachments to reload.
 
 
-async def _lock_and_find(node: Node, attachment: Attachment) -> list[_Part]:
-    """Acquire the locks of the networks of all attachments that share rules, and return them in the order of the ADDs.
-
-    Network locks come before the container's lock, so this releases all locks and starts again with more networks.
-    """
-    networks = {attachment.network}
-    while True:
-        await node.lock(sorted(networks), attachment.container_id)
-        parts = _find(node, attachment)
-        needed = networks | {part.record.network for part in parts}
-        if needed == networks:
-            return parts
-        networks = needed
-
-
 def _find(node: Node, attachment: Attachment) -> list[_Part]:
+    """Return the attachment and all that share rules with it, in the order of their ADDs."""
     identity = attachment.record.identity
     record = node.records.find(identity)
     if record is None or isinstance(record, Unreadable):
