@@ -11,7 +11,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -262,16 +261,15 @@ def test_a_repair_leaves_the_record_of_a_namespace_that_is_being_written(
     node: ManagerNode, tool: FakeNamespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repair of another program removes old drafts only."""
-    write = files.write_draft
+    keep = files.keep_mode
 
-    def write_and_repair(*args: Any, **options: Any) -> tuple[str, int]:
-        draft = write(*args, **options)
-        monkeypatch.setattr(files, "write_draft", write)
+    def keep_and_repair(descriptor: int) -> None:
+        monkeypatch.setattr(files, "keep_mode", keep)
+        keep(descriptor)
         repair_records(node.cache)
-        return draft
 
     own = ContainerNamespaces(tool, str(node.cache), "")
-    monkeypatch.setattr(files, "write_draft", write_and_repair)
+    monkeypatch.setattr(files, "keep_mode", keep_and_repair)
     assert own.ensure("c1") == "/run/netns/c1"
     assert own.recorded() == ["c1"]
 
