@@ -142,7 +142,7 @@ def _value_differences(key: str, expected: Any, got: Any) -> Iterator[Difference
         if lacking:
             yield Difference(key, f"...{lacking[0]}...", text or "none")
     elif key in {"loaded", "attachments"}:
-        yield from _plain_differences(key, expected, got)
+        yield from compare(key, expected, got, whole=False)
     elif key == "result_has":
         if not has(got, exact(expected)):
             yield Difference(name, show(exact(expected)), show(got))
@@ -150,26 +150,14 @@ def _value_differences(key: str, expected: Any, got: Any) -> Iterator[Difference
         yield from compare(name, read(expected) if key.endswith("_text") else exact(expected), got)
 
 
-def _plain_differences(place: str, expected: Any, got: Any) -> Iterator[Difference]:
-    """Compare only the keys that are expected."""
-    if isinstance(expected, dict):
-        for key, value in expected.items():
-            yield from _plain_differences(f"{place}.{key}", value, got.get(key, NOTHING))
-    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
-        for index, (wanted, one) in enumerate(zip(expected, got, strict=True)):
-            yield from _plain_differences(f"{place}[{index}]", wanted, one)
-    elif expected != got:
-        yield Difference(place, repr(expected), repr(got))
-
-
-def compare(place: str, expected: Any, got: Any) -> Iterator[Difference]:
-    """Yield where two documents differ, key by key."""
+def compare(place: str, expected: Any, got: Any, *, whole: bool = True) -> Iterator[Difference]:
+    """Yield where two documents differ, key by key; only at expected keys unless ``whole``."""
     if isinstance(expected, dict) and isinstance(got, dict):
-        for key in [*expected, *(key for key in got if key not in expected)]:
-            yield from compare(f"{place}.{key}", expected.get(key, NOTHING), got.get(key, NOTHING))
+        for key in [*expected, *(key for key in got if whole and key not in expected)]:
+            yield from compare(f"{place}.{key}", expected.get(key, NOTHING), got.get(key, NOTHING), whole=whole)
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, (wanted, one) in enumerate(zip(expected, got, strict=True)):
-            yield from compare(f"{place}[{index}]", wanted, one)
+            yield from compare(f"{place}[{index}]", wanted, one, whole=whole)
     elif expected != got:
         yield Difference(place, _short(expected), _short(got))
 

@@ -63,6 +63,14 @@ def test_the_piece_on_settings_works() -> None:
     assert (names["settings"].data_dir, names["settings"].size) == ("/x", 256)
 
 
+def test_the_chained_example_says_what_cannot_work(tmp_path: Path) -> None:
+    def code(verb: str, file: object, **more: Any) -> int | None:
+        return call_plugin(example("hosts"), verb, config(file=str(file), **more)).code
+
+    assert code("ADD", tmp_path / "hosts") == code("ADD", "relative", prevResult={}) == 7
+    assert (code("STATUS", tmp_path / "hosts"), code("STATUS", tmp_path / "x" / "y")) == (None, 50)
+
+
 @pytest.mark.real
 def test_the_delegating_plugin_of_the_page_conforms(
     tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]

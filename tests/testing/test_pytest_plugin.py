@@ -17,23 +17,6 @@ def test_it_is_found_through_its_entry_point() -> None:
     assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
 
 
-def test_a_fake_plugin_in_a_users_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        from libcni.testing import call_plugin
-
-        def test_it(cni_fakes):
-            fake = cni_fakes.scenario("bridge", "ADD: {error: {code: 11, msg: later}}")
-            assert call_plugin(fake.path, "ADD", {"cniVersion": "1.0.0"}).code == 11
-            assert fake.calls[0].config == {"cniVersion": "1.0.0"}
-
-        def test_each_test_has_its_own(cni_fakes):
-            assert list(cni_fakes) == []
-        """
-    )
-    pytester.runpytest("-p", PLUGIN).assert_outcomes(passed=2)
-
-
 USES_A_NAMESPACE = """
 def test_it(cni_netns):
     assert "lo" in cni_netns.interfaces()
