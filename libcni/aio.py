@@ -262,7 +262,7 @@ async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, A
     except GeneratorExit:
         raise  # the event loop is closed, and can neither cancel nor wait
     except BaseException:
-        # After a cancellation, or an error of one of them, the others must not run on.
+        # After a cancellation or an error, no task may continue.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

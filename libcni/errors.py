@@ -159,7 +159,7 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         return isinstance(other, Hint) and vars(self) == vars(other)
 
     def words(self, argument: str) -> str:
-        """Return what to do in words, with the argument as a surface writes it."""
+        """Return the hint without its command; ``argument``: the argument in the words of a surface."""
         return self.text.replace("{argument}", argument) if self.argument else self.text
 
     def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS) -> str:
@@ -227,7 +227,7 @@ class CNIError(Exception):
 
     @property
     def hint(self) -> Hint | None:
-        """How to solve the problem; by default what the class knows."""
+        """How to solve the problem. If the raiser gave no hint, the class may have one."""
         hint = self._hint or self._usual_hint()
         if hint is not None and self.client:
             hint.client = self.client
@@ -281,13 +281,6 @@ class NetworkNotFoundError(ConfigError, LookupError):
     Attributes:
         network (str | None): the requested name; None if any network was accepted.
         known (tuple[str, ...]): the names of the networks that exist.
-
-    Examples:
-        >>> try:
-        ...     cni.network("nowhere")
-        ... except NetworkNotFoundError as error:
-        ...     print(error.network, error.known)
-        nowhere ('dbnet',)
     """
 
     def __init__(  # noqa: PLR0913 - the error's fields
@@ -322,13 +315,6 @@ class InvalidIdentifierError(CNIError, ValueError):
             ``plugin type``, ``CNI_ARGS key`` ...
         value (object): the invalid value.
         rule (str): the rule that the value breaks, in words.
-
-    Examples:
-        >>> try:
-        ...     cni.add_network_list(net, RuntimeConf("c 1", None, "eth0"))
-        ... except InvalidIdentifierError as error:
-        ...     print(error.kind, repr(error.value))
-        container ID 'c 1'
     """
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
@@ -343,13 +329,6 @@ class VersionError(CNIError, ValueError):
 
     Attributes:
         version (object): the version that the caller or the document gave.
-
-    Examples:
-        >>> try:
-        ...     Result.from_bytes(b'{"cniVersion": "1.1.0"}').as_version("7.0.0")
-        ... except VersionError as error:
-        ...     print(error.version)
-        7.0.0
     """
 
     def __init__(self, message: str, *, version: object = None, hint: Hint | str | None = None) -> None:
@@ -364,13 +343,6 @@ class PluginNotFoundError(CNIError):
         plugin (str): the plugin's type.
         searched (tuple[str, ...]): the directories that were searched, in order.
         rejected (tuple[str, ...]): files of that name that cannot be run, each with the reason.
-
-    Examples:
-        >>> try:
-        ...     CNIConfig("/nowhere", "cache").add_network_list(net, rt)
-        ... except PluginNotFoundError as error:
-        ...     print(error.plugin, error.searched)
-        bridge ('/nowhere',)
     """
 
     def __init__(
@@ -400,8 +372,8 @@ class PluginNotFoundError(CNIError):
 class PluginError(CNIError):
     """A plugin failed, or could not be started.
 
-    It is made from a sentence, the plugin's ``Invocation`` (None if the plugin is unknown) and its ``Outcome`` (None if
-    the plugin was not started, or its end is unknown).
+    The arguments are a sentence, the plugin's ``Invocation`` (None if the plugin is unknown) and its ``Outcome`` (None
+    if the plugin was not started, or its end is unknown).
 
     Attributes:
         problem (str): what went wrong, in one sentence.
@@ -509,17 +481,7 @@ class PluginError(CNIError):
 
 
 class PluginTimeoutError(PluginError, TimeoutError):
-    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL.
-
-    Examples:
-        >>> def attach():
-        ...     try:
-        ...         return cni.add_network_list(net, rt, timeout=5)
-        ...     except PluginTimeoutError as error:
-        ...         print(f"{error.plugin} was stopped after {error.seconds:.0f} s")
-        >>> attach().ips[0].address
-        '10.1.0.5/16'
-    """
+    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL."""
 
     def _usual_hint(self) -> Hint | None:
         if self.rollback_errors:
@@ -531,16 +493,7 @@ class PluginTimeoutError(PluginError, TimeoutError):
 
 
 class InvalidOutputError(PluginError):
-    """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large.
-
-    Examples:
-        >>> executor.answers["bridge", "ADD"] = Outcome(stdout=b"done")
-        >>> try:
-        ...     cni.add_network_list(net, rt)
-        ... except InvalidOutputError as error:
-        ...     print(error.plugin, error.stdout)
-        bridge done
-    """
+    """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large."""
 
 
 class _AttachmentError(CNIError):
@@ -602,15 +555,6 @@ class InterfaceExistsError(AttachmentExistsError):
         ifname (str): the interface's name.
         network (str): the network of the verb.
         netns (str): the network namespace that has the interface.
-
-    Examples:
-        >>> def attach():
-        ...     try:
-        ...         return cni.add_network_list(net, rt)
-        ...     except InterfaceExistsError as error:
-        ...         print(f"{error.netns} has an interface {error.ifname} of another program")
-        >>> attach().ips[0].address
-        '10.1.0.5/16'
     """
 
     def _usual_hint(self) -> Hint | None:
@@ -631,16 +575,7 @@ class NamespaceMismatchError(_AttachmentError):
         ifname (str): the interface's name.
         network (str): the network.
         netns (str): the namespace that the caller gave.
-        recorded_netns (str): the namespace that the attachment was made in.
-
-    Examples:
-        >>> def detach():
-        ...     try:
-        ...         return cni.del_network_list(net, rt)
-        ...     except NamespaceMismatchError as error:
-        ...         print(f"attached in {error.recorded_netns}, not in {error.netns}")
-        >>> detach().errors
-        []
+        recorded_netns (str): the namespace of the recorded attachment.
     """
 
     def _usual_hint(self) -> Hint | None:
@@ -659,13 +594,6 @@ class NotAttachedError(_AttachmentError):
         network (str): the network.
         state (str): the state of the attachment: ``pending``, ``detaching``, ``gone`` or ``stale-boot``; "" if there is
             no record.
-
-    Examples:
-        >>> try:
-        ...     cni.check_network_list(net, rt)
-        ... except NotAttachedError as error:
-        ...     print(error.container_id, error.network)
-        c1 dbnet
     """
 
     def _usual_hint(self) -> Hint | None:
@@ -681,15 +609,6 @@ class LockTimeoutError(CNIError, TimeoutError):
         what (str): the locked object, for example ``container c1`` or ``network dbnet``.
         path (str): the lock file.
         seconds (float): how long the caller waited.
-
-    Examples:
-        >>> def attach():
-        ...     try:
-        ...         return cni.add_network_list(net, rt, timeout=5)
-        ...     except LockTimeoutError as error:
-        ...         print(f"waited {error.seconds:.0f} s for {error.what}; nothing was run")
-        >>> attach().ips[0].address
-        '10.1.0.5/16'
     """
 
     def __init__(self, message: str, *, what: str = "", path: str = "", seconds: float = 0.0) -> None:
@@ -709,8 +628,9 @@ class RecordError(CNIError):
     Attributes:
         path (str): the file or directory.
         errno (int | None): the operating system's error number.
-        missing (str): what a DEL lacks: ``attachment`` if the record does not name one, ``configuration`` if it holds
-            no usable one, ``namespace`` if it cannot be read and the caller gave none; else "".
+        missing (str): the part that a DEL needs: ``attachment`` if the record does not name the attachment,
+            ``configuration`` if it holds no usable configuration, ``namespace`` if it cannot be read and the caller
+            gave no namespace; else "".
 
     Examples:
         >>> result = cni.add_network_list(net, rt)

@@ -1,4 +1,4 @@
-"""What host-local reads from a network's configuration, also a delegated one: its directory and its ranges."""
+"""The directory and the address ranges of host-local in a network's configuration, also a delegated one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AddressRange:
 
     @property
     def size(self) -> int:
-        """How many containers it has addresses for: none gets the gateway's."""
+        """The number of addresses for containers. No container gets the gateway's."""
         return int(self.end) - int(self.start) + 1 - (self.gateway in self)
 
 
@@ -46,7 +46,7 @@ class Reservation:
     changed: float
 
     def is_in(self, ranges: list[AddressRange]) -> bool:
-        """Return whether the address is of one of these ranges."""
+        """Return whether the address is in one of these ranges."""
         return any(ipaddress.ip_address(self.address) in pool for pool in ranges)
 
 

@@ -25,7 +25,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 
 
 class AsyncProcessExecutor:
-    """Run plugins as ``ProcessExecutor`` does, on the running event loop.
+    """An executor that runs plugins like ``ProcessExecutor``, on the running event loop.
 
     Args:
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
@@ -37,7 +37,7 @@ class AsyncProcessExecutor:
         self._output_limit = OUTPUT_LIMIT
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
+        """Return the path of a plugin type's executable; see ``find_plugin``."""
         return find_plugin(plugin, path)
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -322,7 +322,7 @@ class _Watcher:
             self._watched.add(descriptor)
 
     def _unwatch(self, descriptor: int) -> None:
-        # A forked child shares the epoll instance with its parent: what it removes there, its parent would lose.
+        # A forked child shares the epoll instance with its parent: a removal there would affect the parent too.
         if self._events is not None and self._child.is_owned():
             self._watched.discard(descriptor)
             self._events.remove_reader(descriptor)

@@ -107,7 +107,7 @@ _begun: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
 async def let_others_run() -> None:
     """Wait until fewer than ``AT_ONCE`` verbs have begun in this pass of the event loop."""
     loop = asyncio.get_running_loop()
-    while _begun.get(loop, 0) >= AT_ONCE:  # noqa: ASYNC110 - the next pass is what it waits for
+    while _begun.get(loop, 0) >= AT_ONCE:  # noqa: ASYNC110 - it waits for the next pass
         await asyncio.sleep(0)
     if loop not in _begun:
         loop.call_soon(_begun.pop, loop, None)  # in the next pass

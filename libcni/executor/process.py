@@ -51,7 +51,7 @@ class ProcessExecutor:
         self._output_limit = OUTPUT_LIMIT
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
+        """Return the path of a plugin type's executable; see ``find_plugin``."""
         return find_plugin(plugin, path)
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:

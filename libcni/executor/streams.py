@@ -56,7 +56,7 @@ class Streams:
             try:
                 theirs.append(_memfd(stdin))
             except OSError as error:
-                # The limit of a file's size (ulimit -f) applies to files in memory, too, and must not stop a DEL.
+                # The limit of a file's size (ulimit -f) also applies to files in memory, and must not stop a DEL.
                 if error.errno != errno.EFBIG or not self._fill_pipe(stdin):
                     raise
         for buffer in (self.stdout, self.stderr):

@@ -39,7 +39,7 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
 
 
 def is_empty_file(path: str) -> bool:
-    """Return whether a path may be the name of a namespace: a mounted namespace and the file below are empty files."""
+    """Return whether there is an empty file at a path. The names of namespaces are empty files, mounted or not."""
     try:
         status = system.lstat(path)
     except OSError:
@@ -180,7 +180,7 @@ def _is_namespace(path: str) -> bool:
 def call_in_thread(function: Callable[[], _T]) -> _T:
     """Call a function in a thread of its own, which may change its namespace, and return its answer or raise its error.
 
-    Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
+    The caller's thread must stay in its namespace: it may start a plugin next.
     """
     import threading
 
@@ -204,7 +204,7 @@ def call_in_thread(function: Callable[[], _T]) -> _T:
 def netlink_socket(namespace: int) -> int:
     """Return the descriptor of a netlink socket in an open network namespace, or -1 if that is not possible.
 
-    A socket stays in the namespace in which it was made, so later requests enter nothing.
+    A socket belongs to the namespace in which it was opened, so later requests need not enter the namespace.
     """
     try:
         home = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

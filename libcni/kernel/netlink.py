@@ -102,9 +102,12 @@ class IPRoute:
 class Network:
     """The interfaces of a network namespace by name, its routes, and its cookie.
 
-    The cookie is the kernel's number of the namespace, which is never used again before a reboot; 0 if the kernel has
-    none (before 5.14). ``reader`` is the number, in this namespace, of the one of the program that read it; None: there
-    is no link between the two.
+    Attributes:
+        links: the interfaces.
+        routes: the routes.
+        cookie: the kernel's number of the namespace, which is unique until a reboot; 0 before Linux 5.14.
+        reader: the number that this namespace uses for the namespace of the program that read it; None if no link
+            connects the two.
     """
 
     links: dict[str, Link]
@@ -114,7 +117,7 @@ class Network:
 
 
 def read_network(netns: str | None = None) -> Network:
-    """Read the links, addresses and routes of the network namespace at a path; None: that of this thread.
+    """Read the links, addresses and routes of the network namespace at a path; None: of this thread's namespace.
 
     Raises OSError if the path is no network namespace, or if this user may not enter it.
     """
@@ -131,7 +134,7 @@ def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -
 
 
 def add_address(netns: str | None, ifindex: int, address: str) -> None:
-    """Add an IP address with its prefix length to an interface. Raises OSError, of which FileExistsError: it has it."""
+    """Add an IP address with its prefix length to an interface. Raises OSError; FileExistsError if it exists."""
     added = ipaddress.ip_interface(address)
     family = socket.AF_INET6 if added.version == 6 else socket.AF_INET  # noqa: PLR2004 - the version of IP
     body = _ADDRESS.pack(family, added.network.prefixlen, 0, 0, ifindex)
@@ -142,7 +145,7 @@ def add_address(netns: str | None, ifindex: int, address: str) -> None:
 
 
 def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = "") -> None:
-    """Add a route to a network over an interface. Raises OSError, of which FileExistsError: there is one."""
+    """Add a route to a network over an interface. Raises OSError; FileExistsError if such a route exists."""
     network = ipaddress.ip_network(destination)
     family, scope = (socket.AF_INET6, 0) if network.version == 6 else (socket.AF_INET, 0 if gateway else _RT_SCOPE_LINK)  # noqa: PLR2004 - the version of IP
     body = _ROUTE.pack(family, network.prefixlen, 0, 0, MAIN_TABLE, _RTPROT_BOOT, scope, _RTN_UNICAST, 0)
@@ -153,13 +156,13 @@ def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = 
 
 
 def links(netns: str | None = None) -> dict[str, Link]:
-    """Return the interfaces of a namespace by name; the argument and errors are those of ``read_network``."""
+    """Return the interfaces of a namespace by name; ``netns`` and the errors: see ``read_network``."""
     with open_netlink(netns) as connection:
         return _links_with_addresses(connection)
 
 
 def open_netlink(netns: str | None = None) -> socket.socket:
-    """Return a netlink socket in the network namespace at a path; None: in that of this thread. Raises OSError."""
+    """Return a netlink socket in the network namespace at a path; None: in this thread's. Raises OSError."""
     connection = _open_socket() if netns is None else _open_socket_in(netns)
     # The kernel answers at once. The limit is for a kernel that never ends a list.
     connection.settimeout(_SECONDS)

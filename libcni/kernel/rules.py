@@ -113,7 +113,7 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
 
 
 def _nft_tables(env: Mapping[str, str] | None) -> dict[str, Table]:
-    # Not "list ruleset": it has the rules of iptables-nft, too, and those of a whole firewall.
+    # Not "list ruleset": it also lists the rules of iptables-nft and of other firewalls.
     names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env).splitlines()}
     wanted = [name for name in (MASQUERADE, *PORTS) if name in names]
     return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env)) for name in wanted}
@@ -139,7 +139,7 @@ def _nft_rule(name: str, chain: str, line: str) -> Rule:
 
 
 def port_rules(tables: Mapping[str, Table], container_id: str) -> Iterator[tuple[str, str, Rule]]:
-    """Yield (table, chain, rule) of the rules that portmap made in nftables for a container, on whatever network."""
+    """Yield (table, chain, rule) of portmap's rules in nftables for a container, on any network."""
     for name, table in tables.items():
         for chain in table.chains if name in PORTS else ():
             yield from ((name, chain, rule) for rule in table.find(chain, container_id))
@@ -184,7 +184,7 @@ def change(program: str, rule: Rule, env: Mapping[str, str] | None = None) -> No
 
 
 def _run(command: list[str], env: Mapping[str, str] | None) -> str:
-    # subprocess looks for the program in this process's PATH. A plugin would use that of its own environment.
+    # subprocess searches this process's PATH. A plugin would search the PATH of its own environment.
     path = os.environ.get("PATH") if env is None else env.get("PATH")
     for directory in (path or os.defpath).split(os.pathsep):
         if os.access(executable := os.path.join(directory, command[0]), os.X_OK):
