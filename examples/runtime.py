@@ -94,14 +94,19 @@ def first_process(netns: str) -> Iterator[int]:
             continue
 
 
+def port_mapping(text: str) -> libcni.PortMapping:
+    """Read HOST:CONTAINER."""
+    host, inside = text.split(":")
+    return libcni.PortMapping(host_port=int(host), container_port=int(inside))
+
+
 def request(text: str, args: argparse.Namespace) -> NetworkRequest:
     """Return NAME[=ADDRESS] as a request; the first network also gets the published ports and the limit."""
     name, _, address = text.partition("=")
     is_first = text == args.network[0]
-    ports = [[int(port) for port in pair.split(":")] for pair in args.publish if is_first]
     wanted = libcni.CapabilityArgs(
         ips=[address] if address else None,
-        port_mappings=[libcni.PortMapping(host_port=host, container_port=inside) for host, inside in ports] or None,
+        port_mappings=args.publish if is_first else None,
         bandwidth=libcni.Bandwidth(ingress_rate=args.rate, ingress_burst=args.rate) if args.rate and is_first else None,
     )
     return NetworkRequest(name, capability_args=wanted)
@@ -185,7 +190,7 @@ def arguments() -> argparse.Namespace:
             command.add_argument("command", nargs="+")
         if word == "run":
             command.add_argument("--network", action="append", required=True, metavar="NAME[=ADDRESS]")
-            command.add_argument("--publish", action="append", default=[], metavar="HOST:CONTAINER")
+            command.add_argument("--publish", action="append", type=port_mapping, metavar="HOST:CONTAINER")
             command.add_argument("--rate", type=int, metavar="BITS", help="limit, per second, of what comes in")
     return parser.parse_args()
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
@@ -133,12 +135,11 @@ class ContainerNamespaces:
 
     def recorded(self) -> list[str]:
         """Return the container IDs of all recorded namespaces that this manager may remove; raises RecordError."""
-        try:
-            names = sorted(os.listdir(self._directory))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise record_error("the records of namespaces cannot be listed", self._directory, error) from error
+        with _as_record_error("listed", self._directory):
+            try:
+                names = sorted(os.listdir(self._directory))
+            except FileNotFoundError:
+                return []
         return [name for name in names if self._read(name) is not None]
 
     def _is_attached(self, container_id: str) -> bool:
@@ -171,16 +172,13 @@ class ContainerNamespaces:
         path = f"{self._directory}/{container_id}"
         try:
             check_container_id(container_id)
-            with Directory(self._directory) as directory:
-                data = read_file(container_id, directory)
-            document = jsontext.parse(data.decode())
+            with _as_record_error("read", path), Directory(self._directory) as directory:
+                document = jsontext.parse(read_file(container_id, directory).decode())
             identity = tuple(int(number) for number in document["identity"])
             maker = (document["owner"], document["path"])
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
             return None
-        except OSError as error:
-            raise record_error("the namespace's record cannot be read", path, error) from error
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
@@ -190,31 +188,33 @@ class ContainerNamespaces:
         return identity if boot == boot_id() else ()
 
     def _write(self, container_id: str, identity: Identity) -> None:
-        document = {
-            "path": self.path(container_id),
-            "identity": list(identity),
-            "owner": self._owner,
-            "bootId": boot_id(),
-        }
+        document = {"path": self.path(container_id), "owner": self._owner, "bootId": boot_id(), "identity": identity}
         data = jsontext.dumps(document).encode()
-        try:
-            with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
-                replace_file(container_id, data, drafts, directory, durable=True)
-        except OSError as error:
-            raise record_error(
-                "the record of a namespace cannot be written", f"{self._directory}/{container_id}", error
-            ) from error
+        with (
+            _as_record_error("written", f"{self._directory}/{container_id}"),
+            Directory(self._drafts, create=True) as drafts,
+            Directory(self._directory, create=True) as directory,
+        ):
+            replace_file(container_id, data, drafts, directory, durable=True)
 
     def _forget(self, container_id: str) -> None:
-        try:
-            with Directory(self._directory) as directory:
-                remove(container_id, directory)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise record_error(
-                "the record of a namespace cannot be removed", f"{self._directory}/{container_id}", error
-            ) from error
+        with (
+            suppress(FileNotFoundError),
+            _as_record_error("removed", f"{self._directory}/{container_id}"),
+            Directory(self._directory) as directory,
+        ):
+            remove(container_id, directory)
+
+
+@contextmanager
+def _as_record_error(what: str, path: str) -> Iterator[None]:
+    """Turn an OSError, but not FileNotFoundError, into a RecordError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise record_error(f"the record of a namespace cannot be {what}", path, error) from error
 
 
 def _failed(what: str, path: str, error: OSError) -> NamespaceError:

@@ -53,11 +53,6 @@ class Wanted(NamedTuple):
     capabilities: dict[str, Any]
 
 
-def annotated(annotations: Mapping[str, str]) -> bool:
-    """Return whether a container has any annotation for this hook."""
-    return any(key.startswith(PREFIX) for key in annotations)
-
-
 def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> Wanted:
     """Read the networks and arguments of a container from its annotations.
 

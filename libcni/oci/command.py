@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from libcni.engine.program import Parser, installed_words, log_to
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError, name_client
-from libcni.oci.annotations import KEYS, PREFIX, annotated, read_wanted
+from libcni.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.oci.state import ContainerState, read_state
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the hook, or install it; return the exit code. Errors go to stderr, which runtimes print."""
     options = _parser().parse_args(argv)
     try:
-        if options.print is not None or options.install is not None:
+        if options.print or options.install:
             _install(options)
             return 0
         _run(options, read_state(sys.stdin.buffer.read()))
@@ -54,12 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     for key in KEYS:
         add(f"--{key}", metavar="VALUE", help=f"for containers without the annotation {PREFIX}{key}")
-    add("--annotated-only", action="store_true", help=f"leave containers alone that have no {PREFIX}* annotation")
     add("--resolv-conf", action="store_true", help="write the networks' name servers to resolv.conf in the bundle")
-    text = "write the hook with these options into a bundle, or into a hooks.d of podman and CRI-O"
-    add("--install", nargs="?", const="", metavar="PATH", help=text)
-    add("--print", nargs="?", const="", metavar="PATH", help="print what --install would write")
-    add("--always", action="store_true", help="with hooks.d: for all containers, not only for annotated ones")
+    add("--install", metavar="BUNDLE", help="write the hook with these options into the config.json of a bundle")
+    add("--print", metavar="BUNDLE", help="print the config.json that --install would write")
     return parser
 
 
@@ -70,9 +67,6 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
     if state.status not in _ATTACH:
         problem = f'container {state.container_id} has the status "{state.status}", in which this hook does nothing'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
-    # Before the annotations are read: an invalid annotation must not stop a container that this hook ignores.
-    if options.annotated_only and not annotated(state.annotations):
-        return
     wanted = read_wanted(state.annotations, _defaults(options))
     if wanted.requests != []:
         _hook(options).attach(state, wanted)
@@ -97,23 +91,19 @@ def _hook(options: argparse.Namespace) -> Hook:
 
 
 def _install(options: argparse.Namespace) -> None:
-    from libcni.oci.install import Installation
+    from libcni.oci.install import config_file, with_hook, write
 
     # A mistake in an option would stop every container that the installed hook is called for.
     read_wanted({}, _defaults(options))
-    arguments = _arguments(options)
-    installation = Installation(arguments, options.timeout, always=options.always, resolv_conf=options.resolv_conf)
-    if options.print is not None:
-        print(installation.text(options.print), end="")  # noqa: T201 - the program's output
-        return
-    print(f"installed in {installation.write(options.install)}")  # noqa: T201 - the program's output
-
-
-def _arguments(options: argparse.Namespace) -> list[str]:
-    """Return the options for the installed hook."""
     words = [f"--{key}={value}" for key, value in _defaults(options).items()]
-    words += [f"--{key}" for key in ("annotated-only", "resolv-conf") if getattr(options, key.replace("-", "_"))]
-    return [*words, *installed_words(options)]
+    words += [*["--resolv-conf"] * options.resolv_conf, *installed_words(options)]
+    file = config_file(options.print or options.install)
+    text = with_hook(file, words, options.timeout, resolv_conf=options.resolv_conf)
+    if options.print:
+        print(text, end="")  # noqa: T201 - the program's output
+        return
+    write(file, text, resolv_conf=options.resolv_conf)
+    print(f"installed in {file}")  # noqa: T201 - the program's output
 
 
 def _print_error(error: CNIError) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libcni.errors import CNIError, ConfigError
-from libcni.oci.annotations import KEYS, annotated, read_wanted
+from libcni.oci.annotations import KEYS, read_wanted
 
 
 def networks(text: str) -> list[tuple[object, str | None]]:
@@ -125,11 +125,6 @@ def test_nonsense_is_refused_and_the_annotation_named(key: str, text: str, said:
 def test_nonsense_in_an_option_names_the_option() -> None:
     with pytest.raises(ConfigError, match=r"^option --ports: '80'"):
         read_wanted({}, {"ports": "80"})
-
-
-def test_a_container_is_annotated_by_any_annotation_of_the_prefix() -> None:
-    assert annotated({"libcni.ports": "1:1"})
-    assert not annotated({"org.libcni.ports": "1:1"})
 
 
 @given(st.sampled_from(KEYS), st.text() | st.from_regex(r'[\[{]["a-z0-9:,@/.\-]*[\]}]', fullmatch=True))

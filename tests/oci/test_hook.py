@@ -90,15 +90,12 @@ def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, proce
     assert "runtimeConfig" not in second.config
 
 
-def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node: HookNode, process: Process) -> None:
+def test_a_container_is_left_alone_with_the_word_none(node: HookNode, process: Process) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
-    assert node.attach(pid, "--annotated-only") == ""
     assert node.attach(pid, networks="none") == ""
     assert node.detach() == ""
     assert (plugin.verbs, node.attached, node.pinned) == ((), [], [])
-    assert node.attach(pid, "--annotated-only", networks="front") == ""
-    assert plugin.verbs == ("ADD",)
 
 
 def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, process: Process) -> None:
