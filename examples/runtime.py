@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import libcni
@@ -54,14 +55,13 @@ def take_lock(name: str, *, seconds: float = 0.0) -> int | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):  # else the last holder has removed the directory
+                return descriptor
         except BlockingIOError:
-            os.close(descriptor)
             if time.monotonic() > end:
+                os.close(descriptor)
                 return None
             time.sleep(0.02)
-            continue
-        if os.path.samestat(os.fstat(descriptor), path.stat()):  # else the last holder has removed the directory
-            return descriptor
         os.close(descriptor)
 
 
@@ -72,20 +72,19 @@ def names() -> list[str]:
 
 def is_live(name: str) -> bool:
     """Tell whether a process holds the container's lock."""
-    try:
+    with suppress(FileNotFoundError):
         if (descriptor := take_lock(name)) is None:
             return True
-    except FileNotFoundError:
-        return False
-    os.close(descriptor)
+        os.close(descriptor)
     return False
 
 
-def first_process(netns: str) -> Iterator[int]:
+def first_process(manager: NetworkManager, name: str) -> Iterator[int]:
     """Yield the container's process 1: it is in the network namespace, and has a PID namespace of its own."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    container = manager.container(name)
+    for pid in filter(str.isdigit, os.listdir("/proc") if container else ()):
         try:
-            if os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), os.stat(netns)):
+            if os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), os.stat(container.netns)):
                 status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
                 numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
                 if numbers[1:] == ["1"]:
@@ -138,8 +137,7 @@ def run(args: argparse.Namespace) -> None:
 
 def execute(args: argparse.Namespace) -> None:
     """Run a command in a container."""
-    container = make_manager().container(args.name)
-    for pid in first_process(container.netns) if container else ():
+    for pid in first_process(make_manager(), args.name):
         sys.exit(subprocess.call(["nsenter", "-t", str(pid), "--net", "--pid", "--mount", *args.command]))
     sys.exit(f"runtime: {args.name} does not run")
 
@@ -148,8 +146,7 @@ def remove(args: argparse.Namespace) -> None:
     """End a container and detach it."""
     manager, end = make_manager(), time.monotonic() + 10
     while (held := take_lock(args.name)) is None and time.monotonic() < end:
-        container = manager.container(args.name)
-        for pid in first_process(container.netns) if container else ():
+        for pid in first_process(manager, args.name):
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     if held is None:
@@ -162,8 +159,7 @@ def ps(_: argparse.Namespace) -> None:
     """List the containers with their addresses."""
     manager = make_manager()
     for name in names():
-        container = manager.container(name)
-        addresses = [ip.address for ip in container.addresses] if container else []
+        addresses = [ip.address for ip in container.addresses] if (container := manager.container(name)) else []
         print(name, "running" if is_live(name) else "dead", *addresses)
 
 
