@@ -44,6 +44,9 @@ def expected(verb: str, state: State, row: Row) -> set[str]:
         # The caller names the namespace that the record does not.
         refused = {"corrupt": "RecordError", "ready": "ok", "unknown": "ok"}
         return {refused.get(state, "NotAttachedError")}
+    if verb == "gc":
+        # The plugins' own GC does not run beside a record that cannot be read.
+        return {"CNIErrorGroup"} if state in {"corrupt", "renamed"} else {"ok"}
     if state == "renamed":
         return {"NamespaceMismatchError"}
     return {"NotAttachedError"} if verb == "reload" and not row.reload else {"ok"}
@@ -58,7 +61,9 @@ def run(state: State, verb: str) -> None:
         started = stage.executor.started
         stage.outcomes.clear()
         network = WAYS[state].split("A ")[1].partition(";")[0].split()[0]
-        stage.do("reload A" if verb == "reload" else f"{verb} A {network}", alone=True)
+        if verb == "gc" and state != "unknown":  # a sweep leaves a record of Go alone
+            stage.lose("A")
+        stage.do({"reload": "reload A", "gc": f"gc {network}"}.get(verb, f"{verb} A {network}"), alone=True)
         [outcome] = stage.outcomes.values()
         assert outcome in expected(verb, state, STATES[state]), tell(sim)
         if verb == "delete" and STATES[state].delete == "nothing":
@@ -71,7 +76,7 @@ def run(state: State, verb: str) -> None:
     assert sim.violations == [], tell(sim)
 
 
-@pytest.mark.parametrize("verb", ["add", "check", "delete", "reload"])
+@pytest.mark.parametrize("verb", ["add", "check", "delete", "gc", "reload"])
 @pytest.mark.parametrize("state", STATES)
 def test_what_a_verb_does_in_a_state(state: State, verb: str) -> None:
     run(state, verb)
