@@ -117,23 +117,6 @@ def write_with_go(program: Path, case: dict[str, Any], directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_go_reads_what_is_written_here(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
-    client(
-        tmp_path, RecordingExecutor({("*", "ADD"): libcni.Outcome(stdout=json.dumps(case["result"]).encode())})
-    ).add_network_list(network(case), runtime_conf(case))
-    bare = {**case, "rt": {**case["rt"], "args": None, "capability_args": None}}
-    steps = [go_step(bare, "cached_result"), go_step(bare, "cached_config")]
-    ((result, config),) = call(go_program, [{"path": [], "cacheDir": str(tmp_path), "steps": steps}])
-    assert plain(result["value"]["result"]) == case["recorded"]
-    value = plain(config["value"])
-    assert value["config"] == case["document"]
-    assert (value["args"] or None, value["capability_args"] or None) == (
-        case["rt"]["args"],
-        case["rt"]["capability_args"],
-    )
-
-
-@pytest.mark.slow
 def test_go_reads_the_record_at_every_moment(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
     """After each change of the disk in an attachment's life, and in the middle of each write to its record."""
     snapshots: list[Path] = []
@@ -177,7 +160,10 @@ def test_go_reads_the_record_at_every_moment(case: dict[str, Any], go_program: P
             assert "error" in config or not config["value"], data
             continue
         whole += 1
-        assert plain(config["value"])["config"] == case["document"], data
+        value = plain(config["value"])
+        assert value["config"] == case["document"], data
+        recorded = {key: value[key] or None for key in ("args", "capability_args")}
+        assert recorded == {key: case["rt"][key] for key in recorded}, data
         if "result" in record:
             assert plain(result["value"]["result"]) == case["recorded"], data
     assert whole > 5
