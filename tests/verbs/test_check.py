@@ -8,7 +8,7 @@ from helpers import RESULT, RT, RecordingNode, attached, network
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NotAttachedError, RecordError, VersionError
-from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, State, Unreadable
+from libcni.store.model import DETACHING, PENDING, READY, STALE_BOOT, State
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -32,16 +32,6 @@ def test_the_order_of_things() -> None:
     assert len(node.recorded) == 1
 
 
-@pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
-@pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (GIVEN, "/given")])
-def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
-    node = RecordingNode(records=[attached(CHAIN, RECORDED)])
-    check(node, net, rt)
-    assert node.verbs() == ["CHECK a", "CHECK b"]
-    assert node.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "recorded"}
-    assert (node.calls[0].env["CNI_ARGS"], node.calls[0].env["CNI_NETNS"]) == ("K=1", netns)
-
-
 @pytest.mark.parametrize("state", ["", PENDING, DETACHING])
 @pytest.mark.parametrize("use_given", [False, True])
 def test_what_is_not_attached_is_not_checked(state: str, use_given: bool) -> None:
@@ -62,16 +52,6 @@ def test_a_recorded_version_that_nobody_knows() -> None:
     assert node.calls == []
 
 
-def test_a_corrupt_record_is_an_error_and_stays() -> None:
-    corrupt = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
-    node = RecordingNode(records=[corrupt])
-    with pytest.raises(RecordError, match="/cache/x: the record cannot be used: it is empty") as caught:
-        check(node)
-    assert caught.value.path == "/cache/x"
-    assert caught.value.hint
-    assert len(node.recorded) == 1
-
-
 def test_a_recorded_result_that_is_none_is_an_error() -> None:
     node = RecordingNode(records=[attached(CHAIN, result="[]")])
     with pytest.raises(RecordError, match="recorded result cannot be read"):
@@ -89,11 +69,8 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 @pytest.mark.parametrize(
     ("state", "there", "shown", "problem"),
     [
-        (READY, (1, 3), "gone", "its namespace no longer exists"),
-        (READY, None, "gone", "its namespace no longer exists"),
         (READY, (1, 2), "gone", "its namespace no longer exists"),  # the inode number again
         (STALE_BOOT, (1, 3), STALE_BOOT, "it was attached before the last reboot"),
-        (STALE_BOOT, None, STALE_BOOT, "it was attached before the last reboot"),
     ],
 )
 def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(

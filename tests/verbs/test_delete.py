@@ -13,7 +13,6 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import LockTimeoutError, NetworkNotFoundError, PluginError, RecordError
 from libcni.options import DelPolicy
-from libcni.protocol.invocation import Outcome
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Unreadable
 from libcni.verbs.add import add
 from libcni.verbs.delete import DelReport, PluginReport
@@ -192,12 +191,6 @@ def test_a_given_list_without_plugins_is_never_taken_for_nothing_to_do(more: dic
     with pytest.raises(PluginError):
         delete(node, empty)
     assert node.recorded == {IDENTITY: replace(record, state=DETACHING)}
-
-
-def test_signals_and_statuses_are_errors_of_del_too() -> None:
-    node = RecordingNode({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
-    with pytest.raises(PluginError, match=r"signal 15 \(SIGTERM\)"):
-        delete(node)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,6 @@ def test_status_that_stops_does_so_at_the_first_no() -> None:
     assert len(found.plugins) == len(calls) == 1
 
 
-def test_before_1_1_0_there_is_no_status_but_a_missing_plugin_is_noticed() -> None:
-    found, calls = drive(status, network("a", "b", version="1.0.0"), {"a": Outcome(), "b": None})
-    assert [plugin.state for plugin in found.plugins] == ["unsupported", "missing"]
-    assert calls == []
-
-
 @pytest.mark.parametrize("verb", [status, validate])
 def test_a_network_without_plugins_is_not_called_ready(verb: Any) -> None:
     with pytest.raises(ConfigError, match='network "n" has no plugins'):
