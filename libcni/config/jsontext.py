@@ -40,18 +40,6 @@ class JSONTextError(ValueError):
         self.hint = hint
 
 
-class ExactNumber:
-    """A number kept as text; see ``parse``."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text: str = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
 Values: TypeAlias = dict[str, tuple[Any, str]]
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _Span: TypeAlias = tuple[str, int, int, int, int, Any]
@@ -77,9 +65,7 @@ def _refuse_constant(name: str) -> Any:
 # A scanner decodes the value at an index, and returns it with the index after it. JSONDecoder.raw_decode does the same
 # with a Python function around it.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-_exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=ExactNumber, parse_float=ExactNumber)
 _scan_once: _Scan = make_scanner(_decoder)  # type: ignore[arg-type] # the stubs take it for a class of its own
-_scan_exactly: _Scan = make_scanner(_exact_decoder)  # type: ignore[arg-type]
 
 
 def decode_utf8(data: bytes | str) -> str:
@@ -128,8 +114,8 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
     return text
 
 
-def parse(text: str, *, exact: bool = False) -> Any:
-    """Return the one JSON document in ``text``, decoded. ``exact``: each number becomes an ExactNumber.
+def parse(text: str) -> Any:
+    """Return the one JSON document in ``text``, decoded.
 
     Raises JSONTextError if the text is empty, not one JSON document, nested too deeply, or has NaN, Infinity or an
     integer of thousands of digits.
@@ -137,7 +123,7 @@ def parse(text: str, *, exact: bool = False) -> Any:
     start = _skip(text, 0)
     if start == len(text):
         raise JSONTextError("it is empty")
-    return _read(text, start, _scan_exactly if exact else _scan_once)
+    return _read(text, start, _scan_once)
 
 
 def members(text: str) -> list[Member]:
@@ -217,34 +203,15 @@ quote: Callable[[str], str] = encode_basestring_ascii
 
 
 def dumps(value: Any) -> str:
-    """Return ``value`` as compact ASCII JSON with keys in their order; an ExactNumber as its text.
+    """Return ``value`` as compact ASCII JSON with keys in their order.
 
     Raises ValueError for NaN, Infinity and a container that holds itself, TypeError for a value without a JSON form,
     and RecursionError for a value that is nested too deeply.
     """
-    try:
-        return _encoder.encode(value)
-    except _ExactNumberFoundError:  # the C encoder cannot write one
-        return _dumps_exact(value)
-
-
-def _dumps_exact(value: Any) -> str:
-    if isinstance(value, ExactNumber):
-        return value.text
-    if isinstance(value, dict):
-        return join_object([(dumps(str(key)), _dumps_exact(item)) for key, item in value.items()])
-    if isinstance(value, list | tuple):
-        return join_array([_dumps_exact(item) for item in value])
     return _encoder.encode(value)
 
 
-class _ExactNumberFoundError(Exception):
-    """The value to encode contains an ExactNumber."""
-
-
 def _encode_other(value: Any) -> Any:
-    if isinstance(value, ExactNumber):
-        raise _ExactNumberFoundError
     dump = getattr(value, "to_json", None)
     if dump is not None:
         return dump()

@@ -6,12 +6,13 @@ An executor polls ``exit_fd`` and the pipes of ``streams``, and calls ``streams.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -35,6 +36,8 @@ _INHERITED = 19
 """The number that ``CallOptions.inherit``'s descriptor has in the plugin; low, since a host may allow few of them."""
 
 _BUSY_SECONDS = 5.0
+"""Seconds during which an executable that another program writes is tried again, every ``_BUSY_DELAY`` seconds."""
+_BUSY_DELAY = 0.02
 _CANNOT_STOP = "still runs after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     **LIMIT_HINTS,
@@ -82,7 +85,7 @@ class Child:
         self._state: str = "new"
         self._starter = 0  # the thread that starts the process
         self._launch: Callable[[array[int]], None]
-        self._delays: Iterator[float] | None = None
+        self._last_try = math.inf
         self._status: Any = None
         self._began = 0.0
 
@@ -127,12 +130,12 @@ class Child:
         Raises:
             PluginError: the executable cannot be started, or has been open for writing for 5 s or until the deadline.
         """
-        self._delays = self._delays or busy_delays(deadline)
-        delay = next(self._delays, None) if isinstance(error, OSError) and error.errno == errno.ETXTBSY else None
-        if delay is None:
+        self._last_try = min(self._last_try, deadline, time.monotonic() + _BUSY_SECONDS)
+        is_busy = isinstance(error, OSError) and error.errno == errno.ETXTBSY
+        if not is_busy or time.monotonic() + _BUSY_DELAY >= self._last_try:
             raise self._start_error(error) from error
         self._state = "new"
-        return delay
+        return _BUSY_DELAY
 
     def _start_error(self, error: OSError | ValueError) -> BaseException:
         if is_foreign(error):
@@ -344,15 +347,6 @@ class Child:
 def running_plugins() -> int:
     """Return how many plugins this process runs now, those that wait for their configuration included."""
     return len(_running)
-
-
-def busy_delays(deadline: float) -> Iterator[float]:
-    """Yield the seconds to wait between tries to start an executable that is being written; at most 5 s in all."""
-    deadline = min(deadline, time.monotonic() + _BUSY_SECONDS)
-    delay = 0.01
-    while time.monotonic() + delay < deadline:
-        yield delay
-        delay = min(2 * delay, 0.5)
 
 
 def is_foreign(error: Exception) -> bool:

@@ -12,6 +12,8 @@ that reads stdin before it acts. A runtime uses the three parts together::
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import re
 import stat
@@ -34,10 +36,7 @@ A zipapp (a ``#!`` line followed by a ZIP archive) has it as the archive's comme
 _CHUNK = 1024 * 1024
 _LARGEST = 256 * 1024 * 1024
 _SCRIPT_BYTES = 64 * 1024
-_REMEMBERED = 256
 _PYTHON = re.compile(rb"#!\s*(\S*/)?(env\s+(-\S+\s+|\w+=\S*\s+)*)?(\S*/)?python[\d.]*(\s.*)?")
-
-_known: dict[tuple[object, ...], bool] = {}
 
 
 def reads_first(path: str) -> bool:
@@ -55,13 +54,9 @@ def reads_first(path: str) -> bool:
         Whether that is known; False if the file cannot be read or is larger than 256 MiB.
     """
     try:
-        key = (path, *file_identity(path))
-        answer = _known.get(key)
-        if answer is None:
-            answer = _examine(path, key)
+        return _examine(path, file_identity(path))
     except (OSError, ValueError):
         return False
-    return answer
 
 
 def can_start_ahead() -> bool:
@@ -79,22 +74,19 @@ def file_identity(file: str | int) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _examine(path: str, key: tuple[object, ...]) -> bool:
+@functools.lru_cache(256)
+def _examine(path: str, identity: tuple[int, ...]) -> bool:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         is_one_program = os.path.basename(os.path.realpath(path)) == os.path.basename(path) and status.st_nlink == 1
         is_readable = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
         answer = is_one_program and is_readable and _is_marked(descriptor, status.st_size)
-        # The file may have been replaced or written meanwhile: then do not remember the answer for this key.
-        if (path, *file_identity(descriptor)) != key:
-            return False
+        if file_identity(descriptor) != identity:
+            raise OSError(errno.ESTALE, "the file was replaced or written meanwhile")  # an exception is not cached
+        return answer
     finally:
         os.close(descriptor)
-    while len(_known) >= _REMEMBERED:
-        _known.pop(next(iter(_known)), None)
-    _known[key] = answer
-    return answer
 
 
 def _is_marked(descriptor: int, size: int) -> bool:

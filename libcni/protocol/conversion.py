@@ -1,6 +1,6 @@
 """Convert results between spec versions with one table of functions, for the runtime and for plugins.
 
-The functions change decoded documents. Of the values they read only addresses, so numbers may be ExactNumber objects.
+The functions change decoded documents.
 """
 
 from __future__ import annotations

@@ -383,14 +383,17 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
 
 
 def convert_text(text: str, source: str, target: str) -> str:
-    """Return the result ``text`` of version ``source`` as version ``target``; each number stays as it is written.
+    """Return the result ``text`` of version ``source`` as version ``target``.
 
     Raises:
-        ConversionError: see ``convert``.
+        ConversionError: see ``convert``; or the result has a number that is too large, such as 1e400.
         JSONTextError: ``text`` is not one JSON document.
     """
-    document = jsontext.parse(text, exact=True)
-    return jsontext.dumps(convert(object_of(document, "the result"), source, target))
+    document = convert(object_of(jsontext.parse(text), "the result"), source, target)
+    try:
+        return jsontext.dumps(document)
+    except ValueError as error:
+        raise ConversionError("it has a number that is too large") from error
 
 
 def _with_version(text: str, members: list[Member], version: str) -> tuple[str, str]:

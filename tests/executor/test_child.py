@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -27,7 +28,6 @@ from executor.plugins import (
 )
 from libcni.errors import PluginError, PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
-from libcni.executor.child import busy_delays
 from libcni.testing import wait_until
 
 
@@ -248,16 +248,18 @@ def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:
     assert not isinstance(caught.value, PluginError)
 
 
-def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    delays = busy_delays(1.0)
-    assert [next(delays) for _ in range(8)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
-    assert list(busy_delays(0.0)) == []
-
-
-def test_a_busy_executable_is_tried_for_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("deadline", "seconds"), [(math.inf, 5.0), (2.0, 2.0)])
+def test_a_busy_executable_is_tried_for_five_seconds_or_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, deadline: float, seconds: float
+) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    for delay in busy_delays(math.inf):
-        now[0] += delay
-    assert 4.5 <= now[0] <= 5.0
+    error, tried = OSError(errno.ETXTBSY, "Text file busy"), child.Child(invocation("/x"), CallOptions(), 1)
+
+    def wait() -> None:
+        while True:
+            now[0] += tried.retry_delay(error, deadline)
+
+    with pytest.raises(PluginError, match="Text file busy"):
+        wait()
+    assert seconds - 0.1 <= now[0] <= seconds

@@ -149,15 +149,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_unknown(tmp_path: Path, mon
     assert not reads_first(str(path))
 
 
-def test_the_memory_of_answers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_ahead, "_REMEMBERED", 3)
-    start_ahead._known.clear()
-    for number in range(10):
-        assert reads_first(elf(tmp_path / f"plugin{number}"))
-    assert len(start_ahead._known) == 3
-    assert reads_first(str(tmp_path / "plugin0"))
-
-
 def test_only_while_fewer_plugins_run_than_there_are_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     path = script(tmp_path, "cat")
