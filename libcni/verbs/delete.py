@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -215,25 +215,6 @@ def check_unchanged(record: Record, listed: Record) -> None:
         raise RecordError(text, path=record.path, hint="list the attachments again, and repeat the call")
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The plugins and parameters of a DEL.
-
-    Attributes:
-        chain: the plugins, with the configuration of the ADD, or without a record with the caller's.
-        corrected: the plugins for a second try, with the caller's configuration and arguments, or None.
-        record: the attachment's record, or None.
-        ownership: the check of the namespace and interface before each plugin.
-        policy: the exceptions to the specification's rule.
-    """
-
-    chain: Chain
-    corrected: Chain | None
-    record: Record | None
-    ownership: Ownership
-    policy: DelPolicy
-
-
 async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     node: Node,
     record: Record | None,
@@ -271,8 +252,8 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     else:
         await node.read_records()
         ownership = _resolve(node, record, rt, policy, is_unreadable=is_unreadable)
-        plan = _plan(node, record, net, rt, policy, ownership)
-        report = await _run(plan)
+        chains = _plan(node, record, net, rt.with_netns(ownership.netns()), policy)
+        report = await _run(chains, record, policy, ownership)
     if record is not None and not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         _remove_record(node, record)
@@ -292,16 +273,13 @@ def _resolve(
     return Ownership.of(node, record, path, rt.ifname, is_unreadable=is_unreadable)
 
 
-def _plan(  # noqa: PLR0913, PLR0917 - what is known of the attachment
-    node: Node,
-    record: Record | None,
-    net: NetworkConfigList | None,
-    rt: RuntimeConf,
-    policy: DelPolicy,
-    ownership: Ownership,
-) -> _Plan:
-    """Find the plugins of a DEL."""
-    rt = rt.with_netns(ownership.netns())
+def _plan(
+    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> list[Chain]:
+    """Return the chain of a DEL, with the configuration of the ADD, or without a record with the caller's.
+
+    If the ADD has not completed, a chain with the caller's configuration and arguments may follow, for a second try.
+    """
     is_complete = record is None or record.result is not None
     if net is None and record is not None and (isinstance(record, MadeByGo) or not is_complete):
         # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
@@ -314,41 +292,40 @@ def _plan(  # noqa: PLR0913, PLR0917 - what is known of the attachment
         text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
         error.suggest(Hint(text, argument="skip_missing"))
         raise
-    corrected = None if is_complete or policy.use_given else _corrected(chain, net, rt, policy)
-    return _Plan(chain, corrected, record, ownership, policy)
+    return [chain] if is_complete or policy.use_given else [chain, *_corrected(chain, net, rt, policy)]
 
 
-def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> Chain | None:
-    """Return the chain for a second try, with the caller's configuration and arguments; None if it is the same."""
+def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> Iterator[Chain]:
+    """Yield the chain for a second try, with the caller's configuration and arguments, unless it is the same."""
     given = net if net is not None and net.plugins else chain.net
     executables = chain.node.find_all(given, skip_missing=True)
     if not policy.skip_missing and not all(executables):
-        return None
+        return
     # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
     is_mistake = rt.netns and chain.node.sight.is_no_namespace(rt.netns)
     corrected = Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
-    return corrected if _calls(corrected) != _calls(chain) else None
+    if _calls(corrected) != _calls(chain):
+        yield corrected
 
 
 def _calls(chain: Chain) -> list[Invocation]:
     return [chain.invocation("DEL", index) for index in range(len(chain.executables))]
 
 
-async def _run(plan: _Plan) -> DelReport:
-    """Run DEL through the recorded chain, and if that fails through the corrected one."""
-    chain, record = plan.chain, plan.record
+async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ownership: Ownership) -> DelReport:
+    """Run DEL through the first chain, and if that fails through the second one, if there is one."""
+    chain, *corrected = chains
     if record is not None:
         record = _mark_detaching(chain, record)
     is_stale = record is not None and record.state == STALE_BOOT
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
-    policy = replace(plan.policy, keep_going=plan.policy.keep_going or is_stale)
+    policy = replace(policy, keep_going=policy.keep_going or is_stale)
     try:
-        sharers = 1 if plan.corrected is None else 2
-        return await _run_chain(chain, record, policy, plan.ownership, sharers=sharers)
+        return await _run_chain(chain, record, policy, ownership, sharers=len(chains))
     except (PluginError, CNIErrorGroup) as error:
-        if plan.corrected is not None:
+        if corrected:
             try:
-                return await _run_chain(plan.corrected, record, policy, plan.ownership)
+                return await _run_chain(corrected[0], record, policy, ownership)
             except (PluginError, CNIErrorGroup) as second:
                 if str(second) != str(error):
                     error.add_note(f"with the current configuration or arguments: {second}")

@@ -75,18 +75,6 @@ def test_status_of_a_network_asks_its_ipam_plugin(node: RealNode) -> None:
     assert (caught.value.plugin, caught.value.code) == ("bridge", 50)
 
 
-def test_of_several_versions_the_highest_is_used(node: RealNode, container: Namespace) -> None:
-    versions: dict[str, Any] = {"cniVersion": "0.4.0", "cniVersions": ["0.4.0", "1.0.0", "1.1.0", "9.9.9"]}
-    node.configure("net", node.bridge("10.97.0.0/24"), "tuning", **versions)
-    rt = RuntimeConf("c1", container.path, "eth0")
-    result = node.cni.add_network_list("net", rt)
-    assert result.cni_version == "1.1.0"
-    assert [ip.address for ip in result.ips] == container.addresses("eth0")
-    node.cni.check_network_list("net", rt)
-    node.cni.del_network_list("net", rt)
-    assert (container.links(), node.leased()) == (["lo"], {})
-
-
 @both_clients
 def test_reload_makes_rules_of_nftables_again(node: RealNode, new_namespace: NewNamespace) -> None:
     configure(
