@@ -9,19 +9,8 @@ from libcni.store.attachments import Attachment
 
 
 def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
-    """Return attachments in the order of their ADDs."""
-    return sorted(attachments, key=_age)
-
-
-def _age(attachment: Attachment) -> float:
-    """Return the recorded time of an attachment, or the time of its file (records of Go have none), or 0."""
-    created = attachment.record.created
-    if created is not None:
-        return created
-    try:
-        return os.stat(attachment.path).st_mtime
-    except OSError:
-        return 0.0
+    """Return attachments in the order of their ADDs; records of Go, which have no time, come first."""
+    return sorted(attachments, key=lambda attachment: attachment.record.created or 0.0)
 
 
 def may_belong_to(path: str, container_id: str) -> bool:

@@ -53,27 +53,22 @@ class Wanted(NamedTuple):
     capabilities: dict[str, Any]
 
 
-def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> Wanted:
+def read_wanted(annotations: Mapping[str, str]) -> Wanted:
     """Read the networks and arguments of a container from its annotations.
-
-    Args:
-        annotations: the container's annotations.
-        defaults: values for missing annotations; the keys have no prefix.
 
     Raises:
         ConfigError: an annotation is unknown, or its value is invalid; the text names the annotation.
     """
-    wanted = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
-    for key in wanted:
-        if key.removeprefix(PREFIX) not in KEYS:
-            known = ", ".join(PREFIX + name for name in KEYS)
-            raise ConfigError("it is unknown", file=f"annotation {key}", hint=f"the annotations are {known}")
-    texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in wanted}
-    texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in wanted.items()}
+    wanted = {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
+    for key in wanted.keys() - set(KEYS):
+        known = ", ".join(PREFIX + name for name in KEYS)
+        raise ConfigError("it is unknown", file=f"annotation {PREFIX}{key}", hint=f"the annotations are {known}")
     requests: list[NetworkRequest] | None = None
     args: Args = ()
     capabilities: dict[str, Any] = {}
-    for source, (key, text) in sorted(texts.items(), key=lambda item: KEYS.index(item[1][0]), reverse=True):
+    # In reverse order, so that a capability with an annotation of its own replaces the general one.
+    for key in (key for key in reversed(KEYS) if key in wanted):
+        text = wanted[key]
         try:
             if not text.strip():
                 raise ConfigError("it is empty", hint='"none" means no network' if key == "networks" else None)
@@ -82,10 +77,9 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
             elif key == "args":
                 args = parse_args(text)
             else:
-                # in reverse order, so that a capability with an annotation of its own replaces the general one
                 capabilities |= _CAPABILITIES[key](text)
         except CNIError as error:
-            raise ConfigError(str(error), file=source) from error
+            raise ConfigError(str(error), file=f"annotation {PREFIX}{key}") from error
     return Wanted(requests, args, capabilities)
 
 

@@ -23,8 +23,8 @@ __all__ = ["main"]
 
 _ATTACH, _DETACH = ("creating", "created"), ("stopped",)
 _EPILOG = f"""
-The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. The options of the
-same names apply to containers without annotations. Without both, the default network is used.
+The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. Without
+{PREFIX}networks it gets the default network.
 """
 
 
@@ -52,8 +52,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    for key in KEYS:
-        add(f"--{key}", metavar="VALUE", help=f"for containers without the annotation {PREFIX}{key}")
     add("--resolv-conf", action="store_true", help="write the networks' name servers to resolv.conf in the bundle")
     add("--install", metavar="BUNDLE", help="write the hook with these options into the config.json of a bundle")
     add("--print", metavar="BUNDLE", help="print the config.json that --install would write")
@@ -67,13 +65,9 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
     if state.status not in _ATTACH:
         problem = f'container {state.container_id} has the status "{state.status}", in which this hook does nothing'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
-    wanted = read_wanted(state.annotations, _defaults(options))
+    wanted = read_wanted(state.annotations)
     if wanted.requests != []:
         _hook(options).attach(state, wanted)
-
-
-def _defaults(options: argparse.Namespace) -> dict[str, str]:
-    return {key: value for key in KEYS if (value := getattr(options, key)) is not None}
 
 
 def _hook(options: argparse.Namespace) -> Hook:
@@ -93,10 +87,7 @@ def _hook(options: argparse.Namespace) -> Hook:
 def _install(options: argparse.Namespace) -> None:
     from libcni.oci.install import config_file, with_hook, write
 
-    # A mistake in an option would stop every container that the installed hook is called for.
-    read_wanted({}, _defaults(options))
-    words = [f"--{key}={value}" for key, value in _defaults(options).items()]
-    words += [*["--resolv-conf"] * options.resolv_conf, *installed_words(options)]
+    words = [*["--resolv-conf"] * options.resolv_conf, *installed_words(options)]
     file = config_file(options.print or options.install)
     text = with_hook(file, words, options.timeout, resolv_conf=options.resolv_conf)
     if options.print:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from libcni import CNIErrorGroup
@@ -30,11 +28,3 @@ def test_a_torn_record_that_does_not_say_enough_is_an_error_and_the_rest_is_deta
 def test_a_torn_record_of_another_container_is_no_obstacle(three_attached: ManagerNode) -> None:
     (three_attached.cache / "results" / "c-c2-x1").write_bytes(b"")
     assert len(three_attached.manager().tear_down("c1").of("detached")) == 3
-
-
-def test_records_without_a_time_are_ordered_by_their_files(three_attached: ManagerNode) -> None:
-    for network, ifname in (("b", "x9"), ("a", "x5"), ("c", "x1")):
-        three_attached.strip_record("c1", network, ifname)
-        time.sleep(0.02)
-    three_attached.manager().tear_down("c1")
-    assert [call.split()[1] for call in three_attached.calls("DEL")] == ["c", "a", "b"]

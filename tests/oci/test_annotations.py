@@ -14,17 +14,17 @@ from libcni.oci.annotations import KEYS, read_wanted
 
 
 def networks(text: str) -> list[tuple[object, str | None]]:
-    requests = read_wanted({"libcni.networks": text}, {}).requests
+    requests = read_wanted({"libcni.networks": text}).requests
     assert requests is not None
     return [(one.network, one.ifname) for one in requests]
 
 
 def capabilities(**annotations: str) -> dict[str, Any]:
-    return read_wanted({f"libcni.{key}": value for key, value in annotations.items()}, {}).capabilities
+    return read_wanted({f"libcni.{key}": value for key, value in annotations.items()}).capabilities
 
 
 def test_without_annotations_and_options_it_is_the_default_network() -> None:
-    wanted = read_wanted({"org.example.other": "x"}, {})
+    wanted = read_wanted({"org.example.other": "x"})
     assert (wanted.requests, wanted.args, wanted.capabilities) == (None, (), {})
 
 
@@ -34,7 +34,7 @@ def test_networks_are_names_in_order_with_the_interface_behind_an_at_sign() -> N
 
 def test_networks_may_be_json_each_with_arguments_of_its_own() -> None:
     text = '[{"network": "front", "ifname": "eth5", "args": {"K": "V"}, "capabilities": {"aliases": ["db"]}}, "b@e1"]'
-    requests = read_wanted({"libcni.networks": text}, {}).requests
+    requests = read_wanted({"libcni.networks": text}).requests
     assert requests is not None
     first, second = requests
     assert (first.network, first.ifname, first.args) == ("front", "eth5", (("K", "V"),))
@@ -43,13 +43,7 @@ def test_networks_may_be_json_each_with_arguments_of_its_own() -> None:
 
 
 def test_the_word_none_means_no_network() -> None:
-    assert read_wanted({"libcni.networks": " none "}, {"networks": "front"}).requests == []
-
-
-def test_an_annotation_wins_over_the_option_of_the_same_name() -> None:
-    wanted = read_wanted({"libcni.networks": "front"}, {"networks": "back", "ports": "80:80"})
-    assert [one.network for one in wanted.requests or ()] == ["front"]
-    assert wanted.capabilities["portMappings"] == [{"hostPort": 80, "containerPort": 80, "protocol": "tcp"}]
+    assert read_wanted({"libcni.networks": " none "}).requests == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +72,7 @@ def test_arguments_for_plugins() -> None:
         "bandwidth": {"ingressRate": 1000, "ingressBurst": 8000},
         "io.example": {"x": 1},
     }
-    assert read_wanted({"libcni.args": "A=1;B=2"}, {}).args == (("A", "1"), ("B", "2"))
+    assert read_wanted({"libcni.args": "A=1;B=2"}).args == (("A", "1"), ("B", "2"))
 
 
 @pytest.mark.parametrize(
@@ -117,17 +111,12 @@ def test_arguments_for_plugins() -> None:
 )
 def test_nonsense_is_refused_and_the_annotation_named(key: str, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_wanted({f"libcni.{key}": text}, {})
+        read_wanted({f"libcni.{key}": text})
     assert str(caught.value).startswith(f"annotation libcni.{key}: ")
     assert said in str(caught.value)
-
-
-def test_nonsense_in_an_option_names_the_option() -> None:
-    with pytest.raises(ConfigError, match=r"^option --ports: '80'"):
-        read_wanted({}, {"ports": "80"})
 
 
 @given(st.sampled_from(KEYS), st.text() | st.from_regex(r'[\[{]["a-z0-9:,@/.\-]*[\]}]', fullmatch=True))
 def test_any_text_is_read_or_refused_as_an_error_of_the_library(key: str, text: str) -> None:
     with suppress(CNIError):
-        read_wanted({f"libcni.{key}": text}, {})
+        read_wanted({f"libcni.{key}": text})
