@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
 from libcni.engine.program import environment
-from libcni.errors import CNIError, ConfigError, Hint, InvalidIdentifierError, RecordError
+from libcni.errors import CNIError, ConfigError, Hint, RecordError
 from libcni.manager.attachments import in_order
 from libcni.manager.operation import locked
 from libcni.oci.annotations import PREFIX, Wanted
@@ -135,20 +135,13 @@ class Hook:
         )
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
-        """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
+        """Return the container with its networks, still without its namespace."""
         from libcni.manager import Container, NetworkRequest
         from libcni.manager.container import as_mapping
 
         first, *others = wanted.requests or [NetworkRequest(manager.network().name)]
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
-        # A container that fails is better than a port that is silently not published.
-        for request in requests:
-            net = manager.network(str(request.network))
-            for name in net.unused_capabilities(as_mapping(request.capability_args)):
-                raise InvalidIdentifierError(
-                    "capability argument", name, f"no plugin of network {net.name} declares this capability"
-                )
         return Container(state.container_id, "", requests, wanted.args)
 
     def _is_alive(self, attachment: Attachment) -> bool:
@@ -189,15 +182,14 @@ class Hook:
         cleanup: float,
     ) -> None:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
-        from libcni.manager import Container
-
         pin = self._pins.pin(container.id, state.pid)
         try:
             if pin.identity != identity:  # the process ended, and another one has its number
                 raise CNIError(f"process {pin.pid} of container {container.id} has ended")
             left = self._left() - self._timeout * (1 - _ATTACH_SHARE)
-            inside = Container(container.id, pin.path, container.networks, container.args)
-            result = manager.set_up(inside, timeout=max(_SHORTEST, left))
+            # strict: a container that fails is better than a port that is silently not published.
+            inside = replace(container, netns=pin.path)
+            result = manager.set_up(inside, timeout=max(_SHORTEST, left), strict=True)
             # If the runtime was killed meanwhile, nobody will run poststop, and GC may have been here already.
             if not pin.is_alive:
                 raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")

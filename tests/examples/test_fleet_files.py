@@ -90,17 +90,6 @@ def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None
     assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "/fleet/agent.py"]
 
 
-def test_the_nomad_job_starts_the_agent_with_options_that_it_has() -> None:
-    job = json.loads((FLEET / "fleet.nomad.json").read_text())["Job"]
-    assert job["Type"] == "system"
-    (group,) = job["TaskGroups"]
-    (task,) = group["Tasks"]
-    assert (task["Driver"], task["User"], task["KillSignal"]) == ("raw_exec", "root", "SIGTERM")
-    program, *words = task["Config"]["args"]
-    assert program.endswith("/agent.py")
-    agent.parser().parse_args(words)
-
-
 def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     unit = configparser.ConfigParser(strict=True, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]

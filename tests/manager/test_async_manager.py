@@ -60,22 +60,6 @@ def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(nod
     assert verbs in (["ADD", "ADD", "DEL", "DEL"], ["ADD", "ADD"])
 
 
-SECONDS = 1.0
-_SLOW = f"""#!/bin/sh
-[ "$CNI_COMMAND" = ADD ] && sleep {SECONDS}
-echo '{{"cniVersion":"1.0.0"}}'
-"""
-
-
-@pytest.fixture
-def slow(node: ManagerNode) -> ManagerNode:
-    """Three networks that take their time, and nothing else: their plugins must not be what is measured."""
-    for name in ("a", "b", "c"):
-        node.configure(name)
-        (node.bin / name).write_text(_SLOW)
-    return node
-
-
 @pytest.mark.parametrize(("manager", "client"), [(NetworkManager, AsyncCNIConfig), (AsyncNetworkManager, CNIConfig)])
 def test_a_manager_refuses_the_client_of_the_other_kind(manager: Any, client: Any) -> None:
     right = manager.__name__.replace("NetworkManager", "CNIConfig")

@@ -146,8 +146,3 @@ def test_network_args_of_the_container_and_of_a_network_are_merged(node: Manager
     request = NetworkRequest("a", network_args={"cni": {"ips": ["10.1.0.9"]}})
     node.manager().set_up(Container("c1", "/ns", [request], network_args={"cni": {"labels": []}, "x": 1}))
     assert node.last_call("a", "ADD", "eth0").config["args"] == {"cni": {"labels": [], "ips": ["10.1.0.9"]}, "x": 1}
-
-
-def test_requests_and_results_are_small_values(node: ManagerNode) -> None:
-    assert NetworkRequest.parse("a@b") == NetworkRequest("a", "b")
-    assert NetworkRequest.parse("a") == NetworkRequest("a")

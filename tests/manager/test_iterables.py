@@ -69,23 +69,10 @@ def test_gc_takes_a_function_that_returns_a_new_generator_each_time(attached: Ma
     assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c1"), ("a", "c1")]
 
 
-def test_every_network_gets_arguments_from_a_generator(node: ManagerNode, make: Make) -> None:
-    node.configure("a")
-    node.configure("b")
-    container = Container("c1", "/ns", (name for name in ("a", "b")), args=(pair for pair in [("K", "V")]))
-    manager = make()
-    assert len(manager.plan(container)) == len(manager.plan(container)) == 2
-    manager.set_up(container)
-    assert node.last_call("a", "ADD", "eth0").env["CNI_ARGS"] == "K=V"
-    assert node.last_call("b", "ADD", "eth1").env["CNI_ARGS"] == "K=V"
-    manager.tear_down("c1")
-    assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
-
-
-def test_a_request_keeps_arguments_and_gateways_from_generators(node: ManagerNode) -> None:
+def test_a_container_keeps_networks_and_arguments_from_generators(node: ManagerNode) -> None:
     node.configure("a")
     request = NetworkRequest("a", args=(pair for pair in [("K", "V")]))
-    container = Container("c1", "/ns", [request])
+    container = Container("c1", "/ns", (network for network in [request]))
     plans = [node.manager().plan(container)[0].rt.args for _ in range(2)]
     assert plans == [(("K", "V"),)] * 2
     with pytest.raises(InvalidIdentifierError):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers import network
 
 from libcni import CNIError, CNIErrorGroup, PluginError
 from libcni.errors import AttachmentExistsError, NetworkNotFoundError, PluginTimeoutError
@@ -87,15 +86,6 @@ def test_loopback_comes_first_as_lo(node: ManagerNode) -> None:
     assert node.calls("ADD") == ["ADD loopback c1 lo", "ADD a c1 eth0"]
     assert list(result.interfaces) == ["lo", "eth0"]
     assert [address.address for address in result.addresses] == ["10.1.0.5/24"]
-
-
-def test_a_configuration_in_the_request_needs_no_file(node: ManagerNode) -> None:
-    node.plugin("own")
-    net = network("own", name="own-net")
-    manager = node.manager()
-    manager.set_up(Container("c1", "/ns", [NetworkRequest(net)]))
-    manager.tear_down("c1")
-    assert node.calls() == ["ADD own c1 eth0", "DEL own c1 eth0"]
 
 
 def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node: ManagerNode) -> None:
