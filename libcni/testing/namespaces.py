@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from libcni.kernel.namespace import make_namespace, unbind
+from libcni.kernel.namespace import IP_NETNS_DIRECTORY, make_namespace, unbind
 from libcni.plugin.namespace import in_namespace
 
 __all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namespaces"]
 
 _T = TypeVar("_T")
-_DIRECTORY = "/run/netns"
 _RETRY = 0.01
 
 
@@ -42,7 +41,7 @@ class NetworkNamespace:
     @property
     def path(self) -> str:
         """The value for CNI_NETNS."""
-        return f"{_DIRECTORY}/{self.name}"
+        return f"{IP_NETNS_DIRECTORY}/{self.name}"
 
     def run(self, *command: str) -> str:
         """Run ``command`` in the namespace and return its stdout.
@@ -153,9 +152,9 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     Raises:
         OSError: if it cannot be made; ``why_no_namespaces`` tells before.
     """
-    # A random name: the workers of a test run share the names of the machine.
+    # A random name, because the workers of a test run share /run/netns.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
-    os.makedirs(_DIRECTORY, exist_ok=True)
+    os.makedirs(IP_NETNS_DIRECTORY, exist_ok=True)
     make_namespace(namespace.path, lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
     try:
         yield namespace

@@ -23,6 +23,10 @@ _FIELDS = (
 )  # fmt: skip
 
 
+_METHODS = {"add_one": "add", "check_one": "check", "del": "delete", "del_one": "delete", "parse": "convert"}
+"""The methods of steps that have another name."""
+
+
 def load(stage: Stage, step: Step) -> libcni.NetworkConfigList:
     """Load the configuration of a step, from where its vector says."""
     source = step.source
@@ -75,7 +79,7 @@ class Processes:
         self.stage.begin(step)
         begun = time.monotonic()
         with self.stage.busy():
-            value, failed = attempt(lambda: _DO[step.kind](self, step))
+            value, failed = attempt(lambda: getattr(self, _METHODS.get(step.kind, step.kind))(step))
         seconds = time.monotonic() - begun
         return Seen(self.stage.calls(step), value, failed, self.stage.records(), seconds)
 
@@ -124,6 +128,55 @@ class Processes:
         """Validate a list."""
         return _reported(self.client(step).validate_network_list(load(self.stage, step)))
 
+    def load(self, step: Step) -> dict[str, Any]:
+        net = load(self.stage, step)
+        loaded = {
+            "name": net.name,
+            "cni_version": net.cni_version,
+            "plugins": [plugin.type for plugin in net.plugins],
+            "disable_check": net.disable_check,
+            "disable_gc": net.disable_gc,
+            "load_only_inlined_plugins": net.load_only_inlined_plugins,
+        }
+        return {"loaded": loaded, "warnings": net.warnings}
+
+    def convert(self, step: Step) -> dict[str, Any]:
+        result = libcni.Result.from_bytes(step.body["text"])
+        return {"result": read(result.as_version(step.body.get("to", result.cni_version)).text)}
+
+    def parse_version(self, step: Step) -> dict[str, Any]:
+        return {"parsed": exact(parse_version(step.body["text"]))}
+
+    def cached_result(self, step: Step) -> dict[str, Any]:
+        result = self.client(step).get_network_list_cached_result(load(self.stage, step), runtime_conf(step))
+        return {"result": None if result is None else read(result.text)}
+
+    def cached_config(self, step: Step) -> dict[str, Any]:
+        found = self.client(step).get_network_list_cached_config(load(self.stage, step), runtime_conf(step))
+        if found is None:
+            return {"config": None}
+        config, rt = found
+        return {
+            "config": read(config),
+            "args": exact(rt.args),
+            "capability_args": exact(dict(rt.capability_args or {})),
+        }
+
+    def attachments(self, step: Step) -> dict[str, Any]:
+        found = self.client(step).get_cached_attachments(step.body.get("container_id"))
+        keys = ("container_id", "ifname", "network", "netns", "state", "path")
+        return {"attachments": [{key: getattr(one, key) for key in keys} for one in found]}
+
+    def remove(self, step: Step) -> dict[str, Any]:
+        for path in self.stage.removed_by(step):
+            Path(path).unlink()
+        return {}
+
+    def write(self, step: Step) -> dict[str, Any]:
+        for path, text in self.stage.written_by(step).items():
+            Path(path).write_text(text, encoding="utf-8")
+        return {}
+
 
 class OnAsyncio(Processes):
     """Do the steps with AsyncCNIConfig and real processes, each in an event loop of its own."""
@@ -162,79 +215,3 @@ def _failure(error: Exception) -> Failure:
     parts: Sequence[Exception] = getattr(error, "exceptions", ())
     classes = tuple(kind.__name__ for kind in type(error).__mro__)
     return Failure(str(error), classes, fields, tuple(map(_failure, parts)))
-
-
-def _do_load(run: Processes, step: Step) -> dict[str, Any]:
-    net = load(run.stage, step)
-    loaded = {
-        "name": net.name,
-        "cni_version": net.cni_version,
-        "plugins": [plugin.type for plugin in net.plugins],
-        "disable_check": net.disable_check,
-        "disable_gc": net.disable_gc,
-        "load_only_inlined_plugins": net.load_only_inlined_plugins,
-    }
-    return {"loaded": loaded, "warnings": net.warnings}
-
-
-def _do_convert(_run: Processes, step: Step) -> dict[str, Any]:
-    result = libcni.Result.from_bytes(step.body["text"])
-    return {"result": read(result.as_version(step.body.get("to", result.cni_version)).text)}
-
-
-def _do_parse_version(_run: Processes, step: Step) -> dict[str, Any]:
-    return {"parsed": exact(parse_version(step.body["text"]))}
-
-
-def _do_cached_result(run: Processes, step: Step) -> dict[str, Any]:
-    result = run.client(step).get_network_list_cached_result(load(run.stage, step), runtime_conf(step))
-    return {"result": None if result is None else read(result.text)}
-
-
-def _do_cached_config(run: Processes, step: Step) -> dict[str, Any]:
-    found = run.client(step).get_network_list_cached_config(load(run.stage, step), runtime_conf(step))
-    if found is None:
-        return {"config": None}
-    config, rt = found
-    return {"config": read(config), "args": exact(rt.args), "capability_args": exact(dict(rt.capability_args or {}))}
-
-
-def _do_attachments(run: Processes, step: Step) -> dict[str, Any]:
-    found = run.client(step).get_cached_attachments(step.body.get("container_id"))
-    keys = ("container_id", "ifname", "network", "netns", "state", "path")
-    return {"attachments": [{key: getattr(one, key) for key in keys} for one in found]}
-
-
-def _do_remove(run: Processes, step: Step) -> dict[str, Any]:
-    for path in run.stage.removed_by(step):
-        Path(path).unlink()
-    return {}
-
-
-def _do_write(run: Processes, step: Step) -> dict[str, Any]:
-    for path, text in run.stage.written_by(step).items():
-        Path(path).write_text(text, encoding="utf-8")
-    return {}
-
-
-_DO: dict[str, Callable[[Processes, Step], dict[str, Any]]] = {
-    "add": lambda run, step: run.add(step),
-    "add_one": lambda run, step: run.add(step),
-    "attachments": _do_attachments,
-    "cached_config": _do_cached_config,
-    "cached_result": _do_cached_result,
-    "check": lambda run, step: run.check(step),
-    "check_one": lambda run, step: run.check(step),
-    "convert": _do_convert,
-    "del": lambda run, step: run.delete(step),
-    "del_one": lambda run, step: run.delete(step),
-    "gc": lambda run, step: run.gc(step),
-    "load": _do_load,
-    "parse": _do_convert,
-    "parse_version": _do_parse_version,
-    "remove": _do_remove,
-    "status": lambda run, step: run.status(step),
-    "validate": lambda run, step: run.validate(step),
-    "version": lambda run, step: run.version(step),
-    "write": _do_write,
-}

@@ -27,7 +27,10 @@ def test_it(cni_netns):
     ("module", "reason"),
     [
         ("os.geteuid = lambda: 1000", "network namespaces need root"),
-        ("import libcni.testing.namespaces as made; made._DIRECTORY = '/proc/x'", "no network namespace can be made: "),
+        (
+            "import libcni.testing.namespaces as made; made.IP_NETNS_DIRECTORY = '/proc/x'",
+            "no network namespace can be made: ",
+        ),
     ],
 )
 def test_without_the_means_a_namespace_is_skipped_with_the_reason(
