@@ -375,7 +375,10 @@ class Node(LockingNode):
         # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
         try:
-            await self._write(lambda: written.append(self.records.begin(record, event)))
+            if self.settings.durable:
+                await self.on_disk(lambda: written.append(self.records.begin(record, event)))
+            else:  # a thread pays off only if the write waits for the disk
+                written.append(self.records.begin(record, event))
             return written[0]
         except BaseException as error:
             for journal in written:
@@ -389,10 +392,6 @@ class Node(LockingNode):
                 except RecordError as problem:
                     error.add_note(f"when its record was removed again: {problem}")
             raise
-
-    async def _write(self, work: Callable[[], _T]) -> _T:
-        # A thread pays off only if the write waits for the disk.
-        return await self.on_disk(work) if self.settings.durable else work()
 
 
 def _failure(invocation: Invocation, outcome: Outcome) -> PluginError:

@@ -43,7 +43,6 @@ class Turn:
     Attributes:
         container_id: the operation's container, "" for none.
         has_come: whether the operation may run.
-        is_behind: whether another operation of the container ran when this turn was last considered.
         wake: called when the turn has come; it must not block. It raises RuntimeError if its event loop is closed.
     """
 
@@ -51,7 +50,6 @@ class Turn:
         self._turns = turns
         self.container_id = container_id
         self.has_come = False
-        self.is_behind = False
         self.wake: Callable[[], object] | None = None
 
     def __del__(self) -> None:
@@ -86,7 +84,6 @@ class Turns:
         """Add an operation to the queue; return whether its turn has come at once."""
         with self._lock:
             self._waiting[turn] = None
-            turn.is_behind = turn.container_id in self._containers
             self._admit()
             return turn.has_come
 
@@ -110,9 +107,8 @@ class Turns:
     def timeout(self, turn: Turn, seconds: float) -> LockTimeoutError:
         """Return the error for an operation whose turn did not come within ``seconds``."""
         with self._lock:
-            holder = self._containers.get(turn.container_id)
             # The turn may have come after the wait failed: then the operation itself is not the reason.
-            is_behind = turn.is_behind if holder is turn else holder is not None
+            is_behind = self._containers.get(turn.container_id, turn) is not turn
         if is_behind:
             what = f"container {turn.container_id}"
             problem = f"{what}: another operation of this client worked on it"
@@ -128,8 +124,7 @@ class Turns:
         for turn in list(self._waiting):
             if not self._has_room():
                 return
-            turn.is_behind = turn.container_id in self._containers
-            if turn.is_behind or turn not in self._waiting:
+            if turn.container_id in self._containers or turn not in self._waiting:
                 continue
             del self._waiting[turn]
             if turn.wake is not None:
