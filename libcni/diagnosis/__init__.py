@@ -8,7 +8,6 @@ from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.diagnosis.doctor import diagnose
-    from libcni.diagnosis.drift import ConfigChange, config_changes
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.diagnosis.known_faults import known_fault
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "doctor": "diagnose",
-    "drift": "ConfigChange config_changes",
     "executable": "executable_problem",
     "explanation": "ExplainedCall ExplainedVerb Explanation explain",
     "known_faults": "known_fault",
@@ -34,8 +32,8 @@ _MODULES = {
 }
 
 __all__ = [
-    "AddressPool", "Checked", "ConfigChange", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
-    "Mend", "MendOutcome", "NodeFinding", "NodeRepair", "NotChecked", "ask_plugins", "attachment_age", "config_changes",
+    "AddressPool", "Checked", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
+    "Mend", "MendOutcome", "NodeFinding", "NodeRepair", "NotChecked", "ask_plugins", "attachment_age",
     "diagnose", "executable_problem", "explain", "known_fault", "lock_users", "repair_node",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from libcni.config.host_local import reservation_directories
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import Mend, MendKind
@@ -225,6 +226,8 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         meaning = "the container cannot be reached at its recorded address"
         if held := node.holders.get(address):  # two interfaces with one address would be worse than none
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0][0].path}")
+        elif _has_another_reservation(node, attachment, address):  # a later container may get it at any moment
+            yield about(f"{meaning}, which is another container's now", *node.reloads(attachment, interrupts=True))
         else:
             mends = (_link_mend("add-address", attachment, inside.links[name], full, netns=netns),)
             yield about(meaning, mends=mends)
@@ -237,6 +240,14 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         )
         seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
+
+
+def _has_another_reservation(node: NodeState, attachment: Attachment, address: str) -> bool:
+    directories = reservation_directories(node.recorded(attachment))
+    return any(
+        one.container_id != attachment.container_id and os.path.dirname(one.path) in directories
+        for one in node.reservations_of.get(address, ())
+    )  # fmt: skip
 
 
 def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:

@@ -159,16 +159,13 @@ def _duplicates(node: NodeState) -> Observations:
     }
     for (network, address), attachments in holders.items():
         reservation = reserved.get((network, ipaddress.ip_address(address)))
-        wrong = [one for one in attachments if reservation is not None and reservation.container_id != one.container_id]
         names = [id_of(one) for one in attachments]
         pool = any(is_in_ranges(node.recorded(one), address) for one in attachments)
         strangers = [f"{link.name} in {space.path}" for space, link in node.strangers(address)] if pool else []
-        if strangers and node.space_of(attachments[0]) is not None:
-            wrong = attachments
-        elif len(attachments) > 1:
-            wrong = wrong or sorted(attachments, key=lambda one: one.record.created or 0)[1:]
-        elif reservation is None or not wrong or _is_misnamed(node, network, reservation):
-            continue  # the mend is to reserve it
+        if len(attachments) == 1 and not (strangers and node.space_of(attachments[0]) is not None):
+            continue
+        wrong = [one for one in attachments if reservation is not None and reservation.container_id != one.container_id]
+        wrong = wrong or sorted(attachments, key=lambda one: one.record.created or 0)[1:]
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""

@@ -110,10 +110,7 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     addresses = node.addresses_of(attachment) or [
         other.address for other in reserved if other.ifname in {"", attachment.ifname}
     ]
-    # No rule survives a reboot.
     rules = rules_to_remove(node, attachment.network, attachment.container_id, attachment.ifname, addresses)
-    if attachment.state == STALE_BOOT:
-        rules = ()
     return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
 
 

@@ -197,9 +197,9 @@ class NodeState:
         return frozenset(one.path for one in self.attachments if ends.get(one.network, everywhere) == {False})
 
     @functools.cached_property
-    def reserved_addresses(self) -> frozenset[str]:
-        """The addresses that host-local has reserved, on all networks."""
-        return frozenset(one.address for reservations in self.reservations.values() for one in reservations)
+    def reservations_of(self) -> dict[str, list[Reservation]]:
+        """The reservations of host-local by address, on all networks."""
+        return grouped((one.address, one) for reservations in self.reservations.values() for one in reservations)
 
     @functools.cached_property
     def holders(self) -> dict[str, list[tuple[Space, Link]]]:

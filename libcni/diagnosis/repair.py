@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Literal
 
 from libcni.client import CNIConfig
@@ -306,18 +306,10 @@ def _chunks(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
     """
     for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
         alike = list(group)
-        by_container: dict[tuple[str, ...], list[MendOutcome]] = {}
-        for outcome in alike:
-            # The interfaces of a container are detached together: they share rules.
-            containers = tuple(sorted(name.partition(":")[0] for name in outcome.mend.containers))
-            by_container.setdefault(containers if outcome.mend.kind == "detach" else outcome.mend.key, []).append(
-                outcome
-            )
-        parts = list(by_container.values())
         # Mends for dead containers interrupt nobody. Carry them out in groups: each examination takes half a second.
         at_once = _AT_ONCE if kind in FOR_THE_DEAD and not any(outcome.mend.interrupts for outcome in alike) else 1
-        size = min(_AT_MOST, max(at_once, len(parts) // _LOOKS))
-        yield from (list(chain.from_iterable(parts[at : at + size])) for at in range(0, len(parts), size))
+        size = min(_AT_MOST, max(at_once, len(alike) // _LOOKS))
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 def _names(containers: Iterable[str]) -> set[str]:
@@ -352,14 +344,14 @@ def _belongings(node: NodeState) -> _All:
     by_address: dict[str, list[str]] = grouped(
         (fact.address, f"the {fact.kind} of {fact.address}") for facts in facts_of(node).values() for fact in facts
     )
-    for reservation in (reservation for reservations in node.reservations.values() for reservation in reservations):
-        reserved = f"the reservation {reservation.path} for {reservation.container_id}"
-        by_address.setdefault(reservation.address, []).append(reserved)
+    for address, reservations in node.reservations_of.items():
+        reserved = [f"the reservation {one.path} for {one.container_id}" for one in reservations]
+        by_address.setdefault(address, []).extend(reserved)
     own = namespace_identity("/proc/thread-self/ns/net")
     found: _All = {None: _Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
         if identity != own and space.network is not None:
-            is_ours = any(address in node.reserved_addresses for address in addresses_in(space))
+            is_ours = any(address in node.reservations_of for address in addresses_in(space))
             found[identity] = _Belongings(set(_of_network(space.network, by_address)), is_ours)
     masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
     for attachment in node.attachments:

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as joined
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import FORWARDING, NodeState, id_of, is_gateway, mend_of
+from libcni.diagnosis.node_state import FORWARDING, NodeState, grouped, id_of, is_gateway, mend_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.kernel.rules import (
     MASQUERADE,
@@ -31,12 +32,8 @@ _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
-_DECIDED = (
-    ("filter", "FORWARD", {"DROP", "REJECT"}, "", "the node forwards nothing"),
-    ("nat", "POSTROUTING", {"ACCEPT", "RETURN"}, "masquerade", "no packet of a container gets the node's address"),
-    ("nat", "PREROUTING", {"ACCEPT", "RETURN"}, "port", "no published port leads to its container"),
-)
-"""(table, chain, verdicts of a first rule after which the kernel asks no other, the rules that it hides, meaning)."""
+_DROPS = {"DROP", "REJECT"}
+"""The verdicts after which no later rule sees the packet."""
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
     "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
@@ -258,26 +255,21 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find a firewall that decides about each packet before the rules of containers apply."""
+    """Find the first rules of FORWARD if they drop all packets, or all packets of a container."""
+    by_address = grouped((_host(address), id_of(one)) for one in live for address in node.addresses_of(one))
     for program in ("iptables", "ip6tables"):
-        for table, chain, verdicts, hidden, meaning in _DECIDED:
-            [first, *_] = node.table(program, table).chains.get(chain) or [()]
-            if first[2:3] != ("-j",) or first[3] not in verdicts:
-                continue
-            families = (one for one in live if program in map(program_of, node.addresses_of(one)))
-            if containers := [id_of(one) for one in families if not hidden or _has_rules(node, one, hidden)]:
+        families = [one for one in live if program in map(program_of, node.addresses_of(one))]
+        chain = node.table(program, "filter").chains.get("FORWARD", ())
+        for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, chain):
+            match = rule[2 : rule.index("-j")]
+            is_of_host = len(match) == 2 and match[0] in {"-s", "-d"}  # noqa: PLR2004 - an option and its value
+            everybody = [id_of(one) for one in families] if not match else []
+            if containers := by_address.get(match[1], []) if is_of_host else everybody:
                 yield NodeFinding(
-                    "rules", "error", "all-dropped", f"chain {chain} of {program}",
-                    f"its first rule is -j {first[3]}: {meaning}",
+                    "rules", "error", "dropped", f"chain FORWARD of {program}", f"it begins with {' '.join(rule)}",
                     f"{counted(len(containers), 'container')} cannot reach other networks, or be reached from there",
-                    "find out who added the rule; it has to come after those of the containers", (), tuple(containers),
+                    "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
                 )  # fmt: skip
-
-
-def _has_rules(node: NodeState, one: Attachment, kind: str) -> bool:
-    """Return whether an attachment has rules of iptables of a kind."""
-    wanted = (fact["iptables"].kind for fact, backend in _wanted(node, one) if backend in {"", "iptables"})
-    return any(name.startswith(kind) for name in wanted)
 
 
 def rules_to_remove(

@@ -26,25 +26,22 @@ def small_disk(path: Path, options: str) -> Iterator[None]:
 
 
 @pytest.mark.real
-def test_a_full_disk(node: OperatorNode) -> None:
-    with small_disk(node.cache, "size=256k"):
-        (node.cache / "big").write_bytes(b"x" * 250_000)
-        found = node.finding("bytes are free")
+@pytest.mark.parametrize(
+    ("options", "files", "seen"),
+    [
+        ("size=256k", {"big": 250_000}, "bytes are free"),
+        ("nr_inodes=40", dict.fromkeys(range(37), 0), "inodes are free"),
+    ],
+)
+def test_a_full_disk(node: OperatorNode, options: str, files: dict[object, int], seen: str) -> None:
+    with small_disk(node.cache, options):
+        for name, size in files.items():
+            (node.cache / str(name)).write_bytes(b"x" * size)
+        found = node.finding(seen)
         assert (found.severity, found.subject) == ("error", str(node.cache))
-        assert "/big" in node.type(found.remedy.partition(": ")[2])
-        (node.cache / "big").unlink()
-        node.assert_healthy()
-
-
-@pytest.mark.real
-def test_a_disk_without_inodes(node: OperatorNode) -> None:
-    with small_disk(node.cache, "size=10m,nr_inodes=40"):
-        for number in range(37):
-            (node.cache / str(number)).touch()
-        found = node.finding("inodes are free")
         assert str(node.cache) in node.type(found.remedy.partition(": ")[2])
-        for number in range(37):
-            (node.cache / str(number)).unlink()
+        for name in files:
+            (node.cache / str(name)).unlink()
         assert [one for one in node.diagnose().findings if one.severity == "error"] == []
 
 

@@ -65,6 +65,16 @@ def test_what_is_wrong_inside_a_container_is_mended_in_place_if_it_can_be(
     assert {one.netns for one in found.mends if one.kind != "reload"} <= {str(made.netns("c1"))}
 
 
+def test_a_lost_address_that_is_another_containers_is_not_added_again(made: MadeNode) -> None:
+    made.attach("c1").links["eth0"].addresses.clear()
+    made.reservations.clear()
+    made.reserve("10.1.0.2", "c9")
+    assert mends_of(made.finding(check_interfaces)) == [("!reload", "net-c1-eth0")]
+    made.attach("c2", address="10.1.0.2")
+    found = made.finding(check_interfaces)
+    assert (found.containers, found.mends) == (("c1:eth0",), ())
+
+
 def test_an_address_that_a_plugin_moved_to_another_interface_is_in_order(made: MadeNode) -> None:
     inside = made.attach("c1")
     inside.links["vrf0"] = Link("vrf0", 9, is_up=True, addresses=inside.links["eth0"].addresses)

@@ -101,6 +101,13 @@ def test_addresses_that_were_reserved_a_moment_ago_are_of_nobody_known(made: Mad
     assert first.mends == ()
 
 
+def test_who_would_be_interrupted_is_not_dead(made: MadeNode) -> None:
+    """Its record is of another boot, and its interface lives."""
+    made.attach("c9", SMALL, address="10.1.0.9", boot="another", state="stale-boot")
+    [pool] = report(made).pools
+    assert (pool.living, pool.dead, pool.unknown) == (4, 0, 0)
+
+
 def test_each_range_set_of_a_dual_stack_network_is_a_pool(made: MadeNode) -> None:
     ranges = [[{"subnet": "10.1.0.0/26"}], [{"subnet": "fd00::/64"}]]
     dual = {**BRIDGE, "ipam": {"type": "host-local", "ranges": ranges, "dataDir": "/leases"}}
@@ -247,19 +254,6 @@ def test_a_directory_whose_network_nobody_configures_is_looked_at(pods: PodNode)
     pool = next(one for one in pods.diagnose().pools if one.network == "cbr0")
     assert (pool.addresses, pool.living, pool.dead) == (None, 1, 3)
     pods.repair()
-    assert pods.reserved_for() == {"pod0"}
-
-
-@pytest.mark.real
-def test_a_pod_that_is_being_set_up_keeps_its_address(pods: PodNode) -> None:
-    """Its address is reserved, and its interface does not exist yet; Go libcni writes its record at the end."""
-    pods.configure_pods(flannel=True)
-    pods.fill(1, dead=11)
-    lease = pods.lease(14, "new\r\neth0", "cbr0")
-    os.utime(lease, (time.time() - 60,) * 2)
-    pods.repair(include_go=True)
-    assert pods.reserved_for() == {"pod0", "new"}
-    pods.repair(include_go=True, pending_after=30)
     assert pods.reserved_for() == {"pod0"}
 
 

@@ -11,7 +11,7 @@ from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only, plugins_of
 from diagnosis.made import MadeNode
-from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, repair_records
+from libcni import CNIConfig, InterfaceExistsError, RuntimeConf, repair_records
 from libcni.diagnosis import diagnose, repair_node
 from libcni.diagnosis.records import check_records
 from libcni.testing import wait_until
@@ -81,29 +81,6 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
 
 
 @pytest.mark.real
-def test_a_runtime_that_was_killed_and_its_plugin_with_it(node: OperatorNode) -> None:
-    container = node.attach("c1")
-    node.change_record("c1", state="pending")
-    assert "--pending-after" in node.finding("its ADD was interrupted, or its roll-back failed").remedy
-    assert node.repair().outcomes == (), "it may still run"
-    node.repair(pending_after=0)
-    assert "eth0" not in container.links()
-    node.assert_healthy()
-
-
-def test_a_del_in_which_a_plugin_failed_is_not_said_to_be_interrupted(node: OperatorNode) -> None:
-    fails = node.root / "fails"
-    fails.touch()
-    configure_hanging(node, f"[ $CNI_COMMAND != DEL ] || [ ! -e {fails} ] || exit 1")
-    node.attach("c1")
-    with pytest.raises(PluginError):
-        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
-    fails.unlink()
-    node.mend("its DEL was interrupted, or a plugin failed in it")
-    node.assert_healthy()
-
-
-@pytest.mark.real
 @pytest.mark.parametrize("is_set_aside", [False, True])
 def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_set_aside: bool) -> None:
     container = node.attach("c1")
@@ -113,20 +90,6 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     found = node.finding("a record that was set aside" if is_set_aside else "it is empty")
     assert found.mends == (), "as long as it lives, the unreadable record keeps GC from freeing its address"
     assert f"is on eth0 in {container.path}: the container lives" in found.meaning
-
-
-@pytest.mark.real
-def test_the_corrupt_record_of_a_dead_container_goes_with_its_reservation(
-    node: OperatorNode, named_namespace: str
-) -> None:
-    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
-    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
-    node.record("c1").write_bytes(b"")
-    node.age_leases()
-    node.mend("it is empty")
-    assert (node.leased(), node.cni.get_cached_attachments()) == ({}, [])
-    assert node.diagnose().status == "ok"
-    assert node.repair().outcomes == ()
 
 
 @pytest.mark.real
@@ -154,11 +117,6 @@ def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: 
     assert [one.kind for one in made.finding(check_records).mends] == ["detach"], "no process: a DEL is to be ended"
 
 
-def test_a_corrupt_record(cni: CNIConfig) -> None:
-    Path(cni.cache_dir, "results", "net-c2-eth0").touch()
-    assert only(cni).seen == "it is empty"
-
-
 def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:
     Path(cni.cache_dir, "results", "net-\x1b[31m-eth0").touch()
     [mend] = only(cni).mends
@@ -170,11 +128,6 @@ def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) ->
     report = diagnose(healthy.client(cache_dir=healthy.root / "misspelt"))
     (checked,) = [one.what for one in report.checked if one.check == "records"]
     assert checked.endswith("misspelt, a directory that does not exist")
-
-
-def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
-    wrong = healthy.client(cache_dir=healthy.netns("c1"))
-    assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}
 
 
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:

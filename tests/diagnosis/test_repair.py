@@ -39,12 +39,6 @@ def locked_as_by_host_local(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_a_healthy_node_has_nothing_to_repair(node: OperatorNode) -> None:
-    node.attach("c1")
-    done = node.repair()
-    assert (done.outcomes, done.report.status, done.stopped) == ((), "ok", "")
-
-
 def test_a_dry_run_changes_nothing(node: OperatorNode) -> None:
     node.attach("c1")
     lease = node.lease(77, "lost\r\neth0")
@@ -283,22 +277,6 @@ def test_the_key_of_a_mend_tells_that_it_is_the_same_change() -> None:
     route = Mend("add-route", "eth0", ("10.0.0.0/8",), ("c1:eth0",), netns="/ns/c1")
     assert route.key != replace(route, details=("10.0.0.0/9",)).key
     assert route.key != replace(route, netns="/ns/c2").key
-
-
-def test_rules_for_an_earlier_address_of_a_container_that_is_attached_again(node: OperatorNode) -> None:
-    """Its interface was deleted by hand, so bridge left its rules. The next DEL would fail because of them."""
-    node.write_bridge(ipMasq=True)
-    container = node.attach("c1")
-    container.run("ip", "link", "del", "eth0")
-    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
-    node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
-    old, new = (f"-s {node.net}.{last}/32" for last in (2, 3))
-    assert (len(node.host.rules("nat", old)), len(node.host.rules("nat", new))) == (1, 1)
-    node.mend("and the record has another address")
-    assert (len(node.host.rules("nat", old)), len(node.host.rules("nat", new))) == (0, 1)
-    node.assert_healthy()
-    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
-    assert not node.host.rules("nat", "CNI-")
 
 
 @pytest.mark.parametrize("owner", ["", "podman"])
