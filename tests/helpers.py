@@ -75,7 +75,6 @@ class RecordingNode(Node):
         macs: Mapping[tuple[str, str], str] | None = None,
         own_netns: str = "",
         not_namespaces: Iterable[str] = (),
-        time_left: bool = True,
         owner: str = "",
         path: Sequence[str] = ("/opt/cni/bin", "/usr/lib/cni"),
         configured: Iterable[NetworkConfigList] = (),
@@ -95,7 +94,6 @@ class RecordingNode(Node):
         self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)
         self.own_netns = own_netns
         self.not_namespaces = set(not_namespaces)
-        self.time_left = time_left
         self.networks = {net.name: net for net in configured}
         self.calls: list[Invocation] = []
         self.looks = 0
@@ -151,10 +149,6 @@ class RecordingNode(Node):
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
         self.note(f"lock-container {container_id}")
-
-    async def pause(self, seconds: float) -> bool:
-        self.note("pause")
-        return self.time_left
 
     def start_cleanup(self) -> None:
         self.note("start-cleanup")

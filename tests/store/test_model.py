@@ -20,6 +20,7 @@ from libcni.store.model import (
     Ours,
     Place,
     State,
+    can_reload,
     compare,
     is_other_mac,
     needs_look,
@@ -112,12 +113,8 @@ def test_same_namespace(made: Place, seen: Place, *, is_same: bool) -> None:
 
 def test_every_state_has_a_row_and_every_event_leads_to_one_that_a_record_can_have() -> None:
     assert set(STATES) == set(get_args(State))
-    assert not {state for row in STATES.values() for state in row.after.values()} & {
-        "gone",
-        "lost",
-        "renamed",
-        "unknown",
-    }
+    reached = {state for row in STATES.values() for state in row.after.values()}
+    assert reached.isdisjoint({"gone", "lost", "renamed", "unknown"})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +142,14 @@ def test_go_records_need_a_path() -> None:
     nowhere = go.with_fields(netns="")
     assert state_of(nowhere, Place(), Place()) == "unknown"
     assert (needs_look(go), needs_look(nowhere), needs_look(bare())) == (True, False, False)
+
+
+def test_a_reload_needs_a_namespace_and_a_result() -> None:
+    ready = bare(state=READY, netns="/here", result="{}")
+    assert can_reload(ready, "ready")
+    assert not can_reload(ready, "gone")
+    assert not can_reload(ready.with_fields(netns=""), "ready")
+    assert not can_reload(ready.with_fields(result=None), "pending")
 
 
 def test_an_event_that_the_table_does_not_have_is_refused() -> None:
