@@ -41,7 +41,7 @@ _P = ParamSpec("_P")
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
-    """Run the verbs of networks on asyncio; the methods of CNIConfig that run plugins or change records are coroutines.
+    """A CNIConfig for asyncio: the methods that run plugins or change records are coroutines.
 
     Parameters, units, return values and errors are those of CNIConfig.
     If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.

@@ -521,12 +521,12 @@ class _AttachmentError(CNIError):
 
 
 class AttachmentExistsError(_AttachmentError):
-    """ADD was refused because this container has this interface already, or another one has its host port.
+    """ADD was refused: the container has the interface already, or another container publishes the host port.
 
     Nothing was run.
 
     Attributes:
-        container_id (str): the container of the ADD; the one that has the host port.
+        container_id (str): the container of the ADD, or the container that publishes the host port.
         ifname (str): the interface's name.
         network (str): the network that the interface is attached to now.
 
@@ -568,7 +568,7 @@ class InterfaceExistsError(AttachmentExistsError):
 class NamespaceMismatchError(_AttachmentError):
     """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
 
-    ADD and reload raise it if another namespace came to the path meanwhile. The container is not attached then.
+    ADD and reload raise it if the path leads to another namespace meanwhile. Then the container is not attached.
 
     Attributes:
         container_id (str): the container.

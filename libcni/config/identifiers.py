@@ -34,9 +34,9 @@ def _check_name(kind: str, value: object) -> str:
 def check_ifname(ifname: object) -> str:
     """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
-    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space; and no ``%``:
-    the kernel takes ``eth%d`` for a pattern and makes an ``eth0``, which no DEL would find. It keeps ``all`` and
-    ``default`` for its settings of all interfaces (/proc/sys/net/ipv4/conf), and makes no interface of that name.
+    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space. Two more
+    rules are the kernel's. ``%`` is a pattern: for ``eth%d`` it makes an ``eth0``, which no DEL would find. ``all`` and
+    ``default`` are its settings of all interfaces (/proc/sys/net/ipv4/conf).
     """
     name = _text("interface name", ifname)
     if name in _KEPT_IFNAMES:

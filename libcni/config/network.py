@@ -335,7 +335,7 @@ class _Reader:
     def _values(
         self, members: list[Member], checks: Mapping[str, Check], required: str, where: str = ""
     ) -> dict[str, Any]:
-        """Return the values of the keys in ``checks`` (spec 1.1.0, section 1), of duplicates the last one."""
+        """Return the values of the keys in ``checks`` (spec 1.1.0, section 1). The last value of a key counts."""
         values = {member.key: member.value for member in members if member.key in checks}
         if self.is_lenient:
             values = {key: value for key, value in values.items() if key == required or _passes(checks[key], value)}
