@@ -15,10 +15,9 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
 
     Each check has a sample for each severity, even without findings, so that an alert can tell 0 from no data.
     """
-    names = [checked.check for checked in report.checked]
-    names += [not_checked.check for not_checked in report.not_checked]
-    names += [finding.check for finding in report.findings]
-    checks = dict.fromkeys(names)
+    checked = Counter(checked.check for checked in report.checked)
+    not_checked = Counter(not_checked.check for not_checked in report.not_checked)
+    checks = dict.fromkeys([*checked, *not_checked, *(finding.check for finding in report.findings)])
     findings = Counter((finding.check, finding.severity) for finding in report.findings)
     lines = ["# TYPE libcni_doctor_findings gauge", "# HELP libcni_doctor_findings Findings of libcni doctor."]
     for check in checks:
@@ -26,12 +25,8 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
             labels = f'{{check="{check}",severity="{severity}"}}'
             lines.append(f"libcni_doctor_findings{labels} {findings[check, severity]}")
     for name, text, counts in (
-        ("checked", "Things that were checked.", Counter(checked.check for checked in report.checked)),
-        (
-            "not_checked",
-            "Things that could not be checked.",
-            Counter(not_checked.check for not_checked in report.not_checked),
-        ),
+        ("checked", "Things that were checked.", checked),
+        ("not_checked", "Things that could not be checked.", not_checked),
     ):
         lines += [f"# TYPE libcni_doctor_{name} gauge", f"# HELP libcni_doctor_{name} {text}"]
         lines += [f'libcni_doctor_{name}{{check="{check}"}} {counts[check]}' for check in checks]

@@ -72,7 +72,8 @@ def check_plugins(node: NodeState) -> Observations:
 
 def _unusable(cni: CNIConfig, net: NetworkConfigList, one: PluginValidation, error: CNIError) -> NodeFinding:
     problem = plugin_problem(cni, one.plugin)
-    seen, remedy = problem or (error.text, str(error.hint or "install the plugin again"))
+    hint = error.hint.words("--path") if error.hint else "install the plugin again"
+    seen, remedy = problem or (error.text, hint)
     return _error(
         "unusable-plugin", f"network {net.name}, plugin {one.plugin}", seen, "ADD of this network fails", remedy
     )

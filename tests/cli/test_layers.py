@@ -61,24 +61,3 @@ def test_the_page_has_every_command_and_every_exit_code() -> None:
         assert f"`{name} " in page or f"`{name}`" in page
     for code in (0, *_CODES, 1, 130):
         assert f"\n| {code} |" in page
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "commands").glob("*.py")), ids=lambda path: path.stem)
-def test_a_command_is_a_thin_file(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 140
-
-
-def test_no_module_imports_itself_through_others() -> None:
-    imports: dict[str, set[str]] = {}
-    for path in FILES:
-        name = ".".join(("libcni.cli", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        imports[name] = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-
-    def check(name: str, *importers: str) -> None:
-        assert name not in importers, " -> ".join((*importers, name))
-        for imported in imports.get(name, ()):
-            check(imported, *importers, name)
-
-    for name in imports:
-        check(name)

@@ -40,16 +40,17 @@ def attachments(session: Session, selection: Selection, state: str, quiet: bool)
             print(container_id)
         return
     columns = ["container", "network", "interface", "addresses", "age", "state", "owner", "pod"]
-    has_owners, has_pods = (
-        any(attachment.owner for attachment in recorded),
-        any(attachment.pod for attachment in recorded),
-    )
-    is_used = [True] * 6 + [has_owners, has_pods]
-    columns, *rows = (list(compress(cells, is_used)) for cells in (columns, *map(row, recorded)))
+    rows = [row(attachment) for attachment in recorded]
+    # Most nodes have no owners and no pods.
+    used = [name not in {"owner", "pod"} or any(cells[at] != "-" for cells in rows) for at, name in enumerate(columns)]
     broken = [[attachment.path, attachment.problem] for attachment in recorded if attachment.problem]
     session.show(
         [attachment_data(attachment) for attachment in recorded],
-        Table(columns, rows, empty="" if recorded else _empty(session, selection, cni.get_cached_attachments())),
+        Table(
+            [*compress(columns, used)],
+            [[*compress(cells, used)] for cells in rows],
+            empty="" if recorded else _empty(session, selection, cni.get_cached_attachments()),
+        ),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(attachment.is_denied for attachment in recorded):

@@ -37,24 +37,15 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     if (word := (target.netns or "").upper()) in _VERBS and not os.path.exists(target.netns or ""):
         raise UsageError(f"{target.netns} is a verb, not a NETNS; did you mean --verb {word.lower()}?")
     cni = session.client()
-    wanted = {*(verb or _VERBS)}
     given = target.net()
     rt = target._replace(container=recorded_container(cni, target.container) if target.container else None).conf()
+    net = cni.network(given) if isinstance(given, str) else given
     # Only this attachment: the container's other attachments were made with other configurations.
-    name = given if isinstance(given, str) else given.name
-    recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, name))
-    try:
-        net = cni.network(given) if isinstance(given, str) else given
-    except libcni.NetworkNotFoundError:
-        # If the file no longer exists, the verbs that use the record can still run.
-        wanted &= {"CHECK", "DEL"}
-        if not wanted or not recorded or not recorded[0].config:
-            raise
-        net = libcni.NetworkConfigList.from_bytes(recorded[0].config, file=recorded[0].path)
+    recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, net.name))
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
     explanation = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
-    verbs = [verb for verb in explanation.verbs if verb.verb in wanted]
+    verbs = [explained for explained in explanation.verbs if explained.verb in (verb or _VERBS)]
     data = {
         "network": net.name,
         "version": net.cni_version,
