@@ -46,12 +46,12 @@ class _Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
     args: dict[str, str] = {}
     capability_args: dict[str, JsonValue] | None = Field(None, alias="capabilities")
-    network_args: dict[str, JsonValue] | None = None
 
 
 class _Network(_Given):
     network: str = Field(alias="name")
     ifname: str | None = None
+    network_args: dict[str, JsonValue] | None = None
 
 
 class _Container(_Given):

@@ -40,7 +40,7 @@ class NetworkRequest:
         args: as in RuntimeConf, for this network alone; they take precedence over the container's.
         capability_args: the same for capability arguments. ADD's ``strict`` refuses those that the network does not
             declare.
-        network_args: the same for the ``args`` of the configuration.
+        network_args: members for ``args`` of the network's configuration, as in RuntimeConf.
 
     Raises:
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
@@ -78,7 +78,6 @@ class Container:
         args: as in RuntimeConf, for every network.
         capability_args: each network receives those that its plugins declare. Only the first network that declares an
             address, a hardware address or a device receives it.
-        network_args: members for ``args`` of every network's configuration.
 
     Raises:
         TypeError: ``networks`` is a string.
@@ -94,7 +93,6 @@ class Container:
     networks: Iterable[str | NetworkConfigList | NetworkRequest] | None = None
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
-    network_args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         # Each network gets the same arguments, and a tear-down needs the networks again. So both are read only here.
@@ -216,7 +214,7 @@ def _parameters(
         ifname,
         args={**dict(check_args(container.args)), **dict(check_args(request.args))},
         capability_args={**capabilities, **as_mapping(request.capability_args)},
-        network_args=merged(container.network_args or {}, request.network_args or {}),
+        network_args=request.network_args,
     )
 
 
@@ -231,12 +229,3 @@ def as_mapping(capabilities: Capabilities | None) -> Mapping[str, Any]:
     if capabilities is None:
         return {}
     return capabilities if isinstance(capabilities, Mapping) else capabilities.to_json()
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the members of ``over`` merged in, nested objects included."""
-    both = dict(base)
-    for key, value in over.items():
-        old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return both

@@ -33,9 +33,9 @@ def install(options: argparse.Namespace) -> list[str]:
         replace_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
-    lines = [f"installed as {file}", f"now: podman network create --driver {NAME} NETWORK"]
+    lines = [f"installed as {file}", f"create a network: podman network create --driver {NAME} NETWORK"]
     if directory in _SEARCHED:
         return lines
     conf = "/etc/containers/containers.conf" if os.geteuid() == 0 else "~/.config/containers/containers.conf"
-    searched = f"podman does not look there by itself. Write in {conf}:"
+    searched = f"podman does not search this directory by default. Write in {conf}:"
     return [lines[0], searched, "[network]", f"netavark_plugin_dirs = {json.dumps([directory])}", *lines[1:]]

@@ -141,8 +141,8 @@ def test_capabilities_may_have_any_name(node: ManagerNode) -> None:
     assert node.last_call("a", "ADD", "eth0").config["runtimeConfig"] == given
 
 
-def test_network_args_of_the_container_and_of_a_network_are_merged(node: ManagerNode) -> None:
+def test_network_args_of_a_network_reach_its_configuration(node: ManagerNode) -> None:
     node.configure("a")
     request = NetworkRequest("a", network_args={"cni": {"ips": ["10.1.0.9"]}})
-    node.manager().set_up(Container("c1", "/ns", [request], network_args={"cni": {"labels": []}, "x": 1}))
-    assert node.last_call("a", "ADD", "eth0").config["args"] == {"cni": {"labels": [], "ips": ["10.1.0.9"]}, "x": 1}
+    node.manager().set_up(Container("c1", "/ns", [request]))
+    assert node.last_call("a", "ADD", "eth0").config["args"] == {"cni": {"ips": ["10.1.0.9"]}}

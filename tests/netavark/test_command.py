@@ -158,10 +158,10 @@ def test_the_installed_driver_has_the_options_and_no_variable_changes_them(
     assert main(["netavark-plugin", *node.words, f"--cache-dir={node.cache.name}", f"--install={directory}"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"installed as {directory}/cni",
-        "podman does not look there by itself. Write in /etc/containers/containers.conf:",
+        "podman does not search this directory by default. Write in /etc/containers/containers.conf:",
         "[network]",
         f'netavark_plugin_dirs = ["{directory}"]',
-        "now: podman network create --driver cni NETWORK",
+        "create a network: podman network create --driver cni NETWORK",
     ]
     driver = directory / "cni"
     env = {**os.environ, **dict.fromkeys(("LIBCNI_CACHE_DIR", "NETCONFPATH", "CNI_PATH"), "/nowhere")}
