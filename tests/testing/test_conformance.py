@@ -49,6 +49,8 @@ def test_a_plugin_can_be_checked_in_this_process() -> None:
     report = assert_plugin_conforms(Recorder().plugin, {"type": "recorder"}, prev_result=PREVIOUS)
     assert report.plugin == "recorder"
     assert {finding.version for finding in report.findings} == {"", *ALL_VERSIONS}
+    assert "ADD (1.0.0): passed" in map(str, report.findings)
+    assert str(report) == f"recorder: 0 of {len(report.findings)} checks failed"
 
 
 Bend = Callable[[str, Mapping[str, str], dict[str, Any], Answer], Answer | None]
