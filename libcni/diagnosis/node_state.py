@@ -126,18 +126,18 @@ class NodeState:
         """Return the present configuration of a network, or None."""
         return next((net for net in self.networks if net.name == network), None)
 
-    def recorded(self, one: Attachment) -> NetworkConfigList | None:
+    def recorded(self, attachment: Attachment) -> NetworkConfigList | None:
         """Return the configuration that an attachment's ADD used, or None if it cannot be read."""
-        record = one.record
+        record = attachment.record
         # Most attachments of a network have the same configuration, so decode it once.
         key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
         if key not in self._recorded:
             self._recorded[key] = recorded_network(record)
         return self._recorded[key]
 
-    def documents(self, one: Attachment) -> list[Mapping[str, Any]]:
+    def documents(self, attachment: Attachment) -> list[Mapping[str, Any]]:
         """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read."""
-        net = self.recorded(one)
+        net = self.recorded(attachment)
         if id(net) not in self._documents:
             self._documents[id(net)] = plugin_documents(net)
         return self._documents[id(net)]
@@ -154,9 +154,9 @@ class NodeState:
         """Return an attachment's recorded IP addresses without prefix lengths."""
         return self.outcome_of(attachment).addresses
 
-    def space_of(self, one: Attachment) -> Space | None:
+    def space_of(self, attachment: Attachment) -> Space | None:
         """Return the namespace that an attachment's path leads to now, or None."""
-        identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
+        identity = namespace_identity(attachment.netns) if attachment.netns.startswith("/") else None
         return self.spaces.get(identity) if identity is not None else None
 
     @functools.cached_property
@@ -214,10 +214,10 @@ class NodeState:
         holders = self.holders.get(address, ())
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
 
-    def host_ends(self, one: Attachment) -> list[Link]:
+    def host_ends(self, attachment: Attachment) -> list[Link]:
         """Return the host ends of an attachment's veths."""
         links = self.host.links if self.host is not None else {}
-        return [links[name] for name in self.outcome_of(one).veths if name in links]
+        return [links[name] for name in self.outcome_of(attachment).veths if name in links]
 
     @functools.cached_property
     def host_routes(self) -> dict[int, list[str]]:
@@ -228,19 +228,22 @@ class NodeState:
     def _host_links_by_index(self) -> dict[int, Link]:
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
 
-    def reloads(self, one: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
+    def reloads(self, attachment: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
         """Return ("", the mend that attaches a container again), or (what to do first, ()) if that would not help."""
-        if one.path in self.elsewhere:
+        if attachment.path in self.elsewhere:
             return "call repair in the network namespace of the ADD", ()
-        space = self.space_of(one)
-        if one.owner == HOOK and not (space is not None and space.process):
+        space = self.space_of(attachment)
+        if attachment.owner == HOOK and not (space is not None and space.process):
             # The hook's pin holds the namespace of a container that has ended.
             return "its container has ended: libcni gc --runtime detaches it", ()
-        if self.renamed_bridge(one):
-            return "give the bridge its old name back first: a reload would make a second one with its address", ()
-        if problem := self.unusable_plugin(one):
+        if self.renamed_bridge(attachment):
+            return (
+                "give the bridge its old name again first: a reload would create a second bridge of its address",
+                (),
+            )
+        if problem := self.unusable_plugin(attachment):
             return f"its plugins are needed to attach it again: {problem}", ()
-        return "", (mend_of("reload", one, interrupts=interrupts),)
+        return "", (mend_of("reload", attachment, interrupts=interrupts),)
 
     def reloads_of(self, attachments: Iterable[Attachment]) -> tuple[str, tuple[Mend, ...]]:
         """Return (what to do first, the mends that attach these containers again)."""
@@ -258,17 +261,17 @@ class NodeState:
                 return problem
         return ""
 
-    def renamed_bridge(self, one: Attachment) -> str:
+    def renamed_bridge(self, attachment: Attachment) -> str:
         """Return the bridge that an attachment uses instead of the configured one, or "".
 
-        Somebody has renamed the bridge. If the configured one exists, a later ADD has created it.
+        Somebody has renamed the bridge. If the configured attachment exists, a later ADD has created it.
         """
-        names = [bridge_of(document) for document in self.documents(one) if document.get("type") == "bridge"]
+        names = [bridge_of(document) for document in self.documents(attachment) if document.get("type") == "bridge"]
         links = self.host.links if self.host is not None else {}
-        for end in self.host_ends(one) if names else ():
+        for end in self.host_ends(attachment) if names else ():
             actual = self._host_links_by_index.get(end.master)
             if actual is not None and actual.name not in names:
-                gateways = self.outcome_of(one).gateways
+                gateways = self.outcome_of(attachment).gateways
                 if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
                     return actual.name
         return ""
@@ -570,7 +573,7 @@ def id_of(attachment: Attachment) -> str:
 def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
     check: NodeCheck,
     severity: Severity,
-    one: Attachment,
+    attachment: Attachment,
     name: str,
     seen: str,
     meaning: str = "",
@@ -578,10 +581,10 @@ def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
     mends: tuple[Mend, ...] = (),
 ) -> NodeFinding:
     """Return a finding about one attachment."""
-    return NodeFinding(check, severity, name, name_of(one), seen, meaning, remedy, mends, (id_of(one),))
+    return NodeFinding(check, severity, name, name_of(attachment), seen, meaning, remedy, mends, (id_of(attachment),))
 
 
-def mend_of(kind: MendKind, one: Attachment, *details: str, interrupts: bool = False) -> Mend:
+def mend_of(kind: MendKind, attachment: Attachment, *details: str, interrupts: bool = False) -> Mend:
     """Return the mend of an attachment's record; ``interrupts``: whether the attachment loses something that works."""
-    about = (id_of(one),)
-    return Mend(kind, one.path, details, about, about if interrupts else (), one.network)
+    about = (id_of(attachment),)
+    return Mend(kind, attachment.path, details, about, about if interrupts else (), attachment.network)

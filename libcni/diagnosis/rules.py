@@ -104,16 +104,16 @@ def check_rules(node: NodeState) -> Observations:
     yield from _left_over(node, facts)
 
 
-def _mends(node: NodeState, one: Attachment, missing: Mapping[str, str]) -> tuple[str, tuple[Mend, ...]]:
+def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) -> tuple[str, tuple[Mend, ...]]:
     """Return the remedy, or the mend that adds an attachment's missing rules: in place if that is possible."""
-    nft_alone = "nftables" in missing.get("masquerade", "") or (
-        "masquerade" in missing and not {program_of(address) for address in node.addresses_of(one)} <= node.rules.keys()
-    )
+    programs = set(map(program_of, node.addresses_of(attachment)))
+    needs_nft = "masquerade" in missing and (missing["masquerade"] == "nftables" or not programs <= node.rules.keys())
     # portmap fills the chain anew that it shares with the container's other interfaces on the network.
-    shares = any("port" in kind for kind in missing) and len(node.attached(one.network, one.container_id)) > 1
-    if not nft_alone and not shares and not node.unusable_plugin(one):
-        return "", (mend_of("add-rules", one, *missing),)
-    return node.reloads(one, interrupts=True)
+    attachments = node.attached(attachment.network, attachment.container_id)
+    shares = any("port" in kind for kind in missing) and len(attachments) > 1
+    if not needs_nft and not shares and not node.unusable_plugin(attachment):
+        return "", (mend_of("add-rules", attachment, *missing),)
+    return node.reloads(attachment, interrupts=True)
 
 
 def facts_of(node: NodeState) -> Facts:
@@ -183,22 +183,22 @@ def _without_port(target: str) -> str:
     return target.rpartition(":")[0].strip("[]")
 
 
-def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
+def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
     """Yield the facts that an attachment's plugins should create, by backend, with the configured backend."""
-    network, container = one.network, one.container_id
-    addresses = node.addresses_of(one)
-    for document in node.documents(one):
+    network, container = attachment.network, attachment.container_id
+    addresses = node.addresses_of(attachment)
+    for document in node.documents(attachment):
         kind = document.get("type")
         backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "")
         if kind in _GATEWAYS and document.get("ipMasq") is True:
             marks = {
                 "iptables": masquerade_chain(network, container),
-                "nftables": masquerade_mark(network, container, one.ifname),
+                "nftables": masquerade_mark(network, container, attachment.ifname),
             }
             done = [("masquerade", address) for address in addresses]
         elif kind == "portmap":
             marks = {"iptables": ports_chain(network, container), "nftables": container}
-            done = list(_published(one, document, addresses))
+            done = list(_published(attachment, document, addresses))
         elif kind == "firewall":
             marks, done = {"iptables": ""}, [("firewall", address) for address in addresses]
             backend = backend or ("firewalld" if os.path.exists(_FIREWALLD) else "")
@@ -208,9 +208,11 @@ def _wanted(node: NodeState, one: Attachment) -> Iterator[tuple[dict[str, Fact],
             yield {name: Fact(what, mark, address) for name, mark in marks.items()}, backend
 
 
-def _published(one: Attachment, document: Mapping[str, Any], addresses: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _published(
+    attachment: Attachment, document: Mapping[str, Any], addresses: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Yield (port on the host, address) of the ports that portmap publishes."""
-    mappings, declared = one.capability_args.get("portMappings"), document.get("capabilities")
+    mappings, declared = attachment.capability_args.get("portMappings"), document.get("capabilities")
     if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
         return
     # portmap publishes the first address of each family.

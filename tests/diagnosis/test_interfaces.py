@@ -214,19 +214,6 @@ def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode)
     assert 'plugin "host-local" not found' in found.remedy
 
 
-@pytest.mark.real
-def test_a_plugin_whose_del_needs_the_interface_is_no_dead_end(node: OperatorNode) -> None:
-    node.configure("net", node.bridge(f"{node.net}.0/24", isDefaultGateway=True), {"type": "sbr"})
-    container = node.attach("c1")
-    node.attach("c2")
-    leased = node.leased()
-    container.run("ip", "link", "del", "eth0")
-    assert mends_of(node.mend("there is no interface eth0")) == RELOAD
-    assert node.leased() == leased
-    assert container.addresses("eth0") == [f"{node.net}.2/24"]
-    node.assert_healthy()
-
-
 def test_in_another_network_namespace_than_the_bridge_nothing_of_the_host_is_missing(made: MadeNode) -> None:
     """Rootless, or in a pod without the host's network, the bridge and the host ends are absent without a fault."""
     c1, c2 = made.attach("c1"), made.attach("c2")

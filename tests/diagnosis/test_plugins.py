@@ -45,16 +45,6 @@ def test_an_executable_that_cannot_be_started_is_found_without_an_add(
 
 
 @pytest.mark.real
-def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
-    node.write_bridge(ipam={"type": "host-locl"})
-    assert 'plugin "host-locl" not found' in node.finding("host-locl").seen
-    assert "host-locl" in node.type("libcni networks --check net", code=4)
-    node.write_bridge()
-    node.assert_healthy()
-    node.type("libcni networks --check net")
-
-
-@pytest.mark.real
 def test_a_version_that_hangs_is_ended_after_a_while(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("libcni.diagnosis.plugins._SECONDS", 1.0)
     path = install(node, b"#!/bin/sh\nexec sleep 300\n")

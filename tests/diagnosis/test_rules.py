@@ -97,7 +97,7 @@ def test_rules_that_cannot_be_made_in_place_need_a_reload(published: MadeNode) -
     published.host.links["old"] = published.host.links.pop("br0")
     published.host.links["old"].name = "old"
     found = published.finding(check_rules)
-    assert (found.mends, found.remedy.partition(":")[0]) == ((), "give the bridge its old name back first")
+    assert (found.mends, found.remedy.partition(":")[0]) == ((), "give the bridge its old name again first")
 
 
 NFT = ({**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"})
