@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
         manager.tear_down(args.name)
         shutil.rmtree(directory)
         raise
-    addresses = {ifname: [ip.address for ip in one.addresses] for ifname, one in result.interfaces.items()}
+    addresses = {ifname: [ip.address for ip in eth.addresses] for ifname, eth in result.interfaces.items()}
     print(json.dumps({"pid": process.pid, "addresses": addresses}))
 
 

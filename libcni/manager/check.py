@@ -38,7 +38,7 @@ async def _check(operation: ManagerOperation, attachment: Attachment, networks: 
     if not attachment.network:
         return Item("unreadable", path=attachment.path, error=unnamed_error(attachment))
     identity = (attachment.network, attachment.container_id, attachment.ifname)
-    # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
+    # CHECK uses the recorded configuration. The network in force is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record)
     node = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
     try:

@@ -26,7 +26,7 @@ ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
 
 
-# An address, a hardware address or a device can belong to one interface only, so a second network would fail.
+# An address, a hardware address or a device can belong to one interface only. The ADD of a second network would fail.
 _OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
 
 
@@ -126,7 +126,7 @@ class PlannedAttachment:
         rt: the attachment's parameters.
 
     Examples:
-        >>> [(one.net.name, one.rt.ifname) for one in manager.plan(Container("c1", "/run/netns/c1"))]
+        >>> [(planned.net.name, planned.rt.ifname) for planned in manager.plan(Container("c1", "/run/netns/c1"))]
         [('dbnet', 'eth0')]
     """
 
@@ -202,7 +202,7 @@ def _parameters(
 ) -> RuntimeConf:
     """Return the parameters of one network.
 
-    ``used``: the names of one-interface arguments that an earlier network has received; this adds its own.
+    ``used``: the names in ``_OF_ONE_INTERFACE`` that an earlier network has received. This function adds its own names.
     """
     shared = as_mapping(container.capability_args)
     unused = net.unused_capabilities(shared)

@@ -55,12 +55,12 @@ class AttachmentResult:
 
     @property
     def interfaces(self) -> tuple[InterfaceResult, ...]:
-        """The interfaces in the result's order; if the plugin lists none, one with the name ``ifname``."""
+        """The interfaces in the result's order; if the plugin lists none, an interface with the name ``ifname``."""
         listed, own = self._listed, self._own_index
         addresses: list[list[IPConfig]] = [[] for _ in listed]
         for ip in self.result.ips:
-            # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
-            # container.
+            # Plugins of before 0.3.0 have no index, and some plugins print a wrong index. Such an address belongs to
+            # the container.
             index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
             addresses[index].append(ip)
         return tuple(

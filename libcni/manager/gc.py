@@ -83,7 +83,7 @@ class GC:
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
-        include_go: detach records of Go libcni, too.
+        include_go: also detach records of Go libcni.
     """
 
     operation: ManagerOperation

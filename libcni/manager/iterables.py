@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 def read_once(name: str, items: Iterable[_T]) -> tuple[_T, ...]:
     """Return the elements of an argument. Read every iterable with this once: a generator is empty the second time.
 
-    Raises TypeError for a string: it is an iterable, for type checkers, too, and each character would be an element.
+    Raises TypeError for a string: a string is iterable, also for type checkers, and each character would be an element.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise TypeError(f"{name} must be a sequence, not {items!r}")

@@ -134,7 +134,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
     ) -> Iterator[ContainerResult]:
         """Set up a container for the block, and tear it down at the end, even if the block raises.
 
-        Parameters and errors are those of ``set_up``; ``timeout`` is also the one of the tear-down. If the block raises
+        Parameters and errors are those of ``set_up``; ``timeout`` also applies to the tear-down. If the block raises
         and then the tear-down fails, the errors of the tear-down are notes of the block's exception.
 
         Raises:

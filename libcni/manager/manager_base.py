@@ -105,7 +105,7 @@ class ManagerBase(Generic[ClientT]):
         """Return a network; None: the default network. If it is unknown, reload the directory once and look again.
 
         Raises:
-            NetworkNotFoundError: there is no such network; the text tells why.
+            NetworkNotFoundError: no network has this name; the text says why.
         """
         name = self.default if name is None else name
         return self._configuration.find(name) or self.reload().network(name)

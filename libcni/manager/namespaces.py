@@ -69,7 +69,7 @@ class ContainerNamespaces:
         return identity_of(self.path(container_id)) is not None
 
     def ensure(self, container_id: str) -> str:
-        """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
+        """Return the path of the container's namespace: a new namespace, or the namespace that an earlier set-up left.
 
         Raises NamespaceError if another program made the namespace of that name or none can be made, and RecordError if
         the record cannot be written; then no namespace was made.
@@ -88,8 +88,8 @@ class ContainerNamespaces:
             self._unbind(path)  # a name without a namespace, left by a removal that was killed
         try:
             os.makedirs(self._names, exist_ok=True)
-            # Order: the record gets its name before the namespace gets its. So there is never a namespace of this
-            # manager without a record.
+            # Order: first the record gets its name, then the namespace. So no namespace of this manager is without
+            # a record.
             make_namespace(path, lambda source: self._write(container_id, identity_of(source) or ()))
         except OSError as error:
             # A namespace that exists in spite of the error keeps its record, so that a tear-down can remove it.
@@ -101,7 +101,7 @@ class ContainerNamespaces:
     def remove_if_unused(self, container_id: str) -> str:
         """Remove the namespace that a set-up made if nothing is recorded as attached in it; return its path or "".
 
-        Other containers may be attached in it, too: then the next GC removes it after the last of them.
+        Other containers may be attached in the namespace. Then the first GC after the last of them removes it.
 
         Raises NamespaceError if it cannot be removed, and RecordError if the records cannot be read.
         """

@@ -26,7 +26,7 @@ LOOPBACK = NetworkConfigList.from_dict(
 
 @dataclass(frozen=True, slots=True)
 class NetworkSet:
-    """The networks that one reading of the sources found.
+    """The networks in force after a reload.
 
     Attributes:
         networks: the networks in order: those given in code, then those of the directory by file name.
@@ -61,7 +61,7 @@ class NetworkSet:
         """Return the network of that name; None: the first network.
 
         Raises:
-            NetworkNotFoundError: there is none; the text tells why.
+            NetworkNotFoundError: no network has this name; the text says why.
         """
         net = self.find(name)
         if net is not None:

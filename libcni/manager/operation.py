@@ -73,13 +73,14 @@ class _Block:
 
 
 _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("libcni_locked", default=())
-"""The blocks of ``locked`` that this thread or task, or the one that made it, is in."""
+"""The blocks of ``locked`` around the current code of this thread or task, and those around its creation."""
 
 
 class ManagerOperation:
     """One running operation of a manager. A context manager that releases its turn and all locks at its end.
 
-    The order is always: container, networks, turn. So an operation with a turn waits for no other one of this client.
+    The order is always: container, networks, turn. So an operation that has its turn waits for no other operation of
+    this client.
 
     Attributes:
         cni: the client.
@@ -157,7 +158,7 @@ class ManagerOperation:
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
         locks = LockSet(self.cni.cache_dir, request)
-        # Before the wait: an interrupted wait may already hold some of the locks, and they must be released, too.
+        # Before the wait: an interrupted wait may already hold some of the locks, and must release them.
         self._cleanup.callback(locks.close)
         started = system.monotonic()
         try:

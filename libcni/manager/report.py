@@ -56,7 +56,7 @@ class Report:
     """The outcome of a tear-down, a check or a GC.
 
     Attributes:
-        items: one for each attachment, in the order of the calls; then one for each namespace.
+        items: an item for each attachment, in the order of the calls; then an item for each namespace.
         errors: all errors.
 
     Examples:

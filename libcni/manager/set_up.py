@@ -125,8 +125,8 @@ class SetUp:
                 failed.append(outcome)
                 error.add_note(f"when network {planned.net.name} was detached again: {outcome}")
         namespaces, container_id = self.namespaces, self.container.id
-        # If a DEL failed, its record keeps the namespace: a later DEL needs it. One that existed before stays, too. The
-        # container may live in it: a tear-down or GC removes it.
+        # If a DEL failed, its record keeps the namespace: a later DEL needs it. A namespace that existed before also
+        # stays. The container may live in it: a tear-down or GC removes it.
         if namespaces is not None and self.has_made_namespace:
             try:
                 await self.operation.node.on_disk(lambda: namespaces.remove_if_unused(container_id))

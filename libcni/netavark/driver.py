@@ -135,7 +135,7 @@ class Driver:
 
 def _runtime_conf(net: NetworkConfigList, netns: str, request: Request) -> RuntimeConf:
     """Return the parameters of an ADD. Addresses and names go where the network's plugins read them."""
-    # podman 4 gave these, and the plugin dnsname reads the second one.
+    # Podman 4 passed both, and the plugin dnsname reads K8S_POD_NAME.
     args = {"IgnoreUnknown": "1", "K8S_POD_NAME": request.container_name, **request.options.args}
     capabilities = dict(request.options.capabilities)
     network_args: dict[str, Any] = {}

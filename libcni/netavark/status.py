@@ -65,7 +65,7 @@ def _packed(address: str, kind: str) -> bytes:
 
 
 def _mac(mac: str | None, netns: str, ifname: str) -> str:
-    """Return an interface's hardware address. Podman reads no answer without one, and some plugins give none."""
+    """Return an interface's hardware address. Podman needs an address, and some plugins give none."""
     if mac and _MAC.fullmatch(mac):
         return mac
     from libcni.kernel.netlink import links  # most plugins give the address

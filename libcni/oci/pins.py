@@ -66,7 +66,7 @@ class Pins:
         self.directory: str = os.path.abspath(directory)
 
     def all(self, container_id: str | None = None) -> list[Pin]:
-        """Return all pins, or those of one container. Names without a namespace, of hooks that were killed, count too.
+        """Return all pins, or those of one container. This includes names without a namespace, left by killed hooks.
 
         Raises:
             CNIError: the directory cannot be read.

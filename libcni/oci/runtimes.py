@@ -75,7 +75,7 @@ def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
     """Return the runtimes to ask; raises TypeError for a string, and ConfigError for none."""
     asked = read_once("runtimes", runtimes)
     if not asked:
-        # An iterator that was read before is empty, too. Without a runtime, every container would seem to have ended.
+        # An iterator that was read before is also empty. Without a runtime, every container would seem to have ended.
         raise ConfigError("the list of runtimes is empty", hint=f"give at least one of {', '.join(RUNTIMES)}")
     return asked
 
@@ -94,7 +94,7 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
         CNIError: the pins cannot be listed.
     """
     # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
-    # are listed first and the directories last, so each container with a listed record has a listed directory, too.
+    # are listed first and the directories last, so each container with a listed record also has a listed directory.
     asked = _read_runtimes(runtimes)
     attachments = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == OWNER]
     pins = Pins(directory_for(cni.cache_dir)).all()  # a hook that was killed leaves a pin without a record
