@@ -28,7 +28,6 @@ FILES = (
     ("/etc/cni/net.d", "network configurations; drop-in plugins are in NETWORK/*.conf"),
     ("/opt/cni/bin, /usr/lib/cni", "plugins"),
     ("/var/lib/cni/results", "records of attachments"),
-    ("/var/lib/cni/partial", "the result so far of each ADD that has not ended"),
     ("/var/lib/cni/corrupt", "records that could not be read"),
     ("/var/lib/cni/locks", "locks; there is nothing to delete in it"),
 )

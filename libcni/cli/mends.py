@@ -22,7 +22,7 @@ _WORDS = {
     "remove-rules": "remove the rules of {containers} for {details}",
     "reload": "attach {containers} again: DEL and ADD",
     "set-aside": "move {target} aside",
-    "release": "release {number} addresses in {target}: {details}",
+    "release": "release {number} address{es} in {target}: {details}",
     "detach": "detach {containers}",
 }
 _SHOWN, _NAMED = 3, 12
@@ -56,7 +56,8 @@ def words_of(mend: Mend) -> str:
     """Describe a mend."""
     interrupts = f" (interrupts {_some(mend.interrupts)})" if mend.interrupts else ""
     text = _WORDS[mend.kind].format(
-        target=mend.target, details=_some(mend.details), containers=_some(mend.containers), number=len(mend.details),
+        target=mend.target, details=_some(mend.details), containers=_some(mend.containers),
+        number=len(mend.details), es="" if len(mend.details) == 1 else "es",
         inside=f" in {mend.netns}" if mend.netns else "",
     )  # fmt: skip
     return text + interrupts

@@ -73,11 +73,12 @@ NETWORK = Argument(
     "network", metavar="NETWORK", complete=networks,
     help="A network's name, or a path to a configuration (JSON or YAML); -: stdin.",
 )  # fmt: skip
-NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The network namespace, a path.")
+NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The path of a network namespace.")
 OPTIONAL_NETNS = NETNS.but(nargs="?", default=None)
 IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, like cnitool.")
 CONTAINER = Argument(
-    "container", metavar="CONTAINER", complete=containers, help="A container: its ID, or the start of the ID.",
+    "container", metavar="CONTAINER", complete=containers,
+    help="A container's ID; of a random ID, the first twelve digits are enough.",
 )  # fmt: skip
 OPTIONAL_CONTAINER = CONTAINER.but(nargs="?", default=None)
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
@@ -101,13 +102,13 @@ TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
 """The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
 RECORDED_OR_TARGET = (
     NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
-        help="A container: its ID, or the start of the ID. With NETNS: a network, like cnitool."),
+        help="A container's ID, or its first twelve digits. With NETNS: a network, like cnitool."),
     OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: eth0; without NETNS all."), CONTAINER_ID,
     CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
 )  # fmt: skip
 """A container with -i and -n, or cnitool's NETWORK and NETNS."""
 INCLUDE_GO = Argument("--include-go", action="store_true",
-    help="Include records of Go libcni. They name no owner, and may be of podman's running containers.")  # fmt: skip
+    help="Include records of Go libcni, which may belong to running containers of podman or containerd.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
 DIRECTORIES = (
@@ -120,7 +121,7 @@ DIRECTORIES = (
 )  # fmt: skip
 OWNER = Argument(
     "--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
-    help="The owner of the attachments that add makes. gc and repair detach only those of this owner.",
+    help="The owner that add records. gc, repair and reload --all change only attachments of this owner.",
 )  # fmt: skip
 COMMON = (
     *DIRECTORIES, OWNER,

@@ -11,10 +11,8 @@ from helpers import a_call
 
 from cli.node import DBNET, CommandNode, containers
 from libcni import (
-    AttachmentExistsError,
     CNIError,
     InterfaceExistsError,
-    LockTimeoutError,
     NamespaceMismatchError,
     NotAttachedError,
     PluginError,
@@ -38,17 +36,10 @@ def shown(error: CNIError) -> str:
     [
         (NotAttachedError("x", container_id="a", ifname="eth0", state="pending"), "libcni del a -i eth0"),
         (RecordError("x", missing="attachment"), "libcni repair --yes"),
-        (LockTimeoutError("x", path="/locks"), "libcni doctor"),
         (PluginNotFoundError("p", ("/bin",)), "--path"),
-        (NotAttachedError("x", container_id="a", ifname="eth0", state="stale-boot"), "libcni del a -i eth0"),
         (PluginTimeoutError("x", a_call(verb="VERSION", path="/bin/p")), "install the plugin again"),
-        (
-            PluginTimeoutError("x", a_call(verb="DEL", network="n", container_id="a", ifname="eth0")),
-            "a higher --timeout",
-        ),
-        (PluginError("x", a_call(verb="CHECK", network="n", container_id="a", ifname="eth0")), "libcni doctor --check"),
+        (PluginTimeoutError("x", a_call(verb="DEL", network="n", container_id="a")), "a higher --timeout"),
         (PluginError("x", a_call(verb="STATUS", network="n"), code=3), "libcni networks --check n"),
-        (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/proc/7/ns/net"), "nsenter --net=/proc/7/ns/net ip link del"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),

@@ -27,7 +27,7 @@ ARGUMENTS = (
 def attachments(session: Session, selection: Selection, state: str, quiet: bool) -> None:
     """List the recorded attachments and their state.
 
-    --owner: only those of this owner.
+    --owner selects the attachments of an owner.
 
     Example:
       libcni attachments -n front -s gone -o json

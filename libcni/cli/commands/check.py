@@ -28,8 +28,8 @@ ARGUMENTS = (
 def check(session: Session, target: Target, every: bool) -> None:
     """Check a container.
 
-    Uses the configurations that its ADDs used. Prints nothing if all its attachments are in order. NETWORK and NETNS
-    name one attachment, as for cnitool. --all with --owner: those of this owner.
+    Runs CHECK with the recorded configurations. Prints nothing if all attachments are in order. NETWORK and NETNS name
+    one attachment, like cnitool. --owner limits --all to the attachments of an owner.
 
     Example:
       libcni check web

@@ -15,7 +15,7 @@ ARGUMENTS = (
     *RECORDED_OR_TARGET,
     Argument("--keep-going", action="store_true", help="Go on after a plugin that fails."),
     Argument("--use-given", action="store_true",
-        help="Use the network's configuration as it is today, and NETNS; remove the interface whoever made it."),
+        help="Use the network's current configuration, and NETNS; remove the interface, whoever created it."),
     SKIP_MISSING,
 )  # fmt: skip
 
@@ -23,9 +23,9 @@ ARGUMENTS = (
 def delete(session: Session, target: Target, keep_going: bool, use_given: bool, skip_missing: bool) -> None:
     """Detach a container.
 
-    From all networks that it is attached to, by its records, or from those of -i and -n. NETWORK and NETNS name one
-    attachment, as for cnitool, also without a record: then del fails if the interface exists, unless --use-given; an
-    empty NETNS ("") says that the namespace no longer exists.
+    Detaches it from all networks in its records; -i and -n select one interface or network. NETWORK and NETNS name one
+    attachment, like cnitool. It needs no record: without one, del fails if the interface exists, unless --use-given is
+    given. An empty NETNS ("") means that the namespace no longer exists.
 
     Example:
       libcni del web

@@ -18,7 +18,7 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     OPTIONAL_CONTAINER,
-    Argument("--check", action="store_true", help="Run CHECK of each attachment, too."),
+    Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
 )
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
@@ -26,10 +26,10 @@ _SHOWN = 5
 
 
 def doctor(session: Session, container: str | None, check: bool) -> None:
-    """Check this node, and print the commands that mend it.
+    """Check this node, and print the commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
-    CONTAINER: prints only the findings about it. The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is
+    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is
     for node_exporter's textfile collector.
 
     Example:
@@ -62,7 +62,7 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[
         *(block for finding in report.findings for block in ("", _finding(finding))),
         "",
         (_counts(report) or "ok: no problems found in what was checked") + left,
-        *(["To mend it:", *(f"  {command}" for command in commands)] if commands else []),
+        *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""libcni forget: drop a record and run nothing."""
+"""libcni forget: remove a record, and run no plugin."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     *SELECTION,
-    Argument("--yes", "-y", action="store_true", help="Drop the records. Without it they are only shown."),
+    Argument("--yes", "-y", action="store_true", help="Remove the records. Without it, only print them."),
 )
 
 
 def forget(session: Session, selection: Selection, yes: bool) -> None:
-    """Drop the records of a container and run nothing.
+    """Remove the records of a container, and run no plugin.
 
-    The last way out if no DEL can succeed. Shows what would be lost; --yes drops it. Whatever the plugins made, such as
-    interfaces, addresses and rules, stays.
+    The last way out if no DEL can succeed. Prints the records; --yes removes them. Interfaces, addresses and rules
+    that the plugins created stay.
 
     Example:
       libcni forget web -i eth0 --yes
@@ -32,8 +32,12 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
         resources = ", ".join([*plugins, *listed_addresses(attachment)])
         rows.append([*identity_row(attachment), attachment.state, resources])
         data.append({**identity_data(attachment), "path": attachment.path, "plugins": plugins, "dropped": yes})
-    title = "dropped; what these plugins made may be left:" if yes else "to be dropped; what these plugins made stays:"
-    session.show(data, Table(("container", "network", "interface", "state", "made"), rows, title))
+    title = (
+        "removed; what these plugins created may be left:"
+        if yes
+        else "would be removed; what these plugins created stays:"
+    )
+    session.show(data, Table(("container", "network", "interface", "state", "created"), rows, title))
     if not yes:
         hint = libcni.Hint(
             "", "forget", container_id=attachments[0].container_id, ifname=selection.ifname, network=selection.network,

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
     Argument("--valid", action="append", metavar="ID[:IFNAME]", complete=containers,
-        help="An attachment that stays; repeatable."),
-    Argument("--from-file", default="", metavar="FILE", help="A file with one such attachment on each line; -: stdin."),
-    Argument("--none-valid", action="store_true", help="No attachment stays."),
+        help="A valid attachment; repeatable."),
+    Argument("--from-file", default="", metavar="FILE", help="A file with a valid attachment on each line; -: stdin."),
+    Argument("--none-valid", action="store_true", help="No attachment is valid: detach all."),
     INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
     Argument("--runtime", action="append", metavar="NAME|DIR",
-        help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
-            "has the container, or a process runs in it; podman: what netavark-plugin attached; repeatable."),
+        help="In place of NETWORK: detach what oci-hook attached, unless this runtime (runc, crun, youki, or its "
+            "--root) has the container or a process runs in it; podman: what netavark-plugin attached; repeatable."),
 )  # fmt: skip
 
 
@@ -46,9 +46,9 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     dry_run: bool,
     runtime: list[str] | None,
 ) -> None:
-    """Detach the attachments that are not valid any more.
+    """Detach the attachments of a network except the valid ones.
 
-    Works on one network. Its plugins get the list of valid attachments, too.
+    The network's plugins get the list of valid attachments.
 
     Example:
       libcni gc front --valid web --dry-run

@@ -22,11 +22,11 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     Argument("containers", nargs="*", metavar="CONTAINER", complete=CONTAINER.complete,
-        help="Containers: their IDs, or the starts of the IDs."),
+        help="A container's ID; of a random ID, the first twelve digits are enough."),
     Argument("--all", dest="every", action="store_true",
-        help="All attachments of --owner whose container lives; without it those that have no owner."),
+        help="All living attachments of --owner; without it, those without an owner."),
     ONLY_IFNAME, ONLY_NETWORK, INCLUDE_GO,
-    Argument("--dry-run", action="store_true", help="Only show what would be interrupted."),
+    Argument("--dry-run", action="store_true", help="Only print the attachments that would be reloaded."),
 )  # fmt: skip
 
 
@@ -35,8 +35,8 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Detach containers and attach them again in place.
 
-    After a firewall's reload, or a change by hand. Runs DEL and ADD with the recorded configuration and arguments, and
-    asks for the same addresses. Each container loses its network for that time.
+    Use it after the reload of a firewall, or after a change by hand. Runs DEL and ADD with the recorded configuration
+    and arguments, and requests the same addresses. Meanwhile the container has no network.
 
     Example:
       libcni reload web

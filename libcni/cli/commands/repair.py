@@ -1,4 +1,4 @@
-"""libcni repair: show what would mend this node, and do it."""
+"""libcni repair: print the repairs that this node needs, and make them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from libcni.diagnosis import NodeRepair, repair_node
 
 ARGUMENTS = (
     Argument("names", nargs="*", metavar="NAME|CONTAINER", complete=CONTAINER.complete,
-        help="Only these: names of findings, or CONTAINER[:IFNAME]."),
-    Argument("--yes", "-y", action="store_true", help="Carry it out. Without it the plan is only shown."),
+        help="Only these findings or containers: NAME, or ID[:IFNAME]."),
+    Argument("--yes", "-y", action="store_true", help="Make the repairs. Without it, only print the plan."),
     Argument("--interrupt", nargs="+", default=(), metavar="ID[:IFNAME]",
-        help="Also what interrupts these containers; all: whatever it interrupts."),
-    Argument("--check", action="store_true", help="Run CHECK of each attachment, too."),
+        help="Also make the repairs that interrupt these containers; all: any container."),
+    Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
     Argument("--pending-after", type=seconds, default=300.0, metavar="SECONDS",
-        help="Treat an unfinished ADD, and a reservation without a record, as abandoned after SECONDS."),
+        help="The age at which an unfinished ADD or a reservation without a record is abandoned."),
     INCLUDE_GO, SKIP_MISSING,
 )  # fmt: skip
 
@@ -39,12 +39,12 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     include_go: bool,
     skip_missing: bool,
 ) -> None:
-    """Mend this node.
+    """Repair this node.
 
-    Shows the plan; --yes carries out what interrupts no container, and --interrupt also what interrupts the named ones.
-    Each mend is carried out only if the node still needs it. The repair stops if a container loses anything that the
-    mend does not name. Attachments of other owners and of Go libcni are detached and reloaded only if they are asked
-    for with their --owner, with --include-go or by name.
+    Prints the plan. --yes makes the repairs that interrupt no container, and --interrupt allows it to interrupt the
+    named ones. Each repair is made only if the node still needs it, and all stop if another container loses anything.
+    Attachments of other owners and of Go libcni are detached and reloaded only with their --owner, with --include-go or
+    if they are named.
 
     Example:
       libcni repair --yes
@@ -65,7 +65,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     # "nothing to repair" must not be said of what this program cannot see.
     for unseen in [unseen for unseen in done.report.not_checked if unseen.check in _NEEDED_CHECKS]:
         note(f"not checked, so not repaired: {unseen.subject}: {unseen.reason}")
-    for name in _unknown(cni, names, done):
+    for name in _unknown(cni, {*names, *interrupt} - {"all"}, done):
         note(f"no finding and no container is named {name}")
     if yes and done.report.findings:
         left = [(one.severity, one_line(f"{one.subject}: {one.seen}")) for one in done.report.findings]
