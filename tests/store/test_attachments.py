@@ -175,3 +175,11 @@ def test_recorded_results() -> None:
 @pytest.mark.parametrize(("version", "meant"), [("", "0.1.0"), ("1.0.0", "1.0.0")])
 def test_a_recorded_result_without_a_version(version: str, meant: str) -> None:
     assert recorded_result(attached(result="{}", version=version)).cni_version == meant
+
+
+def test_the_callers_configuration_is_the_recorded_one_only_with_the_same_drop_ins() -> None:
+    net = network("a")
+    changed = replace(net, plugins=network("a", "drop-in").plugins)
+    record = attached(net)
+    assert network_to_use(record, net, use_given=False) is net
+    assert [plugin.type for plugin in network_to_use(record, changed, use_given=False).plugins] == ["a"]

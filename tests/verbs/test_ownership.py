@@ -792,6 +792,13 @@ def test_del_says_which_rules_stay(state: State, change: Callable[[World], objec
         assert str(one) == "bridge leaves the masquerade rules of 10.0.0.2"
 
 
+def test_a_bridge_without_ip_masq_leaves_nothing() -> None:
+    chain = network({"type": "bridge"}, {"type": "b"})
+    world = World(records=[attached(chain, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC))])
+    remove_interface(world)
+    assert delete(world, None, BARE).left == ()
+
+
 @pytest.mark.parametrize(("state", "kinds"), [("ready", []), ("stale-boot", ["reservation"])])
 def test_del_says_which_reservation_stays(state: State, kinds: list[str]) -> None:
     """host-device does not call its IPAM plugin without a namespace."""
