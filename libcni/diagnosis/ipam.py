@@ -81,8 +81,14 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
     for (container_id, ifname), reserved in held.items():
         if (container_id, ifname) in known or node.is_known(network, container_id, ifname):
             continue
-        if any(_holder(node, network, one.address) is not None for one in reserved):
-            continue  # the reservation has a wrong name, or is of the same pool under another network's name
+        # The reservation has a wrong name, or a meta-plugin such as Multus has made it: then the record has the network
+        # of the meta-plugin, and the directory that of the delegate.
+        if any(
+            attachment.network == network or (attachment.container_id == container_id and attachment.ifname == ifname)
+            for one in reserved
+            for attachment in _holders(node, one.address)
+        ):
+            continue
         subject = f"address {', '.join(one.address for one in reserved)} of network {network}"
         if node.is_young(reserved):
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
@@ -101,13 +107,16 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
         )
 
 
+def _holders(node: NodeState, address: str) -> list[Attachment]:
+    """Return the recorded attachments whose interface has an address now."""
+    spaces = [space for space, _ in node.holders.get(address, ())]
+    recorded = [one for one in node.recorded_addresses.get(address, ()) if one.state in LIVING]
+    return [one for one in recorded if any(node.space_of(one) is space for space in spaces)]
+
+
 def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
     """Return the recorded attachment of a network whose interface has an address now, or None."""
-    for one in node.recorded_addresses.get(address, ()):
-        space = node.space_of(one) if one.network == network and one.state in LIVING else None
-        if space is not None and any(space is other for other, _ in node.holders.get(address, ())):
-            return one
-    return None
+    return next((one for one in _holders(node, address) if one.network == network), None)
 
 
 def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> bool:

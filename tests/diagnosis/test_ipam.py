@@ -11,6 +11,7 @@ import pytest
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
 from libcni import RuntimeConf
+from libcni.config.host_local import Reservation
 from libcni.diagnosis import NodeFinding
 from libcni.diagnosis.ipam import check_ipam
 from libcni.kernel.netlink import Link, Network
@@ -70,6 +71,15 @@ def test_a_leak_does_not_cost_another_runtimes_container_of_the_same_id_its_port
     make = made.make_rules if backend == "iptables" else made.make_nft_rules
     make("lost", "10.1.0.99")
     assert mends_of(made.finding(check_ipam)) == [("release", LEASES, "10.1.0.77")]
+
+
+def test_the_reservation_of_a_delegate_is_that_of_the_recorded_container(made: MadeNode) -> None:
+    """Multus calls a delegate by the delegate's network name, and records its own."""
+    made.reservations["cbr0", "/leases/cbr0"] = [Reservation("10.1.0.2", "c1", "eth0", "/leases/cbr0/10.1.0.2", 1.0)]
+    made.reservations["net", LEASES].pop()
+    assert made.findings(check_ipam) == []
+    made.records.pop()
+    assert {one.name for one in made.findings(check_ipam)} == {"unrecorded"}
 
 
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:

@@ -456,6 +456,7 @@ def test_a_full_pool_of_a_delegate_of_multus_is_freed(pods: PodNode, left: str) 
     )
     pods.repair(include_go=True)
     assert pods.reserved_for() == set(living)
+    assert pods.diagnose().status == "ok"
     pods.attach("next", "multus-cni-network")
 
 
