@@ -141,6 +141,9 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         build(tmp_path / "mine.py", tmp_path / "x", python="/nowhere/python")
     with pytest.raises(BuildError, match=r"cannot write .*no/x: there is no directory .*no$"):
         build(tmp_path / "mine.py", tmp_path / "no" / "x", python=sys.executable)
+    (tmp_path / "x").mkdir()
+    with pytest.raises(BuildError, match=r"cannot write .*x: Is a directory"):
+        build(tmp_path / "mine.py", tmp_path / "x", python=sys.executable)
 
 
 @pytest.mark.real

@@ -124,6 +124,14 @@ def test_empty_name_server_settings_are_left_out() -> None:
     assert result.to_document() == {"cniVersion": "1.1.0"}
 
 
+def test_a_newer_result_without_address_has_no_form_of_0_2() -> None:
+    result = PluginResult("1.1.0")
+    result.version = "0.2.0"
+    with pytest.raises(VerbError, match=r"cannot convert the result from 1\.1\.0 to 0\.2\.0: no valid IP") as caught:
+        result.to_document()
+    assert caught.value.code == 6
+
+
 def test_an_unknown_version_of_a_result_is_refused() -> None:
     with pytest.raises(VerbError, match=r"unknown cniVersion '7\.0\.0'") as caught:
         PluginResult.from_document({"cniVersion": "7.0.0"}, "1.1.0")
