@@ -23,7 +23,6 @@ LOOKS: dict[str, Sequence[str]] = {
     "show": ["show", GOOD[:12]],
     "explain": ["explain", "dbnet", "/run/netns/x", "--capabilities", "{mac: 'c2:11:22:33:44:55', foo: 1}"],
     "networks-check": ["networks", "--check"],
-    "usage": ["gc", "--vlaid", "good"],
     "help": ["repair", "--help"],
     "commands": ["--help"],
     "doctor": ["doctor"],
@@ -36,7 +35,6 @@ LOOKS: dict[str, Sequence[str]] = {
     "gc-dry-run": ["gc", "dbnet", "--valid", GOOD, "--dry-run"],
     "forget": ["forget", KILLED[:12]],
     "check-all": ["check", "--all"],
-    "gc-without-a-set": ["gc", "dbnet", "x"],
     "status": ["status", "dbnet", "--verbose"],
 }
 

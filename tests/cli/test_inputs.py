@@ -17,6 +17,11 @@ def test_numbers_in_json_are_numbers_although_yaml_would_read_text() -> None:
     assert capability_args("{mac: c2:11:22:33:44:55}") == {"mac": "c2:11:22:33:44:55"}
 
 
+def test_capability_arguments_are_an_object() -> None:
+    with pytest.raises(ConfigError, match="must be an object"):
+        capability_args("[1]")
+
+
 def test_bad_yaml_is_named_with_its_place() -> None:
     with pytest.raises(ConfigError, match="line 1, column") as caught:
         capability_args("{a: [}")

@@ -68,7 +68,8 @@ def test_a_closed_pipe_is_no_trace(node: CommandNode, words: str) -> None:
         ["bash", "-c", f"{command} {words} | true"], env=env, capture_output=True, text=True, check=False
     )
     assert "Traceback" not in ran.stderr
-    assert "BrokenPipe" not in ran.stderr
+    assert "Broken" not in ran.stderr
+    assert "error" not in ran.stderr
 
 
 def test_every_command_works_without_the_extra(node: CommandNode) -> None:
