@@ -19,7 +19,7 @@ from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
 from libcni.verbs.client_base import node_of
-from libcni.verbs.gc import GCReport, detach_note, gc, valid_pairs
+from libcni.verbs.gc import GCReport, gc, valid_pairs
 
 Live = Iterable[str | ValidAttachment] | Callable[[], Any]
 """The live containers by ID, and live attachments or their pairs (container ID, interface name); or a function that
@@ -104,7 +104,7 @@ class GC:
         errors: list[CNIError] = []
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
             cleaned, failed = await self._network(name, net)
-            items += self._items(cleaned, failed)
+            items += self._items(cleaned)
             errors += failed
         removed, failed = await self._namespaces()
         # Every network lists the unreadable records of all of them.
@@ -112,20 +112,12 @@ class GC:
         CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
         return report
 
-    def _items(self, report: GCReport, errors: Sequence[CNIError]) -> list[Item]:
+    def _items(self, report: GCReport) -> list[Item]:
         items = [Item("unreadable", path=item.path) for item in report.corrupt]
-        items += [Item("made-by-go", item.network, item.container_id, item.ifname) for item in report.made_by_go]
-        detached = {item.path for item in report.detached}
-        for item in report.stale:
-            identity = (item.network, item.container_id, item.ifname)
-            if self.dry_run:
-                items.append(Item("stale", *identity))
-            elif item.path in detached:
-                items.append(Item("detached", *identity))
-            else:
-                note = detach_note(item)
-                error = next((error for error in errors if note in getattr(error, "__notes__", ())), None)
-                items.append(Item("failed", *identity, error=error))
+        items += [Item("made-by-go", *_identity(item)) for item in report.made_by_go]
+        items += [Item("stale", *_identity(item)) for item in report.stale if self.dry_run]
+        items += [Item("detached", *_identity(item)) for item in report.detached]
+        items += [Item("failed", *_identity(item), error=error) for item, error in report.failed]
         return items
 
     async def _live(self) -> LiveSet:
@@ -189,6 +181,10 @@ class GC:
             finally:
                 self.operation.release_locks()
         return removed, errors
+
+
+def _identity(attachment: Attachment) -> tuple[str, str, str]:
+    return attachment.network, attachment.container_id, attachment.ifname
 
 
 def _every_network(

@@ -50,6 +50,7 @@ class GCReport:
     Attributes:
         stale: the attachments that were not valid.
         detached: the stale attachments that were detached; () on a dry run.
+        failed: the stale attachments that could not be detached, each with its error, which is also in ``errors``.
         corrupt: records that cannot be read; GC leaves them alone, and does not call the plugins.
         made_by_go: records of Go libcni that are not valid; GC leaves them alone without ``include_go``.
         plugins: the types of the plugins that ran GC.
@@ -70,6 +71,7 @@ class GCReport:
     plugins: tuple[str, ...] = ()
     disabled: bool = False
     errors: tuple[CNIError, ...] = ()
+    failed: tuple[tuple[Attachment, CNIError], ...] = ()
 
 
 async def gc(  # noqa: PLR0913 - the options of the verb
@@ -122,10 +124,11 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     report = await node.on_disk(partial(_report, node, listing))
     if dry_run:
         return report
-    errors: list[CNIError] = []
     # Hold neither a lock nor a turn while the DELs run, which acquire their own.
     node.release()
-    detached = await _detach_all(node, listing, net, policy, errors)
+    outcomes = list(zip(report.stale, await _detach_all(node, network, listing, net, policy), strict=True))
+    failed = tuple((attachment, outcome) for attachment, outcome in outcomes if isinstance(outcome, CNIError))
+    errors = list(dict.fromkeys(error for _, error in failed))
     called: list[str] = []
     try:
         await node.take_turn()
@@ -133,10 +136,8 @@ async def gc(  # noqa: PLR0913 - the options of the verb
             await _call_plugins(node, used, pairs, policy, called, errors)
     except CNIError as error:
         errors.append(error)
-    by_path = {attachment.path: attachment for attachment in report.stale}
-    report = replace(
-        report, detached=tuple(by_path[record.path] for record in detached), plugins=tuple(called), errors=tuple(errors)
-    )
+    detached = tuple(attachment for attachment, outcome in outcomes if outcome is True)
+    report = replace(report, detached=detached, failed=failed, plugins=tuple(called), errors=tuple(errors))
     CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", errors, report)
     return report
 
@@ -241,15 +242,13 @@ class _NotReachedError(CNIError):
     """The deadline passed before this attachment's turn."""
 
 
-def detach_note(attachment: Record | Attachment) -> str:
-    """Return the note for an error that detaching a stale attachment raises."""
-    return f"while detaching the stale attachment of container {attachment.container_id}, interface {attachment.ifname}"
-
-
 async def _detach_all(
-    node: Node, listing: _Listing, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
-) -> list[Record]:
-    """Detach the stale attachments side by side, go on after errors, and return the detached ones."""
+    node: Node, network: str, listing: _Listing, net: NetworkConfigList | None, policy: DelPolicy
+) -> list[bool | CNIError]:
+    """Detach the stale attachments side by side, and go on after errors.
+
+    Return for each whether it was detached, or its error. False: an ADD has ended since, so its container is in use.
+    """
 
     async def detach_one(record: Record) -> bool:
         # With no time left a DEL would only mark the record as detaching.
@@ -276,14 +275,13 @@ async def _detach_all(
         listing.stale, detach_one, lambda record: (record.container_id, record.network), node.side_by_side
     )
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
+    problem = f"GC of network {network}: the timeout passed before {missed} stale attachments were detached"
+    late = LockTimeoutError(f"{problem}; call it again, or give it more time")
     for record, outcome in zip(listing.stale, outcomes, strict=True):
-        if isinstance(outcome, CNIError) and not isinstance(outcome, _NotReachedError):
-            outcome.add_note(detach_note(record))
-            errors.append(outcome)
-    if missed:
-        problem = f"GC of network {listing.stale[0].network}: the timeout passed before {missed} stale attachments"
-        errors.append(LockTimeoutError(f"{problem} were detached; call it again, or give it more time"))
-    return [record for record, outcome in zip(listing.stale, outcomes, strict=True) if outcome is True]
+        if isinstance(outcome, CNIError):
+            container = f"container {record.container_id}, interface {record.ifname}"
+            outcome.add_note(f"while detaching the stale attachment of {container}")
+    return [late if isinstance(outcome, _NotReachedError) else outcome for outcome in outcomes]
 
 
 async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far

@@ -189,6 +189,10 @@ def test_it_goes_on_over_errors() -> None:
     kinds = [type(error) for error in report.errors]
     assert kinds == [PluginError, PluginNotFoundError, PluginError]
     assert report.errors[0].__notes__ == ["while detaching the stale attachment of container c1, interface eth0"]
+    assert [(attachment.container_id, error) for attachment, error in report.failed] == [
+        ("c1", report.errors[0]),
+        ("c3", report.errors[1]),
+    ]
     assert {identity[1] for identity in node.recorded} == {"c1", "c3"}
 
 
