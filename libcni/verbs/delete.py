@@ -284,7 +284,13 @@ def _plan(
     if net is None and record is not None and (isinstance(record, MadeByGo) or not is_complete):
         # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
         net = node.configured(record.network)
-    used = network_to_use(record, net, use_given=policy.use_given)
+    try:
+        used = network_to_use(record, net, use_given=policy.use_given)
+    except RecordError:
+        # The record holds no usable configuration. The operator may still have the network's file.
+        if net is not None or record is None or (net := node.configured(record.network)) is None:
+            raise
+        used = network_to_use(record, net, use_given=policy.use_given)
     conf = rt if record is None else recorded_conf(record, rt, use_given=policy.use_given)
     try:
         chain = Chain(node, used, conf, node.find_all(used, skip_missing=policy.skip_missing))

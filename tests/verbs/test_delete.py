@@ -151,6 +151,9 @@ def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pyt
     assert node.recorded == {IDENTITY: record}
     delete(node, OTHER)
     assert node.verbs() == ["DEL x"]
+    node = RecordingNode(records=[attached(CHAIN, config=config, plugins=())], configured=[OTHER])
+    delete(node, None)
+    assert node.verbs() == ["DEL x"], "the network's file replaces a configuration that the record does not hold"
 
 
 @pytest.mark.parametrize("recorded", [{"version": "", "plugins": ()}, {}])
