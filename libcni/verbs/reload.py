@@ -14,7 +14,7 @@ from typing import Any
 
 from libcni.config.host_local import is_in_ranges
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError, PluginError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError, PluginError, RecordError, name_client
 from libcni.kernel import rules
 from libcni.options import DelPolicy
 from libcni.protocol.result import Result
@@ -112,6 +112,7 @@ async def _try(part: _Part, work: Callable[[], Coroutine[Any, Any, Result | None
     except CNIError as error:
         if part.node.is_interrupted:
             raise
+        name_client(error, part.node.settings.client)  # the caller raises it later, outside the node
         outcomes[part.record.identity] = error
     else:
         if result is not None:
