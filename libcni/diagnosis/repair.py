@@ -22,6 +22,7 @@ from libcni.kernel.netlink import Network
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
+from libcni.store.model import STALE_BOOT
 
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
 
@@ -356,7 +357,9 @@ def _belongings(node: NodeState) -> _All:
     masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
     for attachment in node.attachments:
         place = namespace_identity(attachment.netns) if attachment.netns else None
-        if place is not None and (there := found.get(place)) is not None:
+        # After a reboot or a replacement, the recorded path leads to the namespace of another container.
+        has_ended = attachment.state in {"gone", STALE_BOOT} or attachment.record.netns_id not in {None, place}
+        if place is not None and not has_ended and (there := found.get(place)) is not None:
             there.is_ours = True
             there.names.add(id_of(attachment))
             there.records.add((attachment.path, attachment.created, attachment.record.state))

@@ -182,6 +182,15 @@ def test_what_seems_to_have_ended_and_whose_address_an_interface_has_is_not_deta
     assert [one.interrupts for one in made.finding(check_namespaces).mends] == [()], "it is that of c2 by now"
 
 
+def test_the_rule_of_another_interface_that_has_the_address_since_the_reboot_stays(made: MadeNode) -> None:
+    """The reservations were on a tmpfs. The masquerade rules of a container's interfaces are in one chain."""
+    made.attach("c1", boot="another", state="stale-boot", address="10.1.0.2")
+    made.make_rules("c1", "10.1.0.2")
+    assert [one.kind for one in made.finding(check_namespaces).mends] == ["detach"], "a container may have the address"
+    made.attach("c1", address="10.1.0.2", ifname="eth1", path="/cache/results/net-c1-eth1")
+    assert [one.kind for one in made.finding(check_namespaces).mends] == ["detach"]
+
+
 def test_namespaces_that_only_processes_have_are_not_looked_at_without_the_processes(
     made: MadeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

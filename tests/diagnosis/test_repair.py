@@ -121,6 +121,27 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
     ] in done.stopped
 
 
+def test_a_mend_of_an_attachment_before_the_reboot_explains_no_loss_of_the_next_container(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of its record leads to the namespace of another container now."""
+    container = node.attach("c1")
+    record = node.record("c1")
+    copy = json.loads(record.read_text(encoding="utf-8"))
+    copy["containerId"] = "c0"
+    copy["libcni"]["bootId"] = "another"
+    record.with_name("net-c0-eth0").write_text(json.dumps(copy), encoding="utf-8")
+    node.lease(77, "lost\r\neth0")
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+
+    def detach(*_: object, **__: object) -> list[None]:
+        container.run("ip", "address", "flush", "dev", "eth0")
+        return [None]
+
+    monkeypatch.setattr(CNIConfig, "del_attachments", detach)
+    assert "c1:eth0 has lost" in repair_node(node.cni).stopped
+
+
 def test_a_port_that_is_lost_stops_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "portmap", "capabilities": {"portMappings": True}})
     ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
