@@ -1,11 +1,11 @@
 """A container runtime in 200 lines: networks, published ports, DNS, bandwidth and addresses are libcni's. Needs root.
 
     mkdir -p /etc/cni/net.d; cp examples/demo_real.conflist /etc/cni/net.d    # the network "demonet"
-    runtime.py run web --network demonet --publish 8080:80 -- python3 -m http.server 80
-    runtime.py exec web -- ip address
-    runtime.py ps
-    runtime.py rm web
-    runtime.py gc
+    python examples/runtime.py run web --network demonet --publish 8080:80 -- python3 -m http.server 80
+    python examples/runtime.py exec web -- ip address
+    python examples/runtime.py ps
+    python examples/runtime.py rm web
+    python examples/runtime.py gc
 
 ``--network front --network back=10.99.0.7`` attaches two networks, and asks ``back``, whose plugin needs the capability
 ``ips``, for an address. ``make demo-real`` runs it all, without the copy.
