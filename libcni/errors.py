@@ -99,7 +99,7 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         container_id (str): the container that the command is about, or "".
         ifname (str): the interface that the command is about, or "".
         network (str): the network that the command is about, or "".
-        options (tuple[str, ...]): further options of the command, such as ``--check``.
+        options (tuple[str, ...]): further options of the command, such as ``--validate``.
         argument (str): the argument of the failed call that would change its outcome, such as ``on_existing``; "" for
             none.
         value (object): the argument's value; None if the caller has to choose one.
@@ -476,7 +476,7 @@ class PluginError(CNIError):
         # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
         if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
             text = "see whether the plugin supports the network's version"
-            return Hint(text, "networks", options=("--check", self.network))
+            return Hint(text, "networks", options=("--validate", self.network))
         return None
 
 

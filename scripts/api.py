@@ -52,7 +52,7 @@ COMMAND_LINES = (
     "check net /run/netns/none -c c1",
     "status net",
     "networks",
-    "networks --check",
+    "networks --validate",
     "attachments",
     "show c1",
     "explain net /run/netns/none",

@@ -141,7 +141,7 @@ def _import(data: str) -> None:
         for name in module.__all__:
             getattr(module, name)
     measuring = _measure(data) if data else None
-    main(["networks", "--check", "--conf-dir", "/nonexistent"])
+    main(["networks", "--validate", "--conf-dir", "/nonexistent"])
     sys.stdout.flush()  # or each child would write it again
     if measuring is not None:
         measuring.save()  # or each child would write these lines again

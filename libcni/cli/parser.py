@@ -58,7 +58,7 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
         word = unknown[0].partition("=")[0]
         flags = [flag for argument in (*command.load()[1], *COMMON) for flag in argument.flags]
         near = "CONTAINER without an option" if word in {"-c", "--container"} else closest(word, flags)
-        option = next((flag for flag in ("--ifname", "--check") if flag in flags), "")  # probably meant
+        option = next((flag for flag in ("--ifname", "--validate") if flag in flags), "")  # probably meant
         near = f"{option} {word}" if option and not word.startswith("-") else near
         parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
     return vars(options)

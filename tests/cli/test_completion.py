@@ -94,7 +94,7 @@ def complete(node: CommandNode, line: str) -> set[str]:
         ("gc dbnet --valid b", {"beta"}),
         ("attachments --network=d", {"--network=dbnet"}),
         ("attachments -s s", {"stale-boot"}),
-        ("networks --check d", {"dbnet"}),
+        ("networks --validate d", {"dbnet"}),
         ("attachments --owner p", {"pod"}),
         ("add dbnet ns/al", {"ns/alpha"}),
         ("explain dbnet x --verb AD", {"ADD"}),

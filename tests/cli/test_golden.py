@@ -22,7 +22,7 @@ LOOKS: dict[str, Sequence[str]] = {
     "attachments": ["attachments"],
     "show": ["show", GOOD[:12]],
     "explain": ["explain", "dbnet", "/run/netns/x", "--capabilities", "{mac: 'c2:11:22:33:44:55', foo: 1}"],
-    "networks-check": ["networks", "--check"],
+    "networks-validate": ["networks", "--validate"],
     "help": ["repair", "--help"],
     "commands": ["--help"],
     "doctor": ["doctor"],
@@ -39,7 +39,7 @@ LOOKS: dict[str, Sequence[str]] = {
 }
 
 
-IN_TERMINAL = ["attachments", "networks-check", "no-such-network"]
+IN_TERMINAL = ["attachments", "networks-validate", "no-such-network"]
 """A table, two tables of which one is folded, and an error."""
 AS_DATA = ["attachments", "networks", "doctor", "show"]
 

@@ -39,7 +39,7 @@ def shown(error: CNIError) -> str:
         (PluginNotFoundError("p", ("/bin",)), "--path"),
         (PluginTimeoutError("x", a_call(verb="VERSION", path="/bin/p")), "install the plugin again"),
         (PluginTimeoutError("x", a_call(verb="DEL", network="n", container_id="a")), "a higher --timeout"),
-        (PluginError("x", a_call(verb="STATUS", network="n"), code=3), "libcni networks --check n"),
+        (PluginError("x", a_call(verb="STATUS", network="n"), code=3), "libcni networks --validate n"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/proc/7/ns/net"), "nsenter --net=/proc/7/ns/net ip link del"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),

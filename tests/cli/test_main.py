@@ -55,7 +55,7 @@ def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: CommandN
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_descriptor_is_an_empty_file(node: CommandNode, closed: str) -> None:
-    command = f"{' '.join(node.command)} networks --check - {closed}"
+    command = f"{' '.join(node.command)} networks --validate - {closed}"
     ran = subprocess.run(["bash", "-c", command], env=node.env, input="", capture_output=True, text=True, check=False)
     assert (ran.returncode, "Traceback" in ran.stderr) == (3, False)
 

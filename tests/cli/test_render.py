@@ -19,7 +19,7 @@ def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: Comman
     node.write(f"{name}.conflist", "{")
     node.plugin("chatty", "printf '\\033[2Jhello\\n' >&2")
     node.configure("chatty")
-    for words in ("doctor", "attachments", "repair", "networks --check", "add chatty /ns/a"):
+    for words in ("doctor", "attachments", "repair", "networks --validate", "add chatty /ns/a"):
         ran = node.run(*words.split())
         text = ran.out + ran.err
         assert "\\x1b[2J" in text

@@ -38,10 +38,10 @@ def test_an_executable_that_cannot_be_started_is_found_without_an_add(
     found = node.finding(seen)
     assert found.severity == "error"
     assert found.remedy
-    assert "problems:" in node.type("libcni networks --check", code=1)
+    assert "problems:" in node.type("libcni networks --validate", code=1)
     path.unlink()  # "install the plugin again": the good one is found now
     node.assert_healthy()
-    node.type("libcni networks --check")
+    node.type("libcni networks --validate")
 
 
 @pytest.mark.real

@@ -13,7 +13,7 @@ from libcni.cli.session import Session
 from libcni.diagnosis import ask_plugins
 
 ARGUMENTS = (
-    Argument("--check", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
+    Argument("--validate", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
         help="Check that these networks, or all, can be used: names, or paths to configurations."),
 )  # fmt: skip
 
@@ -21,25 +21,25 @@ _Problem = tuple[str, libcni.CNIError]
 """The name of a network or file, and what is wrong with it."""
 
 
-def networks(session: Session, check: list[str] | None) -> None:
+def networks(session: Session, validate: list[str] | None) -> None:
     """List the configured networks and unusable files.
 
     The networks are in load order. The first is the default: runtimes use it if a container asks for none. Drop-in
     plugins are marked with +.
 
-    --check reads the configurations, finds the plugins and asks them for their spec versions. It attaches nothing.
+    --validate reads the configurations, finds the plugins and asks them for their spec versions. It attaches nothing.
 
     Example:
-      libcni networks --check front
+      libcni networks --validate front
     """
     directory = libcni.read_config_directory(session.conf_dir)
     found = list(directory.networks)
     problems: list[_Problem] = [(_name(error.file, session), error) for error in directory.problems]
     default = found[0].name if found else None
-    if check:
-        found, problems = _named(session, check)
+    if validate:
+        found, problems = _named(session, validate)
     versions: dict[str, tuple[str, ...]] = {}
-    if check is not None:
+    if validate is not None:
         cni = session.client()
         for net in found:
             answers = ask_plugins(cni, net)
@@ -76,14 +76,14 @@ def networks(session: Session, check: list[str] | None) -> None:
     }
     session.show(
         data,
-        Table(("network", "version", "plugins", "file", ""), rows, empty="" if check else _none(session)),
+        Table(("network", "version", "plugins", "file", ""), rows, empty="" if validate else _none(session)),
         Table(("network or file", "problem"), texts, "\nproblems:" if rows else "problems:"),
         Table(
             ("plugin", "versions"), [[path, ", ".join(supported)] for path, supported in versions.items()], "\nplugins:"
         ),
     )
-    if check is not None and problems:
-        raise SystemExit(exit_code(libcni.CNIErrorGroup("check", [error for _, error in problems])))
+    if validate is not None and problems:
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", [error for _, error in problems])))
 
 
 def _named(session: Session, names: list[str]) -> tuple[list[libcni.NetworkConfigList], list[_Problem]]:

@@ -20,11 +20,11 @@ def test_a_broken_drop_in_is_listed_with_its_directory(node: CommandNode) -> Non
 
 def test_the_check_of_networks_as_data_has_their_plugins_and_problems(node: CommandNode) -> None:
     node.write("20-other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nosuch"}]})
-    data = node.run("networks", "--check", "-o", "json").data
+    data = node.run("networks", "--validate", "-o", "json").data
     assert [net["name"] for net in data["networks"]] == ["dbnet", "other"]
     plugins = {one["path"]: one["versions"] for one in data["plugins"]}
     assert plugins.keys() == {str(node.bin / name) for name in ("fake-bridge", "fake-ipam", "fake-tuning")}
     assert "1.1.0" in plugins[str(node.bin / "fake-bridge")]
     assert [(one["of"], one["kind"]) for one in data["problems"]] == [("other", "PluginNotFoundError")]
-    named = node.run("networks", "--check", "dbnet", "nosuch", "-o", "json")
+    named = node.run("networks", "--validate", "dbnet", "nosuch", "-o", "json")
     assert (named.code, [one["of"] for one in named.data["problems"]]) == (4, ["nosuch"])
