@@ -41,6 +41,8 @@ def check_configuration(node: NodeState) -> Observations:
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:
-    hint = Hint(f"{problem.hint or 'correct the file, or move it elsewhere'}; then", "networks", options=("--validate",))
+    hint = Hint(
+        f"{problem.hint or 'correct the file, or move it elsewhere'}; then", "networks", options=("--validate",)
+    )
     hint.client = {"conf_dir": conf_dir}
     return str(hint)
