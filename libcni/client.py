@@ -177,7 +177,9 @@ class CNIConfig(ClientBase[Executor]):
 
         A failed DEL is repeated as in ``del_attachments``.
 
-        ``valid``: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
+        ``valid``: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none. An
+        iterator without elements is refused: it may have been read before.
+
         The options are ``dry_run``, ``policy`` and ``include_go``, as ``libcni.options.GCOptions`` describes them.
 
         Returns:

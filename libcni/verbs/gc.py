@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -221,14 +221,17 @@ def valid_pairs(valid: Any) -> list[Pair]:
     """Return the (container ID, interface name) of each element of ``valid``.
 
     Raises:
-        TypeError: ``valid`` is None, a string, or has an element that is neither an attachment nor a pair.
+        TypeError: ``valid`` is None, a string, or an iterator without elements, or has an element that is neither an
+            attachment nor a pair.
         InvalidIdentifierError: a name breaks the specification's rules.
     """
-    # A mistake here deletes live attachments. None may come from a failed look-up, and a string can be unpacked into
-    # pairs of characters.
+    # A mistake here deletes live attachments. None may come from a failed look-up, a string can be unpacked into pairs
+    # of characters, and an iterator that was read before is empty.
     pairs = None if valid is None or isinstance(valid, str | bytes) else [_pair(item) for item in valid]
     if pairs is None or None in pairs:
         raise TypeError("valid must be attachments or (container ID, interface name) pairs; [] if none is valid")
+    if not pairs and isinstance(valid, Iterator):
+        raise TypeError("valid is an iterator without elements, which may have been read before; [] if none is valid")
     return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
 
 

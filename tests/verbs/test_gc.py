@@ -86,11 +86,12 @@ def test_attachments_may_be_given_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    "valid", [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7]]
+    "valid",
+    [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7], iter([]), map(str, [])],
 )
 def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
     node = RecordingNode(records=[record("c1")])
-    with pytest.raises(TypeError, match="valid must be"):
+    with pytest.raises(TypeError, match=r"valid (must be|is an iterator)"):
         collect(node, valid)
     assert node.log == []
 
