@@ -111,10 +111,12 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
         policy: exceptions to the rule that a DEL stops at the first error; None: no exceptions.
 
     Raises:
-        TypeError: ``interrupt`` or ``only`` is a string.
+        TypeError: ``interrupt`` or ``only`` is a string or an iterator.
     """
-    if isinstance(interrupt, str) or isinstance(only, str):
-        raise TypeError("interrupt and only are collections of names, not a string")
+    for names in (interrupt, only):
+        # An iterator that was read before is empty, and an empty ``only`` means all findings.
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise TypeError("interrupt and only are collections of names, such as a list, not a string or an iterator")
     run = _Run(cni, frozenset(interrupt), frozenset(only), include_go, pending_after, run_check, policy)
     node = run.read()
     report = report_on(node, run_check=run_check)

@@ -48,8 +48,11 @@ def test_a_dry_run_changes_nothing(node: OperatorNode) -> None:
 
 
 def test_what_is_named_must_be_a_collection(cni: CNIConfig) -> None:
-    with pytest.raises(TypeError, match="collections of names"):
-        repair_node(cni, interrupt="all")
+    wrong: Any
+    for wrong in ("all", iter([]), (name for name in ["c1"])):
+        for name in ("interrupt", "only"):
+            with pytest.raises(TypeError, match="collections of names"):
+                repair_node(cni, **{name: wrong})
 
 
 def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
