@@ -42,7 +42,7 @@ class Attachment:
         container_id: the container, "" in a corrupt record.
         ifname: the interface's name, "" in a corrupt record.
         network: the network's name, "" in a corrupt record.
-        netns: the network namespace given to ADD, "" if none.
+        netns: the network namespace that ADD received, "" for none.
         state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before any plugin ran),
             ``pending`` (its ADD has not completed), ``ready``, ``detaching`` (a DEL began and has not completed),
             ``gone`` (its network namespace no longer exists, or the path leads to another one), ``lost`` (its interface
@@ -59,8 +59,9 @@ class Attachment:
 
     Examples:
         >>> result = cni.add_network_list(net, rt)
-        >>> [(one.container_id, one.ifname, one.state) for one in cni.get_cached_attachments()]
-        [('c1', 'eth0', 'ready')]
+        >>> [attachment] = cni.get_cached_attachments()
+        >>> attachment.container_id, attachment.ifname, attachment.state
+        ('c1', 'eth0', 'ready')
     """
 
     container_id: str
@@ -138,7 +139,7 @@ def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attach
 
 
 def iter_attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
-    """Yield the Attachments of a store's records one by one."""
+    """Yield the Attachments of a store's records. Only one record at a time is in memory."""
     sight = Sight(RecordedInterfaces(store), remembers=True)
     for record in records:
         try:
@@ -178,7 +179,7 @@ def unnamed_error(attachment: Attachment) -> RecordError:
 
 
 def is_valid_pair(container_id: str, ifname: str) -> bool:
-    """Return whether these are a valid container ID and interface name. They may come from any file."""
+    """Return whether a container ID and an interface name are valid. Any program may have written them."""
     try:
         check_container_id(container_id)
         check_ifname(ifname)
@@ -201,7 +202,7 @@ def namespace_has_gone(record: Record) -> bool:
 
 def _when(created: float | None) -> datetime | None:
     try:
-        # The time comes from a file that anything may have written: it may be out of the range of dates.
+        # Any program may have written the file: its time may be out of the range of dates.
         return None if created is None else datetime.fromtimestamp(created, UTC)
     except (OverflowError, ValueError, OSError):
         return None
@@ -214,7 +215,7 @@ def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
         container_id=rt.container_id,
         ifname=rt.ifname,
         netns=rt.netns or "",
-        # As Go: the record stores the administrator's document unchanged.
+        # Like Go, record the administrator's document unchanged.
         config=net.raw or _document(net),
         version=net.cni_version,
         plugins=tuple([plugin.text for plugin in net.plugins]),
@@ -275,8 +276,8 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
         return net  # the usual case: do not parse the recorded texts
     recorded = recorded_network(record) if record is not None else None
     # With a list without plugins, DEL would detach nothing and remove the record.
-    given = net if net is not None and (net.plugins or record is None) else None
-    chosen = (given or recorded) if use_given or isinstance(record, MadeByGo) else (recorded or given)
+    callers = net if net is not None and (net.plugins or record is None) else None
+    chosen = (callers or recorded) if use_given or isinstance(record, MadeByGo) else (recorded or callers)
     if chosen is None:
         if record is None:
             problem = "the attachment has no record, and the network no configuration"
@@ -291,19 +292,19 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     return chosen
 
 
-def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
-    """Return the parameters for CHECK and DEL: the recorded ones, with the caller's namespace if there is one.
+def recorded_conf(record: Record, rt: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
+    """Return the parameters for CHECK and DEL: the recorded ones, with the caller's namespace unless it is None.
 
     ``use_given``: use all parameters of the caller that are not None, and the recorded ones for the rest.
     """
-    given = given or RuntimeConf(record.container_id, None, record.ifname)
+    rt = rt or RuntimeConf(record.container_id, None, record.ifname)
     args, capability_args, network_args = (
-        (given.args, given.capability_args, given.network_args) if use_given else (None, None, None)
+        (rt.args, rt.capability_args, rt.network_args) if use_given else (None, None, None)
     )
     return RuntimeConf(
         record.container_id,
-        # "" is a value, too: DEL without a namespace, so that the plugins touch no interface.
-        given.netns if given.netns is not None else record.netns,
+        # "" is a value too: plugins that receive no namespace touch no interface.
+        rt.netns if rt.netns is not None else record.netns,
         record.ifname,
         args=args if args is not None else _usable_args(record),
         capability_args=capability_args if capability_args is not None else _usable(record, record.capability_args),
@@ -331,7 +332,7 @@ def _usable(record: Record, text: str) -> dict[str, Any]:
 
 
 def recorded_result(record: Record, version: str | None = None) -> Result:
-    """Return the recorded result, in the spec version ``version`` if one is given.
+    """Return the recorded result, in the spec version ``version``; None: in its own version.
 
     Raises:
         RecordError: the record has no result, or its result cannot be read.

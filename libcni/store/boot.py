@@ -11,7 +11,7 @@ from libcni.store.files import record_error
 from libcni.store.model import Record
 
 
-@functools.cache  # it does not cache exceptions: after one EMFILE the next call must try again
+@functools.cache  # an exception is not cached: after EMFILE the next call must try again
 def boot_id() -> str:
     """Return the machine's boot ID, or "" if the system has none.
 
@@ -33,10 +33,10 @@ def boot_id() -> str:
 
 
 def namespaces_of_processes() -> dict[tuple[int, int], str]:
-    """Return the network namespaces of all processes in /proc, each as (device, inode) with one process's number."""
+    """Return (device, inode) of the network namespaces in /proc, each with the ID of a process in it."""
     numbers = [name for name in system.listdir("/proc") if name.isdigit()]
-    found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
-    return {identity: number for identity, number in found.items() if identity is not None}
+    processes = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
+    return {identity: number for identity, number in processes.items() if identity is not None}
 
 
 def sees_same_processes(record: Record) -> bool:

@@ -1,7 +1,7 @@
 """Examine the interfaces of network namespaces.
 
-Plugins delete an interface by its name, in the namespace at a path. By then, another container may have that path, or
-another interface that name. With an empty CNI_NETNS plugins free their other resources and touch no interface.
+Plugins delete an interface by its name, in the namespace at a path. By then the path may lead to another container, or
+another interface may have the name. With an empty CNI_NETNS plugins free their other resources, and touch no interface.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
 def is_own_namespace(netns: str) -> bool:
     """Return whether a path leads to the network namespace of this process or of the calling thread."""
-    given = namespace_identity(netns)
-    if given is None:
+    identity = namespace_identity(netns)
+    if identity is None:
         return False
     # "self" is the main thread.
     is_main = threading.get_native_id() == system.getpid()
     paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
-    return given in map(namespace_identity, paths)
+    return identity in map(namespace_identity, paths)
 
 
 def is_no_namespace(netns: str) -> bool:
@@ -70,11 +70,11 @@ def path_for_plugins(netns: str) -> str:
     """
     if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
         return netns
-    # Not abspath: it removes ".." as text, which is wrong after a symbolic link.
+    # Not abspath: it removes "link/.." as text, but the link may lead to another directory.
     path = os.path.join(system.getcwd(), netns)
     directory, _, name = path.rpartition("/")
     resolved = f"{system.realpath(directory)}/{name}"
-    # The text of a link in /proc, such as /proc/PID/fd/3, is not a path.
+    # The target of a link in /proc, such as /proc/PID/fd/3, is a text like "net:[4026531840]", not a path.
     if system.islink(resolved) and not resolved.startswith("/proc/"):
         resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), system.readlink(resolved)))
     return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
@@ -89,7 +89,7 @@ class EnteredNamespace:
     def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
         self._socket = system.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
         cookie = b""
-        with suppress(OSError):  # before Linux 5.14
+        with suppress(OSError):  # before Linux 5.14 there is no cookie
             cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
         self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
         _entered.add(self)
@@ -103,10 +103,10 @@ class EnteredNamespace:
             return None
         try:
             status = system.fstat(descriptor)
-            made = netlink_socket(descriptor)
+            socket = netlink_socket(descriptor)
         finally:
             system.close(descriptor)
-        return None if made < 0 else cls(made, (status.st_dev, status.st_ino))
+        return None if socket < 0 else cls(socket, (status.st_dev, status.st_ino))
 
     def is_at(self, netns: str) -> bool:
         """Return whether a path leads to this namespace now."""
@@ -123,12 +123,12 @@ class EnteredNamespace:
             return ABSENT
         request = encoded.ljust(_IFREQ_BYTES, b"\0")
         try:
-            # On a netlink socket this option has no other effect than an error for a name that does not exist. For
-            # such a name SIOCGIFINDEX would make an ordinary kernel start modprobe.
+            # On a netlink socket this option has no effect, but it fails if the name does not exist. For such a name
+            # SIOCGIFINDEX makes an ordinary kernel start modprobe.
             self._socket.setsockopt(_socket.SOL_SOCKET, _SO_BINDTODEVICE, encoded)
             number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
             answer = system.ioctl(self._socket, _SIOCGIFHWADDR, request)
-            # Ask twice: the interface may be replaced in between, and the address be that of the new one.
+            # Read the index again: if the interface was replaced, the address may be that of the new interface.
             is_same = system.ioctl(self._socket, _SIOCGIFINDEX, request) == number
             if is_same and _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
                 return Known(_INT.unpack_from(number, 16)[0], answer[18:24].hex(":"))
@@ -137,33 +137,34 @@ class EnteredNamespace:
                 return ABSENT
         # A link-layer address can be too long for the answer, and without CAP_NET_RAW a socket can be bound only once.
         try:
-            # By number: plugins also delete an interface by its alternative names, which the list lacks.
+            # Plugins also delete an interface by an alternative name. The list lacks these names, so ask for the index.
             number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
             links = self._links()
         except OSError as error:
             return ABSENT if error.errno == errno.ENODEV else UNKNOWN
-        found = [link for link in links if link.index == _INT.unpack_from(number, 16)[0]]
-        found = found or [link for link in links if link.name == name]  # it was replaced meanwhile
-        return Known(found[0].index, found[0].mac) if found else ABSENT
+        matches = [link for link in links if link.index == _INT.unpack_from(number, 16)[0]]
+        # No link has the index if another interface took the name between the two calls.
+        matches = matches or [link for link in links if link.name == name]
+        return Known(matches[0].index, matches[0].mac) if matches else ABSENT
 
-    def find(self, made: Place) -> Iterator[Place]:
-        """Yield the places in this namespace where the interface of an ADD may be now."""
+    def find(self, recorded: Place) -> Iterator[Place]:
+        """Yield the places in this namespace that may be the present place of a recorded interface."""
         for place in self.all_interfaces():
-            is_it = made.number == place.number if made.number else made.mac == place.mac
-            if is_it and not is_other_mac(made.mac, place.mac):
+            is_it = recorded.number == place.number if recorded.number else recorded.mac == place.mac
+            if is_it and not is_other_mac(recorded.mac, place.mac):
                 yield place
 
     def all_interfaces(self) -> list[Place]:
-        """Return the Place of each interface, with its name in ``found_as``, without addresses of its parent."""
-        found = []
+        """Return the Place of each interface, with its name in ``found_as``. Omit hardware addresses of parents."""
+        places = []
         with suppress(OSError):
             for link in self._links():
                 mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
-                found.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
-        return found
+                places.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
+        return places
 
     def _links(self) -> list[Link]:
-        from libcni.kernel.netlink import read_links  # few verbs come here
+        from libcni.kernel.netlink import read_links  # few verbs need it
 
         return list(read_links(self._socket))  # read all: the next dump would begin with the unread rest
 

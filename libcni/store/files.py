@@ -79,7 +79,7 @@ def make_directory(path: str, *, durable: bool) -> None:
         try:
             with Directory(above) as directory:
                 sync_directory(directory)
-        except PermissionError:  # this user cannot have made anything in it
+        except PermissionError:  # so this user has created no directory in it
             return
         path, above = above, os.path.dirname(above)
 
@@ -92,7 +92,7 @@ def _make_missing(path: str) -> None:
         _make_missing(parent)
     with suppress(FileExistsError):
         system.mkdir(path, _DIR_MODE)
-        # mkdir subtracts the umask from the mode; an unusual one would lock this user out.
+        # mkdir subtracts the umask from the mode; an unusual umask would lock this user out.
         system.chmod(path, _DIR_MODE)
 
 
@@ -115,7 +115,7 @@ def keep_mode(descriptor: int) -> None:
 
 @contextmanager
 def draft(directory: int, data: bytes, *, durable: bool) -> Iterator[tuple[str, int]]:
-    """Write a file under a temporary name for a block, which gives it its own name or removes it.
+    """Write a file under a temporary name. The block of the context manager renames or removes it.
 
     Yields the name and the descriptor of the file, which stays open. An exception closes and removes the file.
     ``durable``: its bytes reach the disk before any name that it gets later.
@@ -136,7 +136,7 @@ def draft(directory: int, data: bytes, *, durable: bool) -> Iterator[tuple[str, 
 
 
 def write_at(descriptor: int, data: bytes, index: int) -> None:
-    """Write all bytes at an index of a file."""
+    """Write all bytes at an offset of a file."""
     view = memoryview(data)
     # pwrite(2) may write only a part, for example when the disk is nearly full or a signal arrives.
     while view:
@@ -155,7 +155,7 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
 def replace_open_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> int:
     """Replace a file as ``replace_file`` does, and return the descriptor of the new one."""
     with draft(drafts, data, durable=durable) as (temporary, descriptor):
-        # rename(2), so that a kill at any moment leaves the earlier file or this one.
+        # rename(2), so that a kill at any moment leaves the old file or the new file.
         system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
         return descriptor
 
@@ -177,7 +177,7 @@ def _order_before_names(descriptor: int) -> None:
     system.fsync(descriptor)
 
 
-@functools.lru_cache  # the mode is fixed as long as the device is mounted
+@functools.lru_cache  # data= cannot change while the device is mounted
 def _is_ordered(device: int, _file_system: int) -> bool:
     """Return whether a device has an ext4 file system with the mount option data=ordered, which is ext4's default."""
     try:
@@ -210,7 +210,7 @@ def read_file(name: str, directory: int) -> bytes:
 
 
 def open_file(name: str, directory: int, *, writable: bool = False) -> int:
-    """Open a file and return its descriptor; it may be no regular file.
+    """Open a file and return its descriptor. The file need not be a regular file.
 
     Raises:
         UnusableFileError: it is a symbolic link, a socket, or a FIFO without a reader.
@@ -225,7 +225,7 @@ def open_file(name: str, directory: int, *, writable: bool = False) -> int:
 
 
 def is_strangers(status: os.stat_result, directory: int) -> bool:
-    """Return whether a file belongs to another user, in a directory that not only its owner may write to."""
+    """Return whether a file belongs to another user, and others than the owner may write to its directory."""
     if status.st_uid in {0, os.geteuid()}:
         return False
     return bool(system.fstat(directory).st_mode & _WRITABLE_BY_OTHERS)

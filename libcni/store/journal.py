@@ -17,7 +17,7 @@ class Journal:
     """A record whose file is open for events. It is a context manager that closes the file.
 
     Each event is one ``pwrite`` that replaces the closing brace. It is not synced: it must survive the end of this
-    program, but not a power cut, after which the whole record counts as one of an earlier boot.
+    program, but not a power cut, after which the record counts as a record of an earlier boot.
 
     Attributes:
         record: the record with all its events.
@@ -26,7 +26,7 @@ class Journal:
     def __init__(self, record: Record, descriptor: int, *, size: int) -> None:
         self.record: Record = record
         self._descriptor = descriptor
-        # A killed writer may have left a partial member after the last whole one.
+        # A killed writer may have left a partial member after the last whole member.
         self._is_torn = size > record.end + 1
         self._weight = weight(record.last_result or "") + sum(map(weight, record.plugins))
 
@@ -36,7 +36,7 @@ class Journal:
     def __exit__(self, _kind: object, _error: BaseException | None, _trace: TracebackType | None) -> None:
         self.close()
 
-    def write(self, event: Event, **told: Any) -> None:
+    def write(self, event: Event, **values: Any) -> None:
         """Write an event, with new values of the record's fields ``interface``, ``partial`` and ``result``.
 
         ``plugin`` is the index of the plugin that has ended.
@@ -45,17 +45,17 @@ class Journal:
             RecordError: it cannot be written, for example because the disk is full. The record is unchanged.
         """
         before = self.record
-        facts = {name: value for name, value in told.items() if name != "plugin"}
-        if told.get("partial", "") == before.partial:
-            del told["partial"]  # most plugins after the first print the result that they received
-        data = encode_event(before.serial, event, told)
+        facts = {name: value for name, value in values.items() if name != "plugin"}
+        if values.get("partial", "") == before.partial:
+            del values["partial"]  # most plugins after the first print the result that they received
+        data = encode_event(before.serial, event, values)
         record = before.after(event, **facts, end=before.end + len(data) - 1, serial=before.serial + 1)
-        self._weight += weight(told.get("partial") or told.get("result") or "")
+        self._weight += weight(values.get("partial") or values.get("result") or "")
         if record.end > MAX_RECORD_BYTES or self._weight > MAX_RECORD_ELEMENTS:
             raise RecordError(f"{record.path}: the record would be too large to read back", path=record.path)
         try:
             if self._is_torn:
-                # Otherwise the rest of the partial member would follow a shorter new one.
+                # Otherwise the rest of the partial member would follow the new member, if that is shorter.
                 system.ftruncate(self._descriptor, before.end)
             # If the write is interrupted, a reader ignores the partial member.
             self._is_torn = True
@@ -73,7 +73,7 @@ class Journal:
 
     def _close_object(self) -> None:
         """Remove a partially written member. This library ignores it, but Go could not read the file."""
-        # The brace first: in the other order, a kill in between or a full disk would leave the file without it.
+        # The brace first: in the other order, a kill in between or a full disk would leave the file without a brace.
         write_at(self._descriptor, b"}", self.record.end)
         system.ftruncate(self._descriptor, self.record.end + 1)
         self._is_torn = False

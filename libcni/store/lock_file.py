@@ -25,7 +25,7 @@ _REGION = 1 << 50
 CONTAINER, NETWORK, ENTRANCE, PLUGIN, NONCE = (region * _REGION for region in range(5))
 NONCE_BITS = 48
 ALL_CONTAINERS = -1
-"""A value in place of an offset: it stands for all bytes of the containers' region."""
+"""Used as an offset: all bytes of the containers' region."""
 
 _FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
@@ -37,7 +37,7 @@ _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
 class LockFile:
-    """The open lock file of one verb, or the one that its plugins inherit.
+    """The lock file, opened for a verb or for the plugins of a verb.
 
     Each verb opens the file itself, because locks of one open file do not exclude each other.
 

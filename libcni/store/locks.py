@@ -1,4 +1,4 @@
-"""Locks: one verb at a time per container, and GC excludes ADD and DEL. Each is a byte of ``<cache_dir>/locks``.
+"""Locks: one verb at a time per container, and GC excludes ADD and DEL. Each lock is a byte of ``<cache_dir>/locks``.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
@@ -79,7 +79,7 @@ class LockSet:
     plugin has it, ``has_running_plugin`` is true for the next verb of this container.
 
     Raises:
-        RecordError: the lock file cannot be opened or locked. A lock that another verb holds is not an error here.
+        RecordError: the lock file cannot be opened or locked. It is no error if another verb holds a lock.
     """
 
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
@@ -175,11 +175,11 @@ class LockSet:
             delay = min(2 * delay, _LAST_DELAY)
 
     def is_held_by_caller(self, network: str, container_id: str) -> bool:
-        """Return whether this process is a plugin, and the verb that runs it holds both locks."""
+        """Return whether this process is a plugin, and the verb that runs it holds these two locks."""
         return {NETWORK + offset_of(network), CONTAINER + offset_of(container_id)} <= self._held_by_caller
 
     def is_current(self) -> bool:
-        """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
+        """Return whether the locked file is still at ``path``: another program may remove it while a verb waits."""
         return identity_at(self.path) == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
@@ -257,7 +257,7 @@ class LockSet:
         if file != self._file.identity or not NONCE <= offset < NONCE + (1 << NONCE_BITS):
             return set()
         try:
-            return {one for one in offsets if 0 <= one < ENTRANCE} if self._file.is_locked(offset) else set()
+            return {held for held in offsets if 0 <= held < ENTRANCE} if self._file.is_locked(offset) else set()
         except OSError as error:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
@@ -268,7 +268,7 @@ def is_locked(cache_dir: str, request: LockRequest) -> bool:
     """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
     locks = LockSet(cache_dir, request)
     try:
-        # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.
+        # This call holds the lock for some microseconds. A verb that needs it meanwhile retries within a millisecond.
         return not locks.try_acquire()
     finally:
         locks.close()

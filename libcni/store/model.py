@@ -94,53 +94,53 @@ class Place:
 Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no interface", "other interface", "renamed"]
 
 
-def same_namespace(made: Place, seen: Place) -> bool:
-    """Return whether ``seen`` may be the namespace of an ADD: no value that is known of both differs."""
+def same_namespace(recorded: Place, seen: Place) -> bool:
+    """Return whether ``seen`` may be the recorded namespace: no value that is known of both differs."""
     if seen.netns in {None, NOWHERE}:
-        return made.netns in {None, NOWHERE}
-    if made.netns is None:
+        return recorded.netns in {None, NOWHERE}
+    if recorded.netns is None:
         return True
-    # The kernel gives the inode number of a removed namespace to the next one. It never reuses a cookie.
-    return made.netns == seen.netns and not (made.cookie and seen.cookie and made.cookie != seen.cookie)
+    # The kernel gives the inode number of a removed namespace to a new one, but never reuses a cookie.
+    return recorded.netns == seen.netns and not (recorded.cookie and seen.cookie and recorded.cookie != seen.cookie)
 
 
-def compare(made: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
-    """Compare the place of an ADD's interface with the present one at the same path and name."""
-    if not same_namespace(made, seen):
+def compare(recorded: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
+    """Compare the recorded place of an interface with the present one at the same path and name."""
+    if not same_namespace(recorded, seen):
         return "no namespace" if seen.netns in {None, NOWHERE} else "other namespace"
     if seen.netns in {None, NOWHERE}:
         return "unknown"
     if seen.found_as:
         return "renamed"
     if not isinstance(seen.interface, Known):
-        if UNKNOWN in {seen.interface, made.interface}:  # this program may not enter the namespace
+        if UNKNOWN in {seen.interface, recorded.interface}:  # this program may not enter the namespace
             return "unknown"
         # The plugins of an ADD may have created no interface of this name.
-        return "same" if made.interface is ABSENT else "no interface"
-    if not isinstance(made.interface, Known):
-        return "unknown" if made.interface is UNKNOWN else "other interface"
+        return "same" if recorded.interface is ABSENT else "no interface"
+    if not isinstance(recorded.interface, Known):
+        return "unknown" if recorded.interface is UNKNOWN else "other interface"
     # Indexes are unique in one namespace only, and a user can choose them.
-    if is_other_mac(made.mac, seen.mac):
+    if is_other_mac(recorded.mac, seen.mac):
         return "other interface"
-    if made.number:
-        return "same" if made.number == seen.number else "other interface"
-    if ":" in made.mac and not seen.mac:  # Go records the hardware address alone, and this interface has none
+    if recorded.number:
+        return "same" if recorded.number == seen.number else "other interface"
+    if ":" in recorded.mac and not seen.mac:  # Go records the hardware address alone, and this interface has none
         return "other interface"
-    return "same" if made.mac and made.mac == seen.mac else "unknown"
+    return "same" if recorded.mac and recorded.mac == seen.mac else "unknown"
 
 
-def is_other_mac(made: str, seen: str) -> bool:
+def is_other_mac(recorded: str, seen: str) -> bool:
     """Return whether two hardware addresses certainly differ. Plugins may print them in different notations."""
-    return bool(made and seen) and made != seen and ":" in made and len(made) == len(seen)
+    return bool(recorded and seen) and recorded != seen and ":" in recorded and len(recorded) == len(seen)
 
 
-def by_number(made: Place) -> Place:
+def by_number(recorded: Place) -> Place:
     """Return a place that is compared by the interface's index instead of its hardware address, if that is safe.
 
     Use it while plugins of this attachment run, or after some have run: plugins such as tuning change the hardware
     address and restore the earlier one. The index is enough if the namespace's cookie is known.
     """
-    return made.with_interface(Known(made.number)) if made.cookie and made.number else made
+    return recorded.with_interface(Known(recorded.number)) if recorded.cookie and recorded.number else recorded
 
 
 # Records.
@@ -159,7 +159,7 @@ State = Literal[
     "stale-boot",
     "corrupt",
 ]
-"""The states of an attachment. A record shows all but ``gone``, ``lost``, ``renamed`` and ``unknown`` by itself."""
+"""The states of an attachment. The record alone shows them, except ``gone``, ``lost``, ``renamed`` and ``unknown``."""
 
 BEGUN: Final = "begun"
 REFUSED: Final = "refused"
@@ -187,12 +187,12 @@ class Texts(TypedDict):
 
 
 class Source(Protocol):
-    """The text of a record's file, which was decoded."""
+    """The file of a decoded record, as text."""
 
     capability_args: Mapping[str, Any]
 
     def texts(self) -> Texts:
-        """Return the texts of its values."""
+        """Return the texts of the record's fields."""
         ...
 
 
@@ -202,7 +202,7 @@ class Record:
 
     Attributes:
         network, container_id, ifname: its identity; all "" in an unreadable record.
-        state: the state that the record shows by itself; see ``STATES``.
+        state: the state that the record alone shows; see ``STATES``.
         netns: the namespace's path that ADD received. Go libcni 1.1 records none: then the path in its result.
         netns_id: (device, inode) of the namespace at that time; None if it did not exist, or Go wrote the record.
         netns_cookie: the kernel's cookie of the namespace, or None. Unlike inode numbers, cookies are never reused.
@@ -257,7 +257,7 @@ class Record:
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        # To find the texts in a file takes as long as to decode it, and a listing needs none.
+        # Searching the file for these texts takes as long as decoding it, and a listing needs none of them.
         if name not in Texts.__annotations__ or self.source is None:
             raise AttributeError(name)
         for key, text in self.source.texts().items():
@@ -283,7 +283,7 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return a record that was read, with its ``source``, three times as fast as the constructor."""
+        """Return a record with these fields and the defaults, three times as fast as the constructor."""
         record = object.__new__(cls)
         record.__dict__.update(_DEFAULTS, **fields)
         return record
@@ -321,7 +321,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     field.name: field.default for field in fields(Record) if field.name not in Texts.__annotations__
 }
 for _name in Texts.__annotations__:
-    delattr(Record, _name)  # the default of the constructor, in whose place __getattr__ would never be called
+    delattr(Record, _name)  # otherwise the class attribute would hide __getattr__
 
 
 class Ours(Record):
@@ -400,8 +400,8 @@ STATES: Final[Mapping[State, Row]] = {
 }  # fmt: skip
 """All states of attachments. Without a record there is no state: ADD begins, CHECK is refused, DEL asks.
 
-``gone``, ``lost`` and ``renamed``: the record says ready, but at its path and name there is no interface, or another
-one.
+``gone``, ``lost`` and ``renamed``: the record says ready, but the interface is not at its path and name, or another
+interface is.
 """
 
 _SEEN: Final[Mapping[Comparison, State]] = {
@@ -418,7 +418,7 @@ _SEEN: Final[Mapping[Comparison, State]] = {
 def can_reload(record: Record, state: State) -> bool:
     """Return whether reload can attach it again in its namespace, with the addresses of its result.
 
-    An ADD that was killed before any plugin ended has no result. Its caller never received one, so nobody uses it.
+    An ADD that was killed before any plugin ended has no result. Its caller received none, so nobody uses it.
     """
     return STATES[state].reload and record.last_result is not None and bool(record.netns)
 
@@ -428,8 +428,8 @@ def needs_look(record: Record) -> bool:
     return record.state == READY and not is_namespace_unknown(record)
 
 
-def state_of(record: Record, made: Place, seen: Place) -> State:
-    """Return the state of an attachment; ``made``: its recorded place; ``seen``: the present one at its path and name.
+def state_of(record: Record, recorded: Place, seen: Place) -> State:
+    """Return the state of an attachment from its recorded place, and the present place at its path and name.
 
     ``seen`` is used only if ``needs_look``.
     """
@@ -438,7 +438,7 @@ def state_of(record: Record, made: Place, seen: Place) -> State:
     if record.state != READY:
         return record.state
     # Hardware addresses are not compared here: the plugins' CHECK reports a changed one, and ADD refuses it.
-    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(by_number(made), seen)]
+    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(by_number(recorded), seen)]
 
 
 def is_namespace_unknown(record: Record) -> bool:
@@ -451,7 +451,7 @@ def has_go_path_gone(record: Record, seen: Place) -> bool:
     return isinstance(record, MadeByGo) and record.netns.startswith("/") and seen.netns is None
 
 
-def taken(made: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
+def taken(recorded: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
     """Return the place of an ADD after a plugin has succeeded.
 
     An interface belongs to this ADD if it belonged to it after an earlier plugin, or if the plugin reports it with
@@ -459,18 +459,18 @@ def taken(made: Place, seen: Place, *, reported: list[str], only_addresses: bool
     belongs to this ADD, unless the result has another hardware address for it.
 
     Args:
-        made: the place so far.
+        recorded: the place so far.
         seen: the present place.
         reported: the hardware addresses that the plugin reported for an interface of this name; "" for one without.
         only_addresses: whether the plugin reported addresses and no interface.
         is_last: whether it was the last plugin.
     """
-    if seen.netns is None or not same_namespace(made, seen) or seen.interface is UNKNOWN:
-        return made
-    if made.number:
-        is_same = made.number == seen.number
-        return seen if is_same or (seen.mac and seen.mac in reported) else made
+    if seen.netns is None or not same_namespace(recorded, seen) or seen.interface is UNKNOWN:
+        return recorded
+    if recorded.number:
+        is_same = recorded.number == seen.number
+        return seen if is_same or (seen.mac and seen.mac in reported) else recorded
     if not isinstance(seen.interface, Known):
-        return seen if is_last else made
+        return seen if is_last else recorded
     is_reported = any(not is_other_mac(mac, seen.mac) for mac in reported) or only_addresses
-    return seen if is_reported or (is_last and not reported) else replace(made, interface=NOT_OURS)
+    return seen if is_reported or (is_last and not reported) else replace(recorded, interface=NOT_OURS)

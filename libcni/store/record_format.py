@@ -22,7 +22,7 @@ import libcni.kernel.system as system
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.jsontext import JSONTextError, Values, dumps, quote
-from libcni.errors import ConfigError, shorten
+from libcni.errors import ConfigError, short_repr, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.boot import boot_id
 from libcni.store.files import MAX_RECORD_BYTES
@@ -80,33 +80,33 @@ def encode(record: Record, event: str = "") -> bytes:
     if not event and record.state == BEGUN:
         return f"{_head(record)}}}".encode()
     last = record.partial if record.result is None else None
-    told = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, last)
-    return f'{_head(record)},"{_EVENT_KEYS[0]}":{told}{_result(record.result)}}}'.encode()
+    text = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, last)
+    return f'{_head(record)},"{_EVENT_KEYS[0]}":{text}{_result(record.result)}}}'.encode()
 
 
-def encode_event(serial: int, event: Event, told: Mapping[str, Any]) -> bytes:
+def encode_event(serial: int, event: Event, values: Mapping[str, Any]) -> bytes:
     """Return the bytes that replace the closing brace when an event happens to a record.
 
     Args:
         serial: how many events the file has.
         event: the event.
-        told: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the previous one,
+        values: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the previous one,
             and the ``interface`` and the ``result`` of the ADD.
     """
-    plugin = f',"plugin":{told["plugin"]}' if told.get("plugin") is not None else ""
-    text = _event(event, plugin, told.get("interface"), told.get("partial"))
+    plugin = f',"plugin":{values["plugin"]}' if values.get("plugin") is not None else ""
+    text = _event(event, plugin, values.get("interface"), values.get("partial"))
     # Go reads the key "result". Without it the ADD is not complete, even if its event is whole.
-    return f',"{_EVENT_KEYS[serial]}":{text}{_result(told.get("result"))}}}'.encode()
+    return f',"{_EVENT_KEYS[serial]}":{text}{_result(values.get("result"))}}}'.encode()
 
 
-def _event(event: str, more: str, interface: Interface | None, result: str | None) -> str:
-    """Return an event as text. No encoder: each plugin of an ADD writes one."""
-    seen = ""
+def _event(event: str, extra: str, interface: Interface | None, result: str | None) -> str:
+    """Return an event as text, without a JSON encoder: each plugin of an ADD writes an event."""
+    interface_text = ""
     if isinstance(interface, Known):
-        seen = f',"interface":{{"number":{interface.number},"mac":{quote(interface.mac)}}}'
+        interface_text = f',"interface":{{"number":{interface.number},"mac":{quote(interface.mac)}}}'
     elif interface is not None:
-        seen = f',"interface":"{interface.value}"'
-    return f'{{"event":{quote(event)},"at":{system.time():.3f}{more}{seen}{_result(result)}}}'
+        interface_text = f',"interface":"{interface.value}"'
+    return f'{{"event":{quote(event)},"at":{system.time():.3f}{extra}{interface_text}{_result(result)}}}'
 
 
 def _result(text: str | None) -> str:
@@ -138,12 +138,12 @@ def _head(record: Record) -> str:
         "cniVersion": record.version,
         "owner": record.owner,
     }
-    more = f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}'
-    return f'{{{",".join(parts)},"libcni":{{{dumps(own)[1:-1]},{more}}}'
+    texts = f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}'
+    return f'{{{",".join(parts)},"libcni":{{{dumps(own)[1:-1]},{texts}}}'
 
 
 def check_readable(record: Ours) -> Ours:
-    """Return ``record``, of an ADD that has not begun, if its file will not become too large to read back.
+    """Return ``record``. Check first that the file of its ADD cannot become too large to read back.
 
     Raises:
         ConfigError: the file would be too large with the largest result that a plugin may print.
@@ -162,28 +162,28 @@ def check_readable(record: Ours) -> Ours:
 def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
     """Return the record in a file's bytes; Unreadable if they are not a record. Never raises."""
     try:
-        found, text, end = _whole_members(data)
-        return _decode(found, text, path, end=end, stamp=stamp)
+        members, text, end = _whole_members(data)
+        return _decode(members, text, path, end=end, stamp=stamp)
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
         return unreadable(path, problem)
 
 
 def _whole_members(data: bytes) -> tuple[Members, str, int]:
-    """Return the whole members of a file, decoded and as text, and the index in its bytes after the last."""
+    """Return the whole members of a file, decoded and as text, and the offset of the end of the last member."""
     try:
         text = _checked(jsontext.decode_utf8(data))
-        found, end = jsontext.parse(text), data.rfind(b"}")
+        members, end = jsontext.parse(text), data.rfind(b"}")
     except JSONTextError:
-        # A character may be cut off as well. The surrogates that stand for its bytes cannot be encoded below.
+        # The last character may be cut off too. The surrogates for its bytes are not in the whole part.
         text, end = jsontext.whole_part(_checked(data.decode(errors="surrogateescape")))
-        found, end = jsontext.parse(text), len(text[:end].encode())
-        # Events follow only a whole head. A file without one is damaged, or not a record.
-        if not found.keys() & {"libcni", "result"}:
+        members, end = jsontext.parse(text), len(text[:end].encode())
+        # Events follow only a whole head. A file without a whole head is damaged, or not a record.
+        if not members.keys() & {"libcni", "result"}:
             raise
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise TypeError("it is not an object")
-    return found, text, end
+    return members, text, end
 
 
 def _checked(text: str) -> str:
@@ -191,119 +191,119 @@ def _checked(text: str) -> str:
     return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
 
 
-def _decode(found: Members, text: str, path: str, **place: Any) -> Record:
-    kind = found.get("kind")
+def _decode(members: Members, text: str, path: str, **place: Any) -> Record:
+    kind = members.get("kind")
     if kind != _KIND:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
-    own = found.get("libcni", {})
+    own = members.get("libcni", {})
     if not isinstance(own, dict):
         raise TypeError("libcni is not an object")
-    is_complete = found.get("result") is not None
+    is_complete = members.get("result") is not None
     fields = {
         # Check these names again: they become parts of paths and variables, and any program may have written the file.
-        "network": check_network_name(found["networkName"]),
-        "container_id": check_container_id(found["containerId"]),
-        "ifname": check_ifname(found["ifName"]),
-        "netns": _environment_text(_text(found.get("netns") or "")),
-        "config": base64.b64decode(_text(found.get("config") or "")),
-        "args": tuple([(_text(key), _text(text)) for key, text in found.get("cniArgs") or ()]),
+        "network": check_network_name(members["networkName"]),
+        "container_id": check_container_id(members["containerId"]),
+        "ifname": check_ifname(members["ifName"]),
+        "netns": _environment_text(_text(members.get("netns") or "")),
+        "config": base64.b64decode(_text(members.get("config") or "")),
+        "args": tuple([(_text(key), _text(text)) for key, text in members.get("cniArgs") or ()]),
         "path": path,
-        "source": _Source(text, _object(found, "capabilityArgs")),
+        "source": _Source(text, _object(members, "capabilityArgs")),
         **place,
     }
     if "bootId" not in own:
         fields["owner"] = _text(own.get("owner") or "")
-        fields["netns"] = fields["netns"] or _sandbox(found.get("result"), fields["ifname"])
-        fields |= _events(found, READY if is_complete else PENDING, is_complete=is_complete)
+        fields["netns"] = fields["netns"] or _sandbox(members.get("result"), fields["ifname"])
+        fields |= _events(members, READY if is_complete else PENDING, is_complete=is_complete)
         return MadeByGo.of(fields)
     fields |= _own_fields(own)
-    fields |= _events(found, BEGUN, is_complete=is_complete)
+    fields |= _events(members, BEGUN, is_complete=is_complete)
     boot = fields["boot"]
     if boot and boot_id() and boot != boot_id():
         fields["state"] = REFUSED if fields["state"] == REFUSED else STALE_BOOT
     elif fields["state"] == BEGUN and not boot:
-        # Without a boot ID a power cut cannot be told from a kill, and it may have lost events that were not synced.
+        # Without a boot ID a power cut looks like a kill, and events that were not synced may be lost.
         fields["state"] = PENDING
     return Ours.of(fields)
 
 
 class _Source(NamedTuple):
-    """The text of a record's file, which was decoded."""
+    """The text of a record's file, and its capability arguments."""
 
     text: str
     capability_args: Mapping[str, Any]
 
     def texts(self) -> Texts:
-        """Return the texts of its values."""
-        found = jsontext.values(self.text, _SPLIT)
-        own = found["libcni"][0] if "libcni" in found else {}
-        is_complete = "result" in found and found["result"][0] is not None
-        events = [found[key] for key in _keys_of_events(found)]
-        with_result = [event for told, event in events if "result" in told] if not is_complete else []
+        """Return the texts of the record's fields."""
+        members = jsontext.values(self.text, _SPLIT)
+        own = members["libcni"][0] if "libcni" in members else {}
+        is_complete = "result" in members and members["result"][0] is not None
+        events = [members[key] for key in _keys_of_events(members)]
+        with_result = [event for content, event in events if "result" in content] if not is_complete else []
         return {
             "plugins": tuple(own["plugins"][0]) if "plugins" in own else (),
-            "capability_args": _object_text(found, "capabilityArgs"),
+            "capability_args": _object_text(members, "capabilityArgs"),
             "network_args": _object_text(own, "networkArgs"),
-            "result": found["result"][1] if is_complete else None,
+            "result": members["result"][1] if is_complete else None,
             "partial": jsontext.values(with_result[-1], ())["result"][1] if with_result else None,
         }
 
 
-def _keys_of_events(found: Collection[str]) -> Iterator[str]:
-    return takewhile(found.__contains__, _EVENT_KEYS)
+def _keys_of_events(members: Collection[str]) -> Iterator[str]:
+    return takewhile(members.__contains__, _EVENT_KEYS)
 
 
-def _events(found: Members, state: State, *, is_complete: bool) -> dict[str, Any]:
+def _events(members: Members, state: State, *, is_complete: bool) -> dict[str, Any]:
     """Return the fields of a record after its events; ``state``: its state before them."""
     facts: dict[str, Any] = {"interface": UNKNOWN}
     serial = 0
-    for key in _keys_of_events(found):
-        told = found[key]
-        event = _text(told["event"])
-        if _COPIED in told:
-            state = _state(told[_COPIED])
+    for key in _keys_of_events(members):
+        content = members[key]
+        event = _text(content["event"])
+        if _COPIED in content:
+            state = _state(content[_COPIED])
             facts["is_reload"] = event == "reload"
         # If the event is whole but the result after it is cut off, the interface in the event is still used.
         elif event != "complete" or is_complete:
             state = STATES[state].after[cast("Event", event)]
-        if "interface" in told:
-            facts["interface"] = told["interface"]
+        if "interface" in content:
+            facts["interface"] = content["interface"]
         serial += 1
     if facts["interface"] is not UNKNOWN:
         facts["interface"] = _interface(facts["interface"])
     if state == BEGUN and is_complete:
-        # An event is damaged. Without this, a DEL would run no plugin and report success.
+        # An event is damaged: a complete ADD has run plugins. In state BEGUN a DEL would run none and report success.
         state = PENDING
     return {**facts, "serial": serial, "state": PENDING if state == READY and not is_complete else state}
 
 
 FileKind = Literal["journal", "complete", "other"]
-"""A file to which this library appends events, the same after the end of its ADD, or any other file."""
+"""``journal`` and ``complete``: this library's file before and after the end of its ADD; ``other``: any other file."""
 
 
 def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, FileKind]:
     """Return all addresses, inodes and host ports that a file may record, and the file's kind.
 
-    This takes a tenth of the time of ``decode``. What it returns need not be a result's: a plugin's configuration may
-    have such keys, too. None: a part is written in another way than usual, so only ``decode`` tells.
+    This takes a tenth of the time of ``decode``. Some values may come from a plugin's configuration, which can have the
+    same keys. None instead of the values: the text has an unusual form, and only ``decode`` finds them.
     """
-    found = _MENTIONED.findall(data)
-    # A backslash can stand for any character.
-    if b"\\" in data or not all(port.isdigit() for _, _, port in found if port):
+    matches = _MENTIONED.findall(data)
+    # An escape sequence can stand for any character, so the pattern may miss a value.
+    if b"\\" in data or not all(port.isdigit() for _, _, port in matches if port):
         return None, "other"
     kind: FileKind = "other" if _OWN_HEAD not in data else "complete" if _COMPLETE.search(data) else "journal"
-    return frozenset([text for texts in found for text in texts]) - {b""}, kind
+    return frozenset([text for texts in matches for text in texts]) - {b""}, kind
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
     """Return the events in a record's file: seconds since 1970, the event, and the index of the plugin that ended.
 
-    The record can be read; raises KeyError, TypeError or ValueError if an event is damaged.
+    ``decode`` accepts the file. Raises KeyError, TypeError or ValueError if an event is damaged.
     """
-    found = _whole_members(data)[0]
-    for key in _keys_of_events(found):
-        told = found[key]
-        yield float(_number(told["at"])), _text(told["event"]), told.get("plugin")
+    members = _whole_members(data)[0]
+    for key in _keys_of_events(members):
+        content = members[key]
+        yield float(_number(content["at"])), _text(content["event"]), content.get("plugin")
 
 
 def _own_fields(own: Members) -> dict[str, Any]:
@@ -327,24 +327,24 @@ def _own_fields(own: Members) -> dict[str, Any]:
 def _sandbox(result: Any, ifname: str) -> str:
     """Return the namespace's path in a result that Go 1.1 recorded, which stores it nowhere else; "" if none."""
     interfaces = result.get("interfaces") if isinstance(result, dict) else None
-    found: dict[str, str] = {}
+    sandboxes: dict[str, str] = {}
     for interface in interfaces if isinstance(interfaces, list) else ():
         if isinstance(interface, dict) and interface.get("sandbox"):
-            found[_environment_text(_text(interface["sandbox"]))] = _text(interface.get("name"))
-    named = [path for path, name in found.items() if name == ifname] or list(found)
+            sandboxes[_environment_text(_text(interface["sandbox"]))] = _text(interface.get("name"))
+    named = [path for path, name in sandboxes.items() if name == ifname] or list(sandboxes)
     return named[0] if len(named) == 1 else ""
 
 
-def _object(found: Members, key: str) -> Mapping[str, Any]:
-    value = found.get(key) or {}
+def _object(members: Members, key: str) -> Mapping[str, Any]:
+    value = members.get(key) or {}
     if not isinstance(value, dict):
         raise TypeError(f"{key} is not an object")
     return value
 
 
-def _object_text(found: Values, key: str) -> str:
+def _object_text(members: Values, key: str) -> str:
     """Return the text of an object, or "" if it is missing or empty."""
-    value, text = found.get(key, (None, ""))
+    value, text = members.get(key, (None, ""))
     return text if value else ""
 
 
@@ -369,20 +369,20 @@ def _netns_id(value: Any) -> tuple[int, int] | None:
 
 def _number(value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"a number was expected, not {type(value).__name__}")
-    if value in {math.inf, -math.inf}:  # from 1e999; JSON cannot express it
-        raise ValueError("a number is too large")
+        raise TypeError(f"{short_repr(value)} is not a number")
+    if value in {math.inf, -math.inf}:  # Python decodes 1e999 as infinity, which JSON cannot express
+        raise ValueError(f"the number {value} is too large")
     return value
 
 
 def _environment_text(text: str) -> str:
     if "\0" in text:
-        raise ValueError("the namespace's path has a NUL")
+        raise ValueError(f"the namespace's path {short_repr(text)} has a NUL")
     os.fsencode(text)
     return text
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a string was expected, not {type(value).__name__}")
+        raise TypeError(f"{short_repr(value)} is not a string")
     return value

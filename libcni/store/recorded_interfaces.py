@@ -63,7 +63,7 @@ class _File:
         self._store = store
         self.name = name
         self.mentioned, kind = mentioned(data)
-        # A further change within a tick of the kernel's clock leaves the time and may leave the size. Each event of a
+        # A further change within a tick of the kernel's clock keeps the time, and may keep the size. Each event of a
         # journal changes the size.
         self.stamp: Version = stamp if kind != "other" or stamp[2] < settled else None
         self.is_final: bool = kind == "complete" and self.stamp is not None
@@ -74,11 +74,11 @@ class _File:
 
     @functools.cached_property
     def attachment(self) -> RecordedInterface | None:
-        """What the attachment has; None if it has nothing, or if the record cannot be read."""
+        """The recorded interface, addresses and ports; None if none is recorded, or if the record cannot be read."""
         try:
             record = self._store.read(self.name)
-        except RecordError as error:  # it must not hide the others
-            logger.warning("going on without knowing what this attachment has: %s", error)
+        except RecordError as error:  # it must not hide the other records
+            logger.warning("the interface and addresses of this attachment are unknown: %s", error)
             return None
         # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
         if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
@@ -117,7 +117,7 @@ class RecordedInterfaces:
 
     @property
     def is_read(self) -> bool:
-        """Whether they were read. The first ``refresh`` reads all records, which takes too long for an event loop."""
+        """Whether ``refresh`` was called. Its first call reads all records, which takes too long for an event loop."""
         return self._last is not None
 
     def refresh(self) -> None:
@@ -125,10 +125,10 @@ class RecordedInterfaces:
         try:
             self._last = self._look(self._last or _Look(None, -math.inf, {}, ()))
         except RecordError as error:
-            logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
+            logger.warning("the interfaces and addresses of other attachments are unknown: %s", error)
 
     def with_addresses(self, addresses: Iterable[str], but: Record | None) -> Iterator[RecordedInterface]:
-        """Yield the attachments except ``but`` that have one of these IP addresses, which have no prefix length."""
+        """Yield the attachments except ``but`` that have one of these IP addresses, without prefix length."""
         wanted = frozenset(addresses)
         for other in self._that_may_have([address.encode(errors="surrogatepass") for address in wanted], but):
             if not wanted.isdisjoint(other.addresses):
@@ -160,7 +160,7 @@ class RecordedInterfaces:
 
     def _look(self, last: _Look) -> _Look:
         directory, age = self._records.directory_version(), system.monotonic() - last.at
-        # A new file and one that replaces another change the directory. Verbs write into the file of an attachment
+        # A new file and a replaced file change the directory. Verbs write into the file of an attachment
         # until it is complete, and Go rewrites its files in place at any time. Complete ones of this library change in
         # place only if a runtime with Go libcni attaches the same interface, or in an editor: they are examined
         # again after _ALL_AGAIN_SECONDS.
@@ -226,4 +226,8 @@ def _reported_mac(record: Record) -> str:
 
 def reported_macs(result: Result, ifname: str) -> list[str]:
     """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
-    return [(one.mac or "").lower() for one in result.interfaces if one.name == ifname and one.sandbox]
+    return [
+        (interface.mac or "").lower()
+        for interface in result.interfaces
+        if interface.name == ifname and interface.sandbox
+    ]

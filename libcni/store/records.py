@@ -43,7 +43,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.
 
 
 Version = Stamp | None
-"""A value that changes with each write of a file. None: the write is so recent that the next may have the same time."""
+"""A value that changes with each write of a file. None: the next write may have the same time as the last."""
 
 
 class RecordStore:
@@ -100,17 +100,17 @@ class RecordStore:
         # The network is unknown, so search for the end of the file name.
         read = [self._read(name, directory) for name, directory in self._scan(f"-{container_id}-{ifname}")]
         wanted = (container_id, ifname)
-        found = [
+        records = [
             record
             for record in read
             if isinstance(record, Unreadable) or (record and (record.container_id, record.ifname) == wanted)
         ]
-        return sorted(found, key=lambda record: os.fsencode(record.path))
+        return sorted(records, key=lambda record: os.fsencode(record.path))
 
     def directory_version(self) -> Version:
         """Return the version of the directory of the records, which each new, replaced or removed file changes.
 
-        None: it may have changed so recently that a further change leaves its version, or there is none.
+        None: it does not exist, or it changed so recently that a further change may keep its version.
         """
         settled = settled_before()
         try:
@@ -120,8 +120,8 @@ class RecordStore:
         return _stamp(status) if status.st_ctime_ns < settled else None
 
     def stamps(self, names: Iterable[str] | None = None) -> dict[str, Stamp]:
-        """Return the names of these files that exist, or of all, each with its stamp. Raises RecordError."""
-        found: dict[str, Stamp] = {}
+        """Return the stamp of each existing file, by name: of ``names``, or of all files. Raises RecordError."""
+        stamps: dict[str, Stamp] = {}
         try:
             with Directory(self.results) as directory:
                 # No further calls here: DEL calls this before each plugin, and a node may have thousands of records.
@@ -130,15 +130,15 @@ class RecordStore:
                         status = system.stat(name, dir_fd=directory, follow_symlinks=False)
                     except OSError:  # it no longer exists, or cannot be read either
                         continue
-                    found[name] = (status.st_ino, status.st_size, status.st_ctime_ns)
+                    stamps[name] = (status.st_ino, status.st_size, status.st_ctime_ns)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise record_error("cannot be listed", self.results, error) from error
-        return found
+        return stamps
 
     def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the names of files with their bytes: none if it does not exist, can be no record, or cannot be read.
+        """Yield each name with the bytes of its file: b"" if it does not exist, is no regular file, or cannot be read.
 
         Raises:
             RecordError: the directory cannot be opened.
@@ -151,9 +151,9 @@ class RecordStore:
                         data = read_regular(open_file(name, directory), MAX_RECORD_BYTES)
                     except (FileNotFoundError, UnusableFileError):
                         pass
-                    except OSError as error:  # it must not hide the others
+                    except OSError as error:  # it must not hide the other files
                         problem = record_error("cannot be read", f"{self.results}/{name}", error)
-                        logger.warning("going on without knowing what this attachment has: %s", problem)
+                        logger.warning("the interface and addresses of this attachment are unknown: %s", problem)
                     yield name, data
         except FileNotFoundError:
             return
@@ -176,8 +176,8 @@ class RecordStore:
         """Write a new file for a record, and return its journal.
 
         If ``record.path`` is "", choose a file name: replace a record of the same identity, and move an unreadable file
-        of that name to ``<cache_dir>/corrupt``. Otherwise the new file replaces the one at that path in one step, so
-        the attachment always has a record. If the store is durable, the bytes and the name are synced to the disk.
+        of that name to ``<cache_dir>/corrupt``. Otherwise the new file replaces the file at that path in one step,
+        so the attachment always has a record. If the store is durable, the bytes and the name are synced to the disk.
 
         Args:
             record: the record.
@@ -227,13 +227,13 @@ class RecordStore:
             # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
             if _link(temporary, name, source, directory):
                 return True
-            there = self._read(name, directory)
-            if there is None:
+            existing = self._read(name, directory)
+            if existing is None:
                 continue
-            if isinstance(there, Unreadable):
-                self.set_aside(there)
+            if isinstance(existing, Unreadable):
+                self.set_aside(existing)
                 continue
-            if there.identity == identity:
+            if existing.identity == identity:
                 # The caller holds the container's lock, so no other verb writes this identity.
                 system.rename(temporary, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
@@ -354,7 +354,7 @@ class RecordStore:
         return f"{self.aside}/{target}"
 
     def names_set_aside(self) -> list[str]:
-        """Return the names of the files in ``<cache_dir>/corrupt``: those of records, with the time after them.
+        """Return the names of the files in ``<cache_dir>/corrupt``: record names with the time of the move.
 
         Raises:
             RecordError: the directory cannot be listed.
@@ -404,7 +404,7 @@ class RecordStore:
 
 
 def settled_before() -> int:
-    """Return a time in nanoseconds since 1970: a file that changed before it gets another time by a further change."""
+    """Return the time, in nanoseconds since 1970, before which a change is settled: a later change has another time."""
     return system.time_ns() - _SETTLED_NS
 
 

@@ -20,7 +20,7 @@ from libcni.store.records import RecordStore
 __all__ = ["RepairReport", "repair_records"]
 
 _OLD = 3600.0
-"""Seconds since its last write after which the writer of a temporary file counts as killed."""
+"""A temporary file whose last write is older (in seconds) was left by a killed writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def repair_records(
         for delay in locks.retry_delays(math.inf if timeout is None else system.monotonic() + timeout):
             system.sleep(delay)
         corrupt = tuple(_corrupt(store, left))
-        moved = tuple(_set_aside(store, one) for one in corrupt)
+        moved = tuple(_set_aside(store, attachment) for attachment in corrupt)
         return RepairReport(corrupt, moved, tuple(_sweep(store, left, dry_run=False)), tuple(left))
     finally:
         locks.close()
@@ -106,7 +106,7 @@ def _is_old(name: str, directory: int) -> bool:
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:
     try:
         return store.set_aside(attachment.record)
-    except RecordError:  # it must not stop the move of the other records
+    except RecordError:  # an error must not stop the move of the other records
         return ""
 
 

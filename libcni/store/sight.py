@@ -14,7 +14,7 @@ from libcni.store.recorded_interfaces import RecordedInterfaces, place_of
 
 
 class Sight:
-    """Examines namespaces and interfaces. The last examined namespace cannot end before ``close``.
+    """An examiner of namespaces and interfaces. The last examined namespace cannot end before ``close``.
 
     ``remembers``: whether to search all namespaces of the node only once, for many attachments at about the same time.
     """
@@ -38,36 +38,38 @@ class Sight:
         entered = self._enter(netns)
         return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
 
-    def find(self, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
+    def find(
+        self, record: Record | None, recorded: Place, path: str, ifname: str, *, everywhere: bool = False
+    ) -> Place:
         """Return the present place at an attachment's path and name. If its interface is not there, search for it.
 
         ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
         """
         seen = self.look(path, ifname)
-        is_known = isinstance(made.interface, Known)
-        if seen.netns is None or seen.interface is UNKNOWN or not is_known or compare(made, seen) == "same":
+        is_known = isinstance(recorded.interface, Known)
+        if seen.netns is None or seen.interface is UNKNOWN or not is_known or compare(recorded, seen) == "same":
             return seen
-        if not same_namespace(made, seen):
+        if not same_namespace(recorded, seen):
             return seen
         # A path that Go recorded may lead to another container while this one still exists.
-        everywhere = everywhere and (not isinstance(seen.interface, Known) or made.netns is None)
-        for place in self._candidates(path, made, everywhere=everywhere):
+        everywhere = everywhere and (not isinstance(seen.interface, Known) or recorded.netns is None)
+        for place in self._candidates(path, recorded, everywhere=everywhere):
             # Hardware addresses are not unique: a user can choose them.
             self._recorded.refresh()
             if next(self._recorded.with_interface(place, record), None) is None:
                 return replace(seen, found_as=place.found_as)
         return seen
 
-    def _candidates(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
-        """Yield the places where the interface of an ADD may be now; ``found_as`` is each one's name."""
+    def _candidates(self, netns: str, recorded: Place, *, everywhere: bool) -> Iterator[Place]:
+        """Yield the possible present places of a recorded interface; ``found_as``: its name there."""
         entered = self._enter(netns)
         if entered is None:
             return
-        yield from entered.find(made)
+        yield from entered.find(recorded)
         # Search this program's namespace too: plugins such as host-device move their device back to it.
         known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
-        if everywhere and made.mac:
-            yield from (place for place in self._walk() if place.mac == made.mac and place.netns not in known)
+        if everywhere and recorded.mac:
+            yield from (place for place in self._walk() if place.mac == recorded.mac and place.netns not in known)
 
     def _walk(self) -> Iterable[Place]:
         if self._remembers and self._everywhere is None:
@@ -83,11 +85,11 @@ class Sight:
 
     def state_of(self, record: Record, path: str | None = None) -> State:
         """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
-        made = place_of(record)
+        recorded = place_of(record)
         if not needs_look(record):
-            return state_of(record, made, Place())
-        seen = self.find(record, made, record.netns if path is None else path, record.ifname, everywhere=True)
-        return state_of(record, made, seen)
+            return state_of(record, recorded, Place())
+        seen = self.find(record, recorded, record.netns if path is None else path, record.ifname, everywhere=True)
+        return state_of(record, recorded, seen)
 
     def close(self) -> None:
         """Close the socket, so that the namespace can end."""

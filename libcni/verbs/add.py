@@ -74,7 +74,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
 
     ADD finds every executable and writes the record before it runs the first plugin. It completes the record after the
     last plugin, and rolls back after a failure. ``namespace``: the namespace of the container's other networks. ADD is
-    refused if the path leads to another one, even if that happened while an earlier attachment was detached.
+    refused if the path leads to another namespace, even if it was replaced while an earlier attachment was detached.
     """
     check_network_name(net.name)
     rt = checked_conf(rt)
@@ -110,9 +110,9 @@ async def add(  # noqa: PLR0913 - the options of the verb
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:
     """Note in an error that the namespace does not exist: each plugin reports this in other words."""
     if node.sight.namespace(netns).netns is None:
-        named = f"/run/netns/{netns.rpartition('/')[2]}"
-        meant = f": did you mean {named}?" if node.sight.namespace(named).netns is not None else ""
-        error.add_note(f"the namespace {netns} does not exist{meant}")
+        named_path = f"/run/netns/{netns.rpartition('/')[2]}"
+        suggestion = f": did you mean {named_path}?" if node.sight.namespace(named_path).netns is not None else ""
+        error.add_note(f"the namespace {netns} does not exist{suggestion}")
 
 
 def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
@@ -131,15 +131,18 @@ def _namespace_of(node: Node, rt: RuntimeConf) -> Place:
     return node.sight.namespace(rt.netns) if rt.netns else Place()
 
 
-def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
-    unused = net.unused_capabilities(given)
+def _unused_capabilities(
+    net: NetworkConfigList, capability_args: Mapping[str, Any], *, strict: bool
+) -> tuple[str, ...]:
+    unused = net.unused_capabilities(capability_args)
     if unused:
         from difflib import get_close_matches  # few callers mistype
 
         declared = [name for plugin in net.plugins for name in plugin.capabilities]
-        near = [meant for name in unused for meant in get_close_matches(name, declared, 1)]
-        problem = f'network "{net.name}": no plugin declares, and so receives, the capability {", ".join(unused)}'
-        problem += f"; did you mean {', '.join(near)}?" if near else ""
+        similar = [match for name in unused for match in get_close_matches(name, declared, 1)]
+        names = ", ".join(unused)
+        problem = f'network "{net.name}": no plugin declares the capability {names}, so no plugin receives it'
+        problem += f"; did you mean {', '.join(similar)}?" if similar else ""
         if strict:
             hint = f'add "capabilities": {{"{unused[0]}": true}} to the plugin that supports it'
             raise ConfigError(problem, file=net.file, hint=hint)
@@ -147,7 +150,7 @@ def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, st
     return unused
 
 
-# The steps before the record is written: detach the earlier attachments of the same interface.
+# Before the record is written: detach the earlier attachments of the same interface.
 
 
 @dataclass(slots=True)
@@ -175,7 +178,7 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
     Raises:
         AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another container
             has one of the host ports.
-        InterfaceExistsError: the interface exists, and belongs to no attachment that is to be detached.
+        InterfaceExistsError: the interface exists, and belongs to no attachment that this ADD detaches.
     """
     earlier = await chain.node.lock_all(
         record.network,
@@ -183,12 +186,12 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
         lambda: _find_earlier(chain.node, record, on_existing),
         lambda earlier: [other.network for other in earlier.to_detach],
     )
-    # First test whether this ADD will be refused: a refused ADD must not detach anything.
+    # First check whether this ADD is refused: a refused ADD must not detach anything.
     if earlier.to_detach:
         check_host_ports(chain.node, record.container_id, ports)
     if earlier.to_detach and on_existing != "allow":
         _refuse_anothers_interface(chain.node, record, earlier.to_detach)
-    for other in earlier.live:  # raises the error that names a renamed interface
+    for other in earlier.live:  # raise the error that names a renamed interface
         chain.node.recorded_interfaces.refresh()
         Ownership.of(chain.node, other, other.netns, other.ifname).netns()
     if earlier.live and on_existing == "replace":
@@ -255,7 +258,7 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
     is_same = other.network == chain.net.name
     keeps = is_same and other in earlier.live
     conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
-    # Only a record without a namespace needs the caller's, which may be another one than a recorded one.
+    # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
     conf = conf if not other.netns and is_same else replace(conf, netns=None)
     await detach(chain.node, other, chain.net if is_same else None, conf, DelPolicy(), keep_record=keeps)
     if keeps:
@@ -315,7 +318,7 @@ class Attempt:
             NamespaceMismatchError: another namespace is at the path.
             RecordError: the record cannot be written; nothing was run.
         """
-        # Not before the record is on disk, which takes a millisecond or more: another program may act meanwhile.
+        # Look after the record is written: that takes a millisecond or more, and another program may act meanwhile.
         seen = self._look()
         if not may_exist:
             await self._refuse_existing(seen, has_damaged=has_damaged)
@@ -327,7 +330,7 @@ class Attempt:
             with suppress(RecordError):
                 self.chain.node.records.forget(self.journal.record)
             raise
-        if not may_exist:  # again: the time between this check and the plugin's start should be short
+        if not may_exist:  # once more: little time should pass between this check and the plugin's start
             await self._refuse_existing(self._look(), has_damaged=has_damaged)
 
     def _look(self) -> Place:
@@ -341,7 +344,7 @@ class Attempt:
     async def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
         """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
 
-        Callers usually call DEL after a failed ADD. The record then says that this DEL must run nothing.
+        Callers usually call DEL after a failed ADD. The record says that this DEL must run nothing.
         """
         is_replaced = (self.place.netns, self.place.cookie) != (seen.netns, seen.cookie)
         if not is_replaced and not isinstance(seen.interface, Known):
@@ -388,10 +391,10 @@ class Attempt:
         """Raise NamespaceMismatchError if the next plugin would change another namespace, or another's interface."""
         node, record = self.chain.node, self.journal.record
         seen = self._look()
-        # A plugin may make the interface anew, and report the new one.
+        # A plugin may create the interface again, and report the new interface.
         place = self._taken(seen, is_last=False)
         is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
-        # The namespace last: a whole new one may be another container's.
+        # Look at the namespace last: a new namespace at the path may be another container's.
         if not same_namespace(self.place, node.sight.namespace(record.netns)):
             raise replaced_namespace(record, "ADD")
         if is_other and same_namespace(self.place, seen):
@@ -415,7 +418,7 @@ class Attempt:
     def complete(self) -> Result:
         """Complete the record, and return the result."""
         if self.result is None:
-            raise AssertionError("a list without plugins is refused above")
+            raise AssertionError("check_plugins refuses a list without plugins")
         self.journal.write("complete", interface=self.place.interface, result=self.result.text)
         if not self.journal.has_name():
             self.chain.node.records.rewrite(self.journal.record, "again")
@@ -424,7 +427,7 @@ class Attempt:
     def take_after_failure(self) -> None:
         """Record the interface that appeared while the failed plugin ran: many plugins do not remove it.
 
-        If there is none, record that, so that no DEL of this ADD removes an interface that is created later.
+        If no interface appeared, record that, so that no DEL of this ADD removes an interface that is created later.
         """
         if self.place.interface is not UNKNOWN:
             return
@@ -439,7 +442,9 @@ class Attempt:
                 self._write_step(None)
             except RecordError as error:
                 ifname = self.journal.record.ifname
-                logger.warning("%s: a later DEL may remove this interface of another program: %s", ifname, error)
+                logger.warning(
+                    "%s: a later DEL may remove an interface of another program with this name: %s", ifname, error
+                )
 
     async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
         """Roll a failed ADD back; note in its error if the namespace does not exist.
@@ -460,9 +465,9 @@ class Attempt:
     async def roll_back(self, error: BaseException) -> None:
         """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
 
-        Each plugin receives the last good result as ``prevResult``, because some read only there what to remove. If
-        this ADD changed an ``earlier`` attachment that is in use, run nothing, because DEL would detach that one, and
-        restore its record. A later DEL of it undoes both ADDs if they ran the same chain.
+        Each plugin receives the last good result as ``prevResult``: some plugins read there which resources to remove.
+        If this ADD changed an ``earlier`` attachment that is in use, restore its record and run nothing: DEL would
+        detach it. A later DEL of it undoes both ADDs if they ran the same chain.
         """
         node = self.chain.node
         node.start_cleanup()
@@ -507,13 +512,13 @@ class Attempt:
 
 def _exists(record: Record) -> InterfaceExistsError:
     return InterfaceExistsError(
-        f"the namespace {record.netns} has an interface {record.ifname} already, and no record names it",
+        f"the namespace {record.netns} already has an interface {record.ifname}, and no record names it",
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
         hint=Hint(
-            "remove the interface or choose another name; {argument} lets the plugins change it",
+            "remove the interface, or choose another name; {argument} lets the plugins change the interface",
             argument="on_existing",
             value="allow",
         ),

@@ -1,4 +1,4 @@
-"""A network's plugins with their executables, and how they are called."""
+"""A network's plugins with their executables, and their calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Chain:
         node: runs the plugins.
         net: the network.
         rt: the attachment; None for GC and STATUS.
-        executables: the plugins' paths, in order; "" for a missing one.
+        executables: the plugins' paths, in order; "" for a missing executable.
         environments: the CNI_* variables by verb, a cache.
     """
 
@@ -39,7 +39,7 @@ class Chain:
     def invocation(
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
     ) -> Invocation:
-        """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is unknown yet."""
+        """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is not known yet."""
         net, rt, plugin, stdin = self.net, self.rt, self.net.plugins[index], b""
         if not ahead:
             stdin = execution_config(plugin, net.name, net.cni_version, rt=rt, prev_result=prev_result, valid=valid)
@@ -63,7 +63,7 @@ class Chain:
         """Run one of the plugins.
 
         Args:
-            invocation: the call, made by ``invocation``.
+            invocation: the call, from the method ``invocation``.
             sharers: how many calls share the remaining time, this one included.
             then: the index of the next plugin, whose process may be started ahead.
 

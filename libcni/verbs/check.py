@@ -50,7 +50,7 @@ async def check(
         raise not_attached(identity, "there is no record of an ADD")
     path = path_to_use(node, record, rt.netns, use_given=use_given)
     state = node.sight.state_of(record, path)
-    # "unknown": no namespace is recorded, and the caller has given one.
+    # "unknown": no namespace is recorded, but the caller named a namespace.
     if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
         found_as = ""
         if state == "renamed":

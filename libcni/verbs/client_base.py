@@ -69,20 +69,21 @@ class ClientBase(Generic[ExecutorT]):
         """Store the settings. The client opens, reads and locks nothing before the first verb.
 
         Args:
-            path: the directories with plugins (CNI_PATH), a sequence, or one string or path split at ``os.pathsep``.
+            path: the directories with plugins (CNI_PATH): a sequence, or a string or path to split at ``os.pathsep``.
             cache_dir: the directory of the records and the lock file.
             conf_dir: the directory from which networks are loaded by name.
             owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
                 GC detaches only attachments of this owner. "" stands for none: records of Go libcni have none.
             executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: run processes.
             timeout: seconds for a whole verb, the wait for locks included; None: no limit.
-            plugin_timeout: seconds for one plugin; None: no limit but the verb's.
+            plugin_timeout: seconds for each plugin; None: only the verb's limit applies.
             cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``; None: no limit.
-            env: the plugins' environment without CNI_*: a mapping replaces this process's, a list of names selects.
+            env: the plugins' environment without CNI_*: a mapping replaces this process's environment; a list names
+                the variables that plugins inherit.
             durable: whether to sync each record to the disk (fsync) before it gets its name.
             stderr: receives the stderr of plugins that succeed: a callable ``(invocation, text)`` or a text file; None:
                 the logger ``libcni.plugin``.
-            observer: receives the begin and end of every verb and plugin call; see ``Observer``.
+            observer: receives the start and end of every verb and plugin call; see ``Observer``.
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
                 that read it before they act (built with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
@@ -243,7 +244,7 @@ class ClientBase(Generic[ExecutorT]):
             return attachments_of(self._store.records(container_id), self._store)
 
     def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
-        """Yield the recorded attachments of ``get_cached_attachments`` one by one, in no order.
+        """Yield the recorded attachments of ``get_cached_attachments``, in no particular order.
 
         Only one record at a time is in memory. Records that appear or disappear during the iteration may be missing.
 
@@ -312,7 +313,7 @@ def _name(net: object) -> str:
 
 
 def name_and_config(net: Network) -> tuple[str, NetworkConfigList | None]:
-    """Return a network's name, and its configuration if the caller gives it. The verb loads the file if it needs it."""
+    """Return a network's name, and its configuration if the caller gives it. The verb can load the file itself."""
     return (net.name, net) if isinstance(net, NetworkConfigList) else (_name(net), None)
 
 
@@ -348,7 +349,7 @@ def single(plugin: PluginConfig) -> NetworkConfigList:
 def _checked_env(env: Env | None) -> Env | None:
     """Return ``env`` if its names and values are strings, else raise TypeError. ADD checks what they contain."""
     value: object = env
-    # A string is a collection of one-letter names.
+    # Iterating a string would yield its letters as names.
     if isinstance(value, str | bytes) or not isinstance(value, Collection | None):
         shown = short_repr(value)
         raise TypeError(f"env must be a mapping of variables, or a list of names such as ['PATH'], not {shown}")
@@ -364,8 +365,10 @@ def _check_executor(executor: object, *, on_asyncio: bool) -> None:
     """Raise TypeError if ``execute`` is a coroutine function in a blocking client, or is not in an asyncio client."""
     execute = getattr(executor, "execute", None)
     if not callable(execute) or not callable(getattr(executor, "find", None)):
-        raise TypeError(f"executor must have the methods find and execute, like ProcessExecutor; {executor!r} has not")
-    # Not isinstance: the protocols Executor and AsyncExecutor have the same methods. A callable object may be anything.
+        raise TypeError(
+            f"executor must have the methods find and execute, like ProcessExecutor; {executor!r} lacks one"
+        )
+    # Not isinstance: Executor and AsyncExecutor have the same methods. ``execute`` may be a callable object.
     execute = inspect.unwrap(execute)
     if inspect.isroutine(execute) and inspect.iscoroutinefunction(execute) is not on_asyncio:
         actual = f"{type(executor).__name__}.execute is {'no' if on_asyncio else 'a'} coroutine function"

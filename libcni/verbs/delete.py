@@ -39,7 +39,7 @@ __all__ = ["DelReport", "Leftover", "PluginReport"]
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NO_DEL = (
-    "correct the cause and repeat the DEL (with {argument}: with the network's configuration of today); if no DEL can "
+    "correct the cause and repeat the DEL (with {argument}: with the network's current configuration); if no DEL can "
     "succeed, drop the record"
 )
 
@@ -59,7 +59,7 @@ class PluginReport:
     Examples:
         >>> result = cni.add_network_list(net, rt)
         >>> report = cni.del_attachment(cni.get_cached_attachments()[0])
-        >>> [one.plugin for one in report.plugins if one.state == "done"]
+        >>> [plugin.plugin for plugin in report.plugins if plugin.state == "done"]
         ['bridge']
     """
 
@@ -91,8 +91,8 @@ class Leftover:
     addresses: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        what = {"masquerade": "the masquerade rules", "reservation": "the reservation"}[self.kind]
-        return f"{self.plugin} leaves {what} of {', '.join(self.addresses) or 'its addresses'}"
+        resources = {"masquerade": "the masquerade rules", "reservation": "the reservation"}[self.kind]
+        return f"{self.plugin} leaves {resources} of {', '.join(self.addresses) or 'its addresses'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,10 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     Args:
         node: runs the plugins.
         network: the network's name.
-        net: its configuration, or None: the one in ``conf_dir`` is loaded if the record does not hold it.
+        net: its configuration; None: load it from ``conf_dir`` if the record does not hold it.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
-        listed: the record as the caller listed it. DEL is refused if the file belongs to another ADD now.
+        listed: the record when the caller listed it. DEL is refused if the file belongs to another ADD now.
 
     Raises:
         InterfaceExistsError: with ``policy.refuse_unrecorded``; nothing was run.
@@ -200,12 +200,20 @@ def _find_record(node: Node, identity: Identity) -> Record | None:
 
 def is_unchanged(record: Record, listed: Record) -> bool:
     """Return whether a record belongs to the same ADD as the listed one, and that ADD has not ended since."""
+    return _key_of_add(record) == _key_of_add(listed)
 
-    def of_add(one: Record) -> tuple[object, ...]:
-        # With the owner: a sweep must not detach an attachment that another program has taken over meanwhile.
-        return type(one), one.identity, one.owner, one.created, one.netns, one.netns_id, one.has_ended
 
-    return of_add(record) == of_add(listed)
+def _key_of_add(record: Record) -> tuple[object, ...]:
+    # With the owner: a sweep must not detach an attachment that another program has taken over meanwhile.
+    return (
+        type(record),
+        record.identity,
+        record.owner,
+        record.created,
+        record.netns,
+        record.netns_id,
+        record.has_ended,
+    )
 
 
 def check_unchanged(record: Record, listed: Record) -> None:
@@ -303,13 +311,13 @@ def _plan(
 
 def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> Iterator[Chain]:
     """Yield the chain for a second try, with the caller's configuration and arguments, unless it is the same."""
-    given = net if net is not None and net.plugins else chain.net
-    executables = chain.node.find_all(given, skip_missing=True)
+    current = net if net is not None and net.plugins else chain.net
+    executables = chain.node.find_all(current, skip_missing=True)
     if not policy.skip_missing and not all(executables):
         return
     # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
     is_mistake = rt.netns and chain.node.sight.is_no_namespace(rt.netns)
-    corrected = Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
+    corrected = Chain(chain.node, current, rt.with_netns("") if is_mistake else rt, executables)
     if _calls(corrected) != _calls(chain):
         yield corrected
 
@@ -319,7 +327,7 @@ def _calls(chain: Chain) -> list[Invocation]:
 
 
 async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ownership: Ownership) -> DelReport:
-    """Run DEL through the first chain, and if that fails through the second one, if there is one."""
+    """Run DEL through the first chain, and if that fails, through the second chain, if there is one."""
     chain, *corrected = chains
     if record is not None:
         record = _mark_detaching(chain, record)
@@ -359,7 +367,9 @@ async def _run_chain(
         # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
         keeping = {plugin.type for plugin in chain.net.plugins if plugin.ipam_type}
         for plugin in failed:
-            logger.warning("%s: DEL goes on after an error of an earlier boot: %s", record.path, plugin.error)
+            logger.warning(
+                "%s: DEL goes on, because the attachment is of an earlier boot: %s", record.path, plugin.error
+            )
         failed = [plugin for plugin in failed if plugin.plugin in keeping]
     problem = f"DEL of network {chain.net.name}: {{}} of {len(report.plugins)} plugins failed"
     CNIErrorGroup.raise_any(problem, [plugin.error for plugin in failed if plugin.error is not None], report)
@@ -400,16 +410,16 @@ def _no_result() -> None:
 def _without_given_away(node: Node, record: Record, result: Result) -> str:
     """Return the result of an attachment without the addresses that another attachment has on record now.
 
-    An earlier DEL may have freed them, or somebody removed the reservations. The plugin firewall deletes rules by
-    address alone, whoever has it.
+    An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes all
+    rules of an address, whichever container has it.
     """
     if not result.ips:
         return result.text
-    kept = [ip for ip in result.ips if not _has_another(node, record, ip.address.partition("/")[0])]
-    if len(kept) == len(result.ips):
+    own = [ip for ip in result.ips if not _has_another(node, record, ip.address.partition("/")[0])]
+    if len(own) == len(result.ips):
         return result.text
     logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
-    return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in kept]})
+    return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
 
 
 def _has_another(node: Node, record: Record, address: str) -> bool:
@@ -433,7 +443,7 @@ async def detach_chain(
         policy: see DelPolicy.
         ownership: checked before each plugin, because the namespace or the interface can be replaced while a plugin
             runs.
-        sharers: how many tries share the remaining time, this one included.
+        sharers: how many tries share the remaining time, this try included.
     """
     reports: list[PluginReport] = []
     left: list[Leftover] = []
@@ -472,7 +482,7 @@ def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftove
     if record is None or (has_netns and not ownership.is_missing()):
         return []
     kinds: list[Literal["masquerade", "reservation"]] = []
-    # No rule has survived a reboot. An ADD without any result has made none.
+    # No rule survives a reboot. An ADD without any result has created no rule.
     may_be_masked = record.state != STALE_BOOT and record.last_result is not None
     if plugin.type in {"bridge", "ptp"} and may_be_masked and jsontext.parse(plugin.text).get("ipMasq") is True:
         kinds.append("masquerade")
@@ -482,7 +492,7 @@ def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftove
 
 
 def _remove_record(node: Node, record: Record) -> None:
-    """Remove the record of a detached attachment, or move an unreadable one to the directory ``corrupt``.
+    """Remove the record of a detached attachment, or move an unreadable record to the directory ``corrupt``.
 
     If that fails, only log a warning: the DEL has succeeded.
     """
@@ -490,6 +500,6 @@ def _remove_record(node: Node, record: Record) -> None:
         if not isinstance(record, Unreadable):
             node.records.forget(record)
         elif record.path:
-            logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
+            logger.warning("%s: the record was moved to %s", record.path, node.records.set_aside(record))
     except RecordError as error:
         logger.warning("the container is detached, but its record cannot be removed: %s", error)

@@ -27,10 +27,10 @@ class SideBySide(Protocol):
 async def detach_each(
     targets: Iterable[TargetT], detach: Callable[[TargetT], Awaitable[AnswerT]], group: Callable[[TargetT], Hashable]
 ) -> AsyncGenerator[tuple[TargetT, AnswerT | CNIError], None]:
-    """Detach targets in order, and go on after errors. Repeat a failed DEL once if another one of its group succeeded.
+    """Detach targets in order, and go on after errors. Repeat a failed DEL once if another DEL of its group succeeded.
 
-    The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
-    chain with the first of them, because the rule of the second one refers to it.
+    The plugin bridge has one masquerade chain for all interfaces of a container on a network. At the DEL of
+    the first interface it fails to remove the chain, because the rule of the second interface refers to the chain.
 
     Args:
         targets: the attachments to detach.
@@ -38,7 +38,7 @@ async def detach_each(
         group: returns a key that is equal for targets with the same container and network.
 
     Yields:
-        Each target with its outcome: first the answers, as they arrive, then the outcomes of the repeated DELs.
+        Each target with its outcome: first the targets whose DEL succeeded, then the others, after a repeated DEL.
     """
     failed: list[tuple[TargetT, CNIError]] = []
     departed = set()

@@ -49,7 +49,7 @@ async def forget(node: Node, attachment: Attachment) -> ForgetReport:
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
     node.records.forget(attachment.record)
-    # The caller asked for it, and gets the plugins in the report.
+    # The caller asked for it, and receives the plugins in the report.
     logger.info(
         "%s: the record was removed; effects of its plugins may be left: %s", attachment.path, ", ".join(plugins)
     )

@@ -1,4 +1,4 @@
-"""GC: detach the recorded attachments that are not valid, then send the plugins the list of valid ones."""
+"""GC: detach the recorded attachments that are not valid, then send the plugins the list of the valid attachments."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class GCReport:
     Examples:
         >>> result = cni.add_network_list(net, rt)
         >>> report = cni.gc_network_list(net, valid=[])
-        >>> [one.container_id for one in report.detached], report.errors
+        >>> [attachment.container_id for attachment in report.detached], report.errors
         (['c1'], ())
     """
 
@@ -97,7 +97,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         valid: the attachments to keep.
         policy: see ``CNIConfig.gc_network_list``.
         dry_run: run nothing, only report.
-        include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
+        include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
             the running containers of podman or containerd.
         before: keep attachments whose ADD began later; in seconds since the boot, like Record.uptime.
 
@@ -117,10 +117,10 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     listing = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
     used = net or listing.network
     if used is None:
-        problem = f'network "{network}" has no configuration, and no record that holds a usable one'
+        problem = f'network "{network}" has no configuration, and no record holds a usable configuration'
         hint = Hint("see the configured networks", "networks")
         raise NetworkNotFoundError(problem, network=network, hint=hint)
-    # This examines the interfaces of many attachments, and must not block an event loop.
+    # The listing examines the interfaces of many attachments, and must not block an event loop.
     report = await node.on_disk(partial(_report, node, listing))
     if dry_run:
         return report
@@ -200,7 +200,7 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, befor
 
 
 def _may_be_of(record: Record, network: str) -> bool:
-    """Return whether an unreadable record may belong to a network. A file name that is only a hash may be of any."""
+    """Return whether an unreadable record may belong to a network. A file name that is only a hash fits any network."""
     name = record.path.rpartition("/")[2]
     return name.startswith((f"{network}-", "~"))
 
@@ -209,7 +209,7 @@ def _check_all_readable(corrupt: list[Record]) -> None:
     """Raise RecordError if there is an unreadable record: its container may run, and plugins would free its address."""
     for record in corrupt:
         raise RecordError(
-            f"{record.path}: {record.problem or 'it names no attachment'}, so the plugins' own GC was not called",
+            f"{record.path}: {record.problem or 'it names no attachment'}; the plugins' own GC was not called",
             path=record.path,
             hint=Hint(
                 "if its container has ended, move the record to the folder corrupt", "repair", options=("--yes",)
@@ -287,7 +287,7 @@ async def _detach_all(
     return [late if isinstance(outcome, _NotReachedError) else outcome for outcome in outcomes]
 
 
-async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
+async def _call_plugins(  # noqa: PLR0913, PLR0917 - the outcome of GC so far
     node: Node, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy, called: list[str], errors: list[CNIError]
 ) -> None:
     """Run GC of each plugin, go on after errors, and add the types of the plugins that succeeded to ``called``."""

@@ -1,4 +1,4 @@
-"""Host ports: two containers cannot publish the same one, because only one of them would get its connections."""
+"""Host ports: two containers cannot publish the same port, because only one container would receive its connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostPort(NamedTuple):
         addresses = {self.address, other.address}
         if "" in addresses or len(addresses) == 1:
             return True
-        # IPv4 and IPv6 have an address each that stands for all of the host.
+        # 0.0.0.0 and :: stand for all addresses of their family.
         is_one_family = len({":" in address for address in addresses}) == 1
         return is_one_family and not addresses.isdisjoint({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound
 
@@ -98,7 +98,7 @@ def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
 def _refuse(record: Record, port: HostPort) -> None:
     text = f"host port {port} is already published by container {record.container_id} ({record.path})"
     if namespace_has_gone(record):
-        # A runtime that lost a container may start the next one first. Its DEL or GC comes later.
+        # A runtime may start a new container before the DEL or GC of a lost container.
         logger.warning("%s, whose namespace is gone: until it is detached, its rules may get the connections", text)
         return
     raise AttachmentExistsError(
@@ -106,5 +106,5 @@ def _refuse(record: Record, port: HostPort) -> None:
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
-        hint=Hint("publish another port, or share this one ({argument})", argument="on_existing", value="allow"),
+        hint=Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow"),
     )

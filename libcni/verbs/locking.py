@@ -1,4 +1,4 @@
-"""The turn, deadline and locks of a verb: it waits for other verbs, and for plugins whose runtimes were killed."""
+"""The turn, deadline and locks of a verb. A verb waits for other verbs, and for plugins whose runtime was killed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LockingNode:
             self._turns.leave(self._turn)
 
     def seconds_left(self) -> float | None:
-        """Return the seconds to the deadline; None: there is none."""
+        """Return the seconds to the deadline; None: no deadline."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - system.monotonic())
 
     def start_cleanup(self) -> None:
@@ -113,7 +113,7 @@ class LockingNode:
         Args:
             networks: the networks' names.
             container_id: the container, always exclusive; "" for none.
-            exclusive: whether to lock the networks exclusively (GC).
+            exclusive: whether to lock the networks exclusively, for GC.
             seconds: how long to wait for the locks, at most.
 
         Raises:
@@ -132,18 +132,18 @@ class LockingNode:
     async def lock_all(
         self, network: str, container_id: str, find: Callable[[], _T], networks_of: Callable[[_T], Iterable[str]]
     ) -> _T:
-        """Acquire the locks of a container and of all networks of what ``find`` finds under them; return that.
+        """Acquire a container's lock and those of all networks in the value of ``find``, and return that value.
 
         Network locks come before the container's lock, so this releases all locks, adds the other networks and starts
-        again, until it finds no further network. Raises as ``lock`` does.
+        again, until ``find`` needs no further network. Raises as ``lock`` does.
         """
         networks = {network}
         while True:
             await self.lock(sorted(networks), container_id)
-            found = find()
-            needed = networks.union(networks_of(found))
+            value = find()
+            needed = networks.union(networks_of(value))
             if needed == networks:
-                return found
+                return value
             networks = needed
 
     async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
@@ -161,7 +161,7 @@ class LockingNode:
         """Acquire a container's lock in addition to those of ``lock``. Release the lock of an earlier call.
 
         Raises:
-            LockTimeoutError: another verb held it for ``seconds``, or until the deadline.
+            LockTimeoutError: another verb held the lock for ``seconds``, or until the deadline.
             RecordError: the lock file cannot be used.
         """
         while len(self._locks) > 1:
@@ -179,7 +179,7 @@ class LockingNode:
             if locks.is_current():
                 await self._wait_for_orphan(locks)
                 return
-            # Another program removed the file while this verb waited. Later verbs lock the new file, so this one must.
+            # Another program removed the file while this verb waited. Later verbs lock the new file, as this verb must.
             self._locks.pop().close()
         raise RecordError(
             f"{locks.path}: other programs keep removing the lock file",
@@ -194,12 +194,16 @@ class LockingNode:
         while self._has_orphan(locks):
             if system.monotonic() >= deadline:
                 what = locks.request.what
-                logger.warning("%s: a plugin of an earlier verb is still running (%s); going on", what, locks.path)
+                logger.warning(
+                    "%s: a plugin of an earlier verb is still running (%s); this verb does not wait any longer",
+                    what,
+                    locks.path,
+                )
                 return
             await self.sleep(_ORPHAN_POLL)
 
     def _has_orphan(self, locks: LockSet) -> bool:
-        """Return whether a plugin of this container runs whose runtime was killed.
+        """Return whether a plugin of this container still runs after its runtime was killed.
 
         An ADD may start a daemon that keeps the inherited descriptor open. So an open descriptor counts only if a
         record says that a verb of this container did not complete.

@@ -1,7 +1,7 @@
 """A run of one verb on this node: its deadline, locks, observer, records and executor.
 
 A verb is a coroutine over a Node. Only three things can wait: running a plugin, sleeping and waiting for the disk.
-The node of a blocking client does them at once, so its coroutine never suspends. The node of an asyncio client awaits
+The node of a blocking client blocks in them, so its coroutine never suspends. The node of an asyncio client awaits
 them.
 """
 
@@ -45,7 +45,7 @@ from libcni.verbs.settings import ClientState
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
-# host-local's message (allocator.go, Get). Its error code is a general one; other plugins use 11.
+# host-local's message (allocator.go, Get). It has a general error code; other plugins use code 11.
 _NO_ADDRESS = "no IP addresses available in range set"
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ AnyExecutor = Executor | AsyncExecutor
 
 
 class _Ahead(NamedTuple):
-    """A plugin that was started ahead, and the call that it was started for."""
+    """A plugin that was started ahead, and its expected call."""
 
     invocation: Invocation
     plugin: WaitingPlugin
@@ -81,7 +81,7 @@ class _Ahead(NamedTuple):
 class Node(LockingNode):
     """One run of one verb on this node.
 
-    As a context manager it reports the verb's begin and end to the observer, and releases the locks at the end.
+    As a context manager it reports the verb's start and end to the observer, and releases the locks at the end.
 
     Attributes:
         path: the plugin directories (CNI_PATH).
@@ -101,7 +101,7 @@ class Node(LockingNode):
     ) -> None:
         super().__init__(client, timeout, operation.container_id, needs_turn=part_of is None)
         self._executor: AnyExecutor | None = executor
-        # The method is optional. Not isinstance: that takes many times as long.
+        # The method is optional. Not isinstance, which takes much longer.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
         self.path: tuple[str, ...] = self.settings.path
@@ -151,7 +151,7 @@ class Node(LockingNode):
         raise NotImplementedError
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
-        """Call ``work``, which may wait for the disk."""
+        """Call ``work``, a function that may wait for the disk."""
         return work()
 
     async def read_records(self) -> None:
@@ -182,7 +182,7 @@ class Node(LockingNode):
         return self._executor.find(plugin, self.path)
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
-        """Return the paths of a network's executables, in order; "" for a missing one if ``skip_missing``."""
+        """Return the paths of a network's executables, in order; "" for a missing executable if ``skip_missing``."""
         paths = []
         for plugin in net.plugins:
             try:
@@ -200,7 +200,7 @@ class Node(LockingNode):
 
         Args:
             invocation: the call.
-            sharers: how many calls share the remaining time, this one included; each gets an equal part.
+            sharers: how many calls share the remaining time, this call included; each gets an equal part.
             next_call: returns the next call, without its configuration. Its process may be started ahead.
 
         Raises:
@@ -242,7 +242,7 @@ class Node(LockingNode):
         return outcome
 
     def _explain_timeout(self, error: PluginTimeoutError, timeout: float | None) -> None:
-        # Otherwise a plugin that got only a short rest of the time would seem to be slow.
+        # Otherwise a plugin that got only the short rest of the verb's time would seem to be slow.
         if self._seconds and timeout != self.settings.plugin_timeout and timeout and timeout < 0.9 * self._seconds:
             text = "a higher {argument} gives the plugin more time: "
             text += f"the rest of the {self._seconds:g} s went to other calls"
@@ -284,7 +284,7 @@ class Node(LockingNode):
             self._locks[-1].close_plugin_descriptor()
 
     async def discard_prepared(self) -> None:
-        """Kill the plugin that was started ahead, if there is one. It has not received a byte."""
+        """Kill the plugin that was started ahead, if any. It has received no byte of its configuration."""
         started, self._ahead = self._ahead, None
         if started is not None and (discarding := started.plugin.discard()) is not None:
             await discarding
@@ -341,7 +341,7 @@ class Node(LockingNode):
     # Records and configurations.
 
     def configured(self, network: str) -> NetworkConfigList | None:
-        """Return a network's current configuration in ``conf_dir``, or None if it has no usable one.
+        """Return a network's current configuration in ``conf_dir``, or None if no file has a usable configuration.
 
         The file may be removed while containers are attached. Their records hold the configuration.
         """
@@ -377,7 +377,7 @@ class Node(LockingNode):
         try:
             if self.settings.durable:
                 await self.on_disk(lambda: written.append(self.records.begin(record, event)))
-            else:  # a thread pays off only if the write waits for the disk
+            else:  # a thread is worth its cost only if the write waits for the disk
                 written.append(self.records.begin(record, event))
             return written[0]
         except BaseException as error:

@@ -40,46 +40,48 @@ def checked_conf(rt: RuntimeConf) -> RuntimeConf:
     return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
 
 
-def path_to_use(node: Node, record: Record | None, given: str | None, *, use_given: bool = False) -> str:
-    """Return the path of the namespace for DEL and CHECK, or "" for none.
+def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_given: bool = False) -> str:
+    """Return the path of the namespace for DEL and CHECK, or "" for no namespace.
 
     The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
 
     Raises:
-        NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
+        NamespaceMismatchError: the caller's namespace is not the recorded namespace, and both exist.
         RecordError: the record names no namespace, and neither does the caller.
     """
-    if record is None or (use_given and given is not None):
-        return given or ""
+    if record is None or (use_given and netns is not None):
+        return netns or ""
     if is_namespace_unknown(record):
-        return _given_namespace(record, given)
-    return record.netns if given in {None, record.netns} else _one_of_two(node, record, given or "")
+        return _given_namespace(record, netns)
+    return record.netns if netns in {None, record.netns} else _one_of_two(node, record, netns or "")
 
 
-def _one_of_two(node: Node, record: Record, given: str) -> str:
-    """Return the recorded path, the caller's other one, or "" if the ADD created nothing at the recorded path."""
-    made, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(given)
-    lives = at_recorded.netns is not None and same_namespace(made, at_recorded)
+def _one_of_two(node: Node, record: Record, netns: str) -> str:
+    """Return the recorded path, the caller's path, or "" if the ADD created nothing at the recorded path."""
+    recorded, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(netns)
+    exists = at_recorded.netns is not None and same_namespace(recorded, at_recorded)
     if at_given.netns is None:
-        # Also if the caller gives "": the plugins would free the address of an interface that still exists.
-        return record.netns if lives and (made.netns or made.mac) else given
-    if same_namespace(made if made.netns else at_recorded, at_given):
-        return record.netns if lives else given
+        # Even if the caller gives "": with it the plugins would free the address of an interface that still exists.
+        return record.netns if exists and (recorded.netns or recorded.mac) else netns
+    if same_namespace(recorded if recorded.netns else at_recorded, at_given):
+        return record.netns if exists else netns
     # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
-    if lives and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
-        raise mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
+    if exists and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
+        raise mismatch(
+            record, f"it was attached in the namespace {record.netns}, and {netns} is another namespace", netns
+        )
     return ""
 
 
-def _given_namespace(record: Record, given: str | None) -> str:
-    if given is None:
+def _given_namespace(record: Record, netns: str | None) -> str:
+    if netns is None:
         raise RecordError(
             f"{record.path}: Go libcni recorded no namespace, so it is unknown whether the container still exists",
             path=record.path,
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
-    return given
+    return netns
 
 
 def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
@@ -98,15 +100,15 @@ def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
 
 @dataclass(slots=True)
 class Ownership:
-    """The place of an ADD's interface, compared with the present one before each plugin that may remove it.
+    """The recorded place of an interface, compared with the present one before each plugin that may remove it.
 
     The interface can still be replaced between this comparison and the plugin's own system calls, some milliseconds
-    later: no kernel call deletes an interface only if it is a certain one.
+    later: no kernel call deletes an interface on the condition that it has a certain index and address.
 
     Attributes:
         node: examines the namespace.
         record: the attachment's record; None if there is none, or if it cannot be read.
-        made: the place that the ADD recorded.
+        recorded: the place that the ADD recorded.
         path: the path of the namespace; "" for none.
         ifname: the interface's name.
         seen: the place at the last comparison.
@@ -117,7 +119,7 @@ class Ownership:
 
     node: Node
     record: Record | None
-    made: Place
+    recorded: Place
     path: str
     ifname: str
     seen: Place = Place()  # noqa: RUF009 - it is frozen
@@ -132,17 +134,17 @@ class Ownership:
         Without a record no interface in the namespace belongs to this attachment.
         """
         if record is None:
-            made = Place() if is_unreadable else Place(interface=NOT_OURS)
+            recorded = Place() if is_unreadable else Place(interface=NOT_OURS)
         else:
-            made = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
+            recorded = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
         # ADD refuses this program's own namespace. Go records only a path: /proc/PID may be a host process now.
-        if path and not made.netns and node.sight.is_own_namespace(path):
+        if path and not recorded.netns and node.sight.is_own_namespace(path):
             logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
             path = ""
         # Another namespace may appear at the path. Plugins may give a meaning to a text that is not a path.
         if record is not None and path == record.netns and has_go_path_gone(record, node.sight.namespace(path)):
             path = ""
-        return cls(node, record, made, path, ifname)
+        return cls(node, record, recorded, path, ifname)
 
     @classmethod
     def of_caller(cls, node: Node, record: Record | None, path: str, ifname: str) -> Ownership:
@@ -157,24 +159,24 @@ class Ownership:
 
         Raises:
             NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
-                exists; or another record names it as well.
+                exists; or another record names the same interface.
         """
         if not self.path or self.is_callers:
             return self.path
         self.seen = seen = self.node.sight.find(
-            self.record, self.made, self.path, self.ifname, everywhere=self.is_first
+            self.record, self.recorded, self.path, self.ifname, everywhere=self.is_first
         )
         if seen.found_as:
             hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
             raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
         # If the namespace does not exist, another one may appear at the path at any time.
-        is_others = compare(self.made, seen) in {"no namespace", "other namespace", "other interface"}
+        is_others = compare(self.recorded, seen) in {"no namespace", "other namespace", "other interface"}
         if not is_others and isinstance(seen.interface, Known):
             is_others = self._is_anothers(seen)
             if self.is_first:
-                # The plugins of this DEL may change the hardware address: tuning restores the one before the ADD. No
-                # other namespace can get the same identity, because the node's socket keeps this one alive.
-                self.made = self.made if is_others else seen.with_interface(Known(seen.number))
+                # The plugins of this DEL may change the hardware address: tuning restores the address from before
+                # the ADD. No other namespace can get the same identity: the node's socket keeps this namespace alive.
+                self.recorded = self.recorded if is_others else seen.with_interface(Known(seen.number))
         self.is_first = False
         if is_others and seen.netns and not self.has_warned:
             self.has_warned = True
@@ -182,11 +184,11 @@ class Ownership:
         return "" if is_others else self.path
 
     def _is_anothers(self, seen: Place) -> bool:
-        """Return whether another record has an interface that may be this ADD's."""
+        """Return whether the interface that was seen may belong to the attachment of another record."""
         other = next(self.node.recorded_interfaces.with_interface(seen, self.record), None)
         if other is None:
             return False
-        if self.record is None or self.made.netns is None or compare(self.made, seen) != "same":
+        if self.record is None or self.recorded.netns is None or compare(self.recorded, seen) != "same":
             return True
         if not other.is_same_interface(self.record):
             raise _two_records(self.record, other, self.path)
@@ -204,36 +206,38 @@ class Ownership:
 
 
 def _two_records(record: Record, other: RecordedInterface, netns: str) -> NamespaceMismatchError:
-    hint = "one of them is a copy: drop the record of that attachment (forget)"
+    hint = "one of the two records is a copy: find out which, and drop it (forget)"
     return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
 
 
-def mismatch(record: Record | None, problem: str, given: str, hint: Hint | str | None = None) -> NamespaceMismatchError:
-    """Return the error for a namespace or an interface that is not the recorded one."""
+def mismatch(record: Record | None, problem: str, netns: str, hint: Hint | str | None = None) -> NamespaceMismatchError:
+    """Return the error for a namespace or an interface that is not the recorded namespace or interface."""
     record = record if record is not None else Unreadable()
     return NamespaceMismatchError(
         f"container {record.container_id}, interface {record.ifname}, network {record.network}: {problem}",
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
-        netns=given,
+        netns=netns,
         recorded_netns=record.netns,
         hint=hint,
     )
 
 
 def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
-    """Return the error for an ADD or reload whose path leads to another namespace now. It leaves that one alone."""
+    """Return the error for an ADD or reload whose path leads to another namespace now, which stays unchanged."""
     problem = f"the namespace at {record.netns} was replaced during the {verb}; the container is not attached"
     return mismatch(record, problem, record.netns, "attach the container again if the new namespace is its own")
 
 
 def replaced_interface(record: Record) -> NamespaceMismatchError:
-    """Return the error for an ADD whose interface another program has replaced. It leaves that one alone."""
+    """Return the error for an ADD whose interface another program has replaced. The new interface stays unchanged."""
     problem = (
         f"its interface {record.ifname} in {record.netns} was replaced during the ADD; the container is not attached"
     )
-    return mismatch(record, problem, record.netns, "find out which program made the interface, then attach it again")
+    return mismatch(
+        record, problem, record.netns, "find out which program created the interface, then attach the container again"
+    )
 
 
 def not_attached(identity: Identity, problem: str, state: str = "") -> NotAttachedError:

@@ -57,7 +57,7 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
 
     The locks are held from the first check to the end. Each record is replaced by a pending one with the old result and
     the old interface, so an interrupted reload can be repeated. If an address is no longer free, the attachment gets
-    another one: that is better than none.
+    another address: that is better than no address.
 
     Raises:
         NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
@@ -82,7 +82,7 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
             try:
                 journal = await node.write_new(pending, part.record, "reload", take_back=True)
             except BaseException as error:
-                # Nothing was run: a working attachment must not stay pending because of another one's record.
+                # Nothing was run. Working attachments must not stay pending because the record of another failed.
                 _restore(node, parts[:number], error)
                 raise
             part.journal = stack.enter_context(journal)
@@ -99,7 +99,7 @@ def _restore(node: Node, parts: Iterable[_Part], error: BaseException) -> None:
     """Restore the records of attachments from before the reload; a failure becomes a note of ``error``."""
     for part in parts:
         try:
-            # The record of an earlier, killed reload stays the record of a reload.
+            # If an earlier reload was killed, the record must still say that its attachment had been complete.
             node.records.rewrite(part.record, "reload" if part.record.is_reload else "restored")
         except RecordError as problem:
             error.add_note(f"when its record was restored: {problem}")
@@ -146,7 +146,7 @@ async def reload_each(
     async def reload_container(of_container: list[Attachment]) -> Outcomes:
         outcomes: Outcomes = {}
         for attachment in of_container:
-            if attachment.record.identity not in outcomes:  # it shares no rules with an earlier one
+            if attachment.record.identity not in outcomes:  # otherwise it was reloaded with an earlier attachment
                 try:
                     outcomes |= await reload_one(attachment)
                 except CNIError as error:
@@ -169,7 +169,7 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
     identity = attachment.record.identity
     record = node.records.find(identity)
     if record is None or isinstance(record, Unreadable):
-        raise not_attached(identity, "there is no usable record of this attachment")
+        raise not_attached(identity, "this attachment has no usable record")
     check_unchanged(record, attachment.record)
     parts = [_part(node, record)]
     records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
@@ -181,22 +181,22 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
         raise RecordError(
             problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
         )
-    # Repeat for each attachment that is added: the second may share rules with a third.
+    # Repeat until nothing is added: the second attachment may share rules with a third.
     while True:
-        more = [
+        further = [
             other
             for other in others
             if all(other.identity != part.record.identity for part in parts)
             and can_reload(other, other.state)
             and any(_share_rules(part, other) for part in parts)
         ]
-        if not more:
+        if not further:
             return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
-        parts += [_part(node, other) for other in more]
+        parts += [_part(node, other) for other in further]
 
 
 def _share_rules(part: _Part, other: Record) -> bool:
-    """Return whether the DEL of one attachment can remove rules of the other one of the same container.
+    """Return whether the DEL of one attachment can remove rules of another attachment of the same container.
 
     bridge, ptp and portmap use one iptables chain for all interfaces of a container on a network, and portmap marks its
     nftables rules with the container's ID alone.
@@ -258,7 +258,7 @@ def _container_rules(node: Node, program: str, container_id: str, chains: set[st
     """Return a program's rules that the DEL removes: those of the container's chains, for nft those with its ID."""
     try:
         tables = rules.saved_rules(program, node.settings.environment())
-    except FileNotFoundError:  # then the plugins have no rules there
+    except FileNotFoundError:  # without the program, the plugins have no rules
         return []
     except OSError as error:
         logger.warning("cannot list the rules of %s: %s", program, error)
@@ -307,7 +307,7 @@ class _Part:
             CNIErrorGroup.raise_any(f"DEL of network {self.record.network}: {{}} failed", report.errors, report)
         for error in report.errors:
             logger.warning("%s: DEL failed, but removed the interface; reload goes on: %s", self.record.path, error)
-        # From here on an interface of this name is the one that the new ADD creates.
+        # From here on the new ADD creates the interface of this name.
         self.journal.write("step", interface=UNKNOWN)
 
     async def attach(self) -> Result:
@@ -376,19 +376,19 @@ class _Part:
         rt, result = self.chain.rt, last_result(self.record)
         if rt is None or result is None:
             return rt
-        asked: dict[str, Any] = {}
+        wanted_addresses: dict[str, Any] = {}
         if ips := [address for address in _addresses(result) if is_in_ranges(self.chain.net, address)]:
-            asked["ips"] = ips
+            wanted_addresses["ips"] = ips
         macs = [
             interface.mac
             for interface in result.interfaces
             if interface.sandbox and interface.name == rt.ifname and interface.mac
         ]
         if macs:
-            asked["mac"] = macs[0]  # neighbours have this address in their ARP caches
+            wanted_addresses["mac"] = macs[0]  # neighbours have this address in their ARP caches
         args = dict(rt.network_args or {})
         cni = args.get("cni")
-        args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **asked}
+        args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **wanted_addresses}
         return replace(rt, network_args=args)
 
 

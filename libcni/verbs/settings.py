@@ -48,7 +48,7 @@ class Settings:
         return {"conf_dir": conf_dir, "path": path, "cache_dir": self.cache_dir, "owner": self.owner}
 
     def environment(self) -> Mapping[str, str]:
-        """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
+        """Return the plugins' environment without the CNI_* variables; plugins never inherit CNI_*."""
         if self.env is None:
             return _without_cni(os.environ)
         if isinstance(self.env, Mapping):

@@ -27,7 +27,7 @@ class PluginStatus:
         error: why it cannot serve ADD, or None.
 
     Examples:
-        >>> [(one.plugin, one.state, one.error) for one in cni.network_status(net).plugins]
+        >>> [(plugin.plugin, plugin.state, plugin.error) for plugin in cni.network_status(net).plugins]
         [('bridge', 'ready', None)]
     """
 
@@ -46,7 +46,7 @@ class NetworkStatus:
 
     Examples:
         >>> status = cni.network_status(net)
-        >>> status.ready, [(one.plugin, one.state) for one in status.plugins]
+        >>> status.ready, [(plugin.plugin, plugin.state) for plugin in status.plugins]
         (True, [('bridge', 'ready')])
     """
 
@@ -97,7 +97,7 @@ async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> Plug
     plugin = net.plugins[index].type
     try:
         executable = node.find(plugin)
-        # After the search for the executable, so that a missing plugin is reported at every version.
+        # Search for the executable first, so that a missing plugin is reported at every version.
         if not supports(net.cni_version, "STATUS"):
             return PluginStatus(plugin, "unsupported")
         chain = Chain(node, net, None, ("",) * index + (executable,))

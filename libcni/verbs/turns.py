@@ -18,7 +18,7 @@ from libcni.errors import LockTimeoutError, short_repr
 MAX_VERBS = 128
 
 _DESCRIPTORS = 8
-"""File descriptors of a verb: one for its namespace, one for its record, two for the lock file, four for a plugin."""
+"""File descriptors of a verb: 1 for its namespace, 1 for its record, 2 for the lock file, 4 for a plugin."""
 
 _AT_FIRST_PER_CORE = 8
 """How many operations per core begin at once. More begin if these use little processor time.
@@ -31,7 +31,7 @@ _PACE_SECONDS = 0.25
 """Seconds before the processor time is measured. By then plugins have ended, and the system has counted their time."""
 
 _BUSY = 0.25
-"""If this program and its plugins use a larger share of all cores' time, no more operations begin."""
+"""The share of all cores' time that this program and its plugins may use before no more operations begin."""
 
 _RESERVED = 64
 """File descriptors reserved for the program itself."""
@@ -78,7 +78,7 @@ class Turns:
         self._containers: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
         self._waiting: dict[Turn, None] = {}  # a dict keeps the order of arrival
         self._timer: threading.Timer | None = None
-        self._extra = 0  # how many more may run, because the others do not use the processor
+        self._extra = 0  # how many additional operations may run, because the running ones do not use the processor
 
     def enter(self, turn: Turn) -> bool:
         """Add an operation to the queue; return whether its turn has come at once."""
@@ -118,7 +118,7 @@ class Turns:
         return LockTimeoutError(f"{problem} for {seconds:.1f} s; nothing was run", what=what, seconds=seconds)
 
     def _admit(self) -> None:
-        """Start the operations whose turn has come. An operation whose container is busy lets others pass."""
+        """Start the operations whose turn has come. Operations of busy containers do not delay others."""
         if not self._has_room():  # before the copy: a thousand operations may wait
             return
         for turn in list(self._waiting):

@@ -32,7 +32,7 @@ class PluginValidation:
 
     Examples:
         >>> report = cni.validate_network_list(net)
-        >>> [(one.plugin, one.path) for one in report.plugins]
+        >>> [(plugin.plugin, plugin.path) for plugin in report.plugins]
         [('bridge', '/opt/cni/bin/bridge')]
     """
 
@@ -88,7 +88,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise
-        # The specification of 0.1.0 has no VERSION. Go libcni recognizes such plugins by the same text.
+        # Version 0.1.0 of the specification has no VERSION. Go libcni recognizes such plugins by the same text.
         return PluginInfo("0.1.0", ("0.1.0",))
 
 

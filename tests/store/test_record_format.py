@@ -198,15 +198,15 @@ BAD: list[tuple[bytes, str]] = [
     (_event(event=[]), "not a record"),
     (_changed(**{"libcni.1": 5}), "not a record"),
     (_own(netnsId=[1]), "not a record"),
-    (_own(netnsId="ab"), "a number was expected"),
-    (_own(created="now"), "a number was expected"),
-    (_own(created=True), "a number was expected"),
-    (_own(pidNamespace="here"), "a number was expected"),
+    (_own(netnsId="ab"), "is not a number"),
+    (_own(created="now"), "is not a number"),
+    (_own(created=True), "is not a number"),
+    (_own(pidNamespace="here"), "is not a number"),
     (_own(plugins={}), "plugins is not an array"),
     (_own(plugins="ab"), "plugins is not an array"),
     (_own(networkArgs=[1]), "networkArgs is not an object"),
     (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "is too large"),
-    (_own(created=1.5).replace(b"1.5", b"1e400"), "a number is too large"),
+    (_own(created=1.5).replace(b"1.5", b"1e400"), "the number inf is too large"),
 ]
 
 

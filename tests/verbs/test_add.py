@@ -241,7 +241,7 @@ def test_a_misspelt_capability_names_the_declared_one(caplog: pytest.LogCaptureF
     publishing = {"type": "a", "capabilities": {"portMappings": True}}
     with caplog.at_level(logging.WARNING, "libcni"):
         add(RecordingNode(), publishing, "b", rt=replace(GIVEN, capability_args={"port_mappings": []}))
-    assert caplog.messages[0].endswith("port_mappings; did you mean portMappings?")
+    assert caplog.messages[0].endswith("port_mappings, so no plugin receives it; did you mean portMappings?")
 
 
 def test_an_error_document_with_a_result_in_it_is_a_result() -> None:

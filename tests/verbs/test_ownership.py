@@ -553,7 +553,7 @@ def test_records_that_cannot_be_listed_never_stop_a_del(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world, CHAIN, HERE)
     assert [one.state for one in report.plugins] == ["done", "done"]
-    assert "without knowing who else has interfaces and addresses: no" in caplog.text
+    assert "the interfaces and addresses of other attachments are unknown: no" in caplog.text
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
@@ -590,7 +590,7 @@ def test_an_add_looks_twice_before_the_first_plugin_and_once_before_and_after_ea
 @pytest.mark.parametrize(
     ("change", "kind", "problem"),
     [
-        (make_interface, InterfaceExistsError, "has an interface eth0 already"),
+        (make_interface, InterfaceExistsError, "already has an interface eth0"),
         (replace_namespace, NamespaceMismatchError, "the namespace at /here was replaced during the ADD"),
     ],
 )
@@ -826,7 +826,7 @@ def test_a_plugin_that_fails_after_a_reboot_stops_nothing(caplog: pytest.LogCapt
             world.run(add_verb, chain, HERE)
         assert world.verbs()[:2] == ["DEL sbr", "DEL bridge"]
         assert [one.state for one in world.recorded.values()] == [READY] * (verb == "ADD")
-    assert "DEL goes on after an error of an earlier boot" in caplog.text
+    assert "DEL goes on, because the attachment is of an earlier boot" in caplog.text
 
 
 def test_an_address_that_an_ipam_plugin_cannot_release_after_a_reboot_keeps_the_record() -> None:
