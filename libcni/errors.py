@@ -90,8 +90,8 @@ _NEEDED = {
 class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the caller, so it has no hash
     """What to do about an error: in words, and if a command of ``libcni`` does it, with its fields.
 
-    ``str`` is the hint of a program: with the argument of the library's function, and the command with the options of
-    the client that raised the error. A surface of its own words it with its own options.
+    ``str`` words the hint for a program: it names the argument of the library's function, and adds to the command the
+    options of the client that raised the error. A program with options of its own can word the hint from the fields.
 
     Attributes:
         text (str): what to do, in words. ``{argument}`` in it stands for the argument.

@@ -108,7 +108,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
     def gc(self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC once for each network, including those that only records name.
 
-        Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.
+        Only attachments of the client's own owner are detached, with ``include_go`` also those of Go libcni. Only
+        namespaces that a set-up made are removed.
         Containers are detached side by side, while set-ups go on. Set-ups on a network wait while one of its plugins
         runs GC.
 

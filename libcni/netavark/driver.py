@@ -143,7 +143,7 @@ def _runtime_conf(net: NetworkConfigList, netns: str, request: Request) -> Runti
     if request.ips and "ips" in declared:
         capabilities["ips"] = list(request.ips)
     elif len(request.ips) == 1:
-        # The configurations of podman 4 declare neither "ips" nor "mac". CNI_ARGS hold one address.
+        # Configurations of podman 4 declare no "mac", older ones no "ips" either. CNI_ARGS hold one address.
         args["IP"] = request.ips[0]
     elif request.ips:
         network_args["cni"] = {"ips": list(request.ips)}
