@@ -103,21 +103,22 @@ async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, .
 
 
 def _masquerade(network: str, container_id: str, addresses: list[str]) -> None:
+    """Create the missing rules of ``ipMasq``: a chain of the container, and a jump to it from each address."""
     chain, comment = rules.masquerade_chain(network, container_id), f'name: "{network}" id: "{container_id}"'
     about = ("-m", "comment", "--comment", comment)
-    for full in addresses:
-        program = rules.program_of(full)
+    for cidr in addresses:
+        program = rules.program_of(cidr)
         table = rules.saved_rules(program).get("nat", rules.Table())
         if chain not in table.chains:
             rules.change(program, ("-N", chain))
         for rule in (
-            ("-A", chain, "-d", full, "-j", "ACCEPT"),
+            ("-A", chain, "-d", cidr, "-j", "ACCEPT"),
             ("-A", chain, "!", "-d", _MULTICAST[program], "-j", "MASQUERADE"),
-            ("-A", "POSTROUTING", "-s", full.partition("/")[0], "-j", chain),
+            ("-A", "POSTROUTING", "-s", cidr.partition("/")[0], "-j", chain),
         ):
             try:
                 rules.change(program, ("-C", *rule[1:], *about))
-            except OSError:  # there is none
+            except OSError:  # the rule does not exist
                 rules.change(program, (*rule, *about))
 
 
@@ -202,7 +203,7 @@ def _host_local_lock(directory: str) -> Iterator[None]:
     """Hold the lock that host-local holds while it allocates or frees an address."""
     path = os.path.join(directory, "lock")
     try:
-        os.makedirs(directory, exist_ok=True)  # the reservations of living containers may have been removed with it
+        os.makedirs(directory, exist_ok=True)  # somebody may have removed the directory
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise RecordError(f"{path}: cannot be opened: {error.strerror}", path=path) from error

@@ -16,8 +16,8 @@ _error = partial(NodeFinding, "configuration", "error")
 
 def check_configuration(node: NodeState) -> Observations:
     """Find unusable configuration files."""
-    path, found = node.cni.conf_dir, node.directory
-    if found is None or not os.path.isdir(path):
+    path, configurations = node.cni.conf_dir, node.directory
+    if configurations is None or not os.path.isdir(path):
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
         others = other_conf_dirs(path)
         remedy = (
@@ -27,13 +27,13 @@ def check_configuration(node: NodeState) -> Observations:
             seen, remedy = "it cannot be read", "run as root"
         yield _error("no-configuration", path, seen, "no network can be used", remedy)
         return
-    if not found.networks:
+    if not configurations.networks:
         seen, remedy = "no usable network configuration", "put a .conflist file there"
         yield _error("no-configuration", path, seen, "no container can be attached", remedy)
-    unusable = f" and {counted(len(found.problems), 'unusable file')}" if found.problems else ""
-    yield Checked("configuration", f"{counted(len(found.networks), 'network')}{unusable} in {path}")
+    unusable = f" and {counted(len(configurations.problems), 'unusable file')}" if configurations.problems else ""
+    yield Checked("configuration", f"{counted(len(configurations.networks), 'network')}{unusable} in {path}")
     yield from writable_by_others("configuration", path)
-    for problem in found.problems:
+    for problem in configurations.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
         # Name both files if two have one network name: each of them is in order by itself.
         remedy = _remedy(problem, path)

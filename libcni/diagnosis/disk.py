@@ -14,7 +14,7 @@ _error = partial(NodeFinding, "disk", "error")
 
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
-_UNRECORDED = "no ADD can be recorded, so none is run"
+_UNRECORDED = "no ADD can write its record, so every ADD fails"
 
 
 def check_disk(node: NodeState) -> Observations:
@@ -38,7 +38,9 @@ def _directory(path: str, *, is_top: bool) -> Observations:
     if not os.path.isdir(path) or (not is_top and os.path.islink(path)):
         seen = f"it is a symbolic link to {os.path.realpath(path)}" if os.path.islink(path) else "it is not a directory"
         # The given path may be a mistake, such as a system file.
-        remedy = "use another record directory (--cache-dir), or move it away" if is_top else "put a directory there"
+        remedy = (
+            "use another record directory (--cache-dir), or move it away" if is_top else "replace it by a directory"
+        )
         yield _error("no-directory", path, seen, _UNRECORDED, remedy)
     # A read-only file system is reported for the disk. access() would report it as missing rights.
     elif not os.statvfs(path).f_flag & os.ST_RDONLY and not os.access(path, os.R_OK | os.W_OK | os.X_OK):

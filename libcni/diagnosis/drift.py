@@ -15,7 +15,7 @@ from libcni.store.model import Unreadable
 
 
 def check_drift(node: NodeState) -> Observations:
-    """Find attachments whose network has another configuration today, or none."""
+    """Find attachments whose network has another configuration now, or no configuration."""
     known = [attachment for attachment in node.attachments if not isinstance(attachment.record, Unreadable)]
     if not known:
         return
@@ -34,7 +34,7 @@ def _without_file(network: str, attachments: list[Attachment]) -> Observations:
     yield NodeFinding(
         "drift", "warning", "no-file", f"network {network}",
         f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
-        "these work and can be detached from their records; no more can be attached",
+        "these attachments work and can be detached; no further container can be attached",
         f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}",
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
@@ -44,7 +44,10 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
     changed: list[Attachment] = []
     keys: dict[str, None] = {}
     # Most attachments of a network have the same configuration, so compare it once.
-    by_config = grouped(((one.config, one.record.plugins, one.made_by_go), one) for one in attachments)
+    by_config = grouped(
+        ((attachment.config, attachment.record.plugins, attachment.made_by_go), attachment)
+        for attachment in attachments
+    )
     for (_, _, made_by_go), alike in by_config.items():
         recorded = node.recorded(alike[0])
         if recorded is None:
@@ -61,7 +64,7 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
             "they keep the old configuration until their containers are started again",
-            f"nothing, if that is wanted; the recorded configuration: {_show(changed[0])}",
+            f"if the change is wanted, do nothing; the recorded configuration: {_show(changed[0])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
 

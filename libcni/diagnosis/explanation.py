@@ -28,7 +28,7 @@ class ExplainedCall:
 
     Attributes:
         invocation: the input of the plugin; ``path`` is "" if its executable is missing.
-        injected: the keys of stdin that are not in the plugin's configuration, or not with that value.
+        injected: the keys of stdin that the plugin's configuration lacks, or has with another value.
         removed: the keys of the plugin's configuration that are not in stdin.
         source: the drop-in file that the configuration comes from, or None.
 
@@ -95,20 +95,19 @@ def explain(
 ) -> Explanation:
     """Return the calls of each verb of a network in order, with environment and stdin. Run nothing.
 
-    A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. GC is explained with
-    this attachment as the only valid one. DEL and CHECK are explained from the record of ``attachment``, or as after a
-    successful ADD.
+    A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. In GC this attachment is
+    the only valid one. DEL and CHECK use the record of ``attachment``; without it, the record of a successful ADD.
 
     Args:
         net: the network.
-        rt: an attachment's parameters; it need not exist.
+        rt: an attachment's parameters; the attachment need not exist.
         path: CNI_PATH.
         attachment: a recorded attachment with the container, interface and network of ``rt``.
         find: returns the path of a plugin's executable.
     """
     player = _Player(find)
     pair = (rt.container_id, rt.ifname)
-    # The verbs need a record, and that of the node must not change.
+    # The verbs need a record, and the records of the node must not change.
     with TemporaryDirectory(prefix="libcni-explain-") as directory:
         new = CNIConfig(path, f"{directory}/new", conf_dir=directory, executor=player, env={}, durable=False)
         # The namespace need not exist, and its state must not change the explanation.
@@ -162,11 +161,14 @@ class _Player(RecordingExecutor):
         # The error of a verb that refuses its arguments is its explanation: it says why nothing would run.
         except CNIError as error:
             note = note or str(error)
-        made = [
-            replace(one.invocation, path="") if one.invocation.plugin in self.missing else one.invocation
-            for one in self.calls
+        invocations = [
+            replace(call.invocation, path="") if call.invocation.plugin in self.missing else call.invocation
+            for call in self.calls
         ]
-        calls = tuple(ExplainedCall(one, *_changes(net, one), net.plugins[one.index].source) for one in made)
+        calls = tuple(
+            ExplainedCall(invocation, *_changes(net, invocation), net.plugins[invocation.index].source)
+            for invocation in invocations
+        )
         return ExplainedVerb(verb, calls, note or origin)
 
 

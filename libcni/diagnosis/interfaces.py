@@ -79,16 +79,16 @@ _Users = list[tuple[Attachment, Mapping[str, Any]]]
 
 def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
     """Return the users of each (``bridge`` or ``master``, configured name)."""
-    found: dict[tuple[str, str], _Users] = {}
+    users: dict[tuple[str, str], _Users] = {}
     for attachment in (attachment for attachment, _ in node.live if attachment.path not in node.elsewhere):
         for document in node.documents(attachment):
             # A master inside the container is not on the host.
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
             if document.get("type") == "bridge":
-                found.setdefault(("bridge", bridge_of(document)), []).append((attachment, document))
+                users.setdefault(("bridge", bridge_of(document)), []).append((attachment, document))
             elif document.get("type") in _WITH_MASTER and master:
-                found.setdefault(("master", master), []).append((attachment, document))
-    return found
+                users.setdefault(("master", master), []).append((attachment, document))
+    return users
 
 
 def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
@@ -97,11 +97,11 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
     by_bridge = grouped((node.renamed_bridge(user[0]) if kind == "bridge" else "", user) for user in users)
     users = by_bridge.pop("", [])
     for other, moved in by_bridge.items():
-        # A reload would make a second bridge with the same address beside it, and cut off all of them.
+        # A reload would create a second bridge with the same address, and cut off all containers.
         yield NodeFinding(
             "interfaces", "warning", "bridge-renamed", f"bridge {name}",
             f"it {'does not exist' if link is None else 'is another bridge'}; "
-            f"{counted(len(moved), 'container')} of it use bridge {other}",
+            f"{counted(len(moved), 'attachment')} moved to bridge {other}",
             "an ADD or a reload creates a second bridge with the same address, and cuts off one bridge's containers",
             f"give {other} its old name again, or drain the node and remove {other}",
             containers=_names(moved),
@@ -115,7 +115,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
         remedy, mends = node.reloads_of(attached)
         remedy = remedy if kind == "bridge" else f"create {name} again, then call repair again"
-        seen = f"it does not exist; {counted(len(_names(users)), 'container')} of it lives"
+        seen = f"it does not exist; needed by {counted(len(_names(users)), 'living attachment')}"
         yield NodeFinding(
             "interfaces", "error", f"{kind}-missing", f"{kind} {name}", seen, "they are cut off", remedy, mends,
             _names(users),
@@ -131,7 +131,7 @@ def _gateways(node: NodeState, users: _Users) -> list[str]:
     attachments = [
         attachment for attachment, document in users if document.get("type") == "bridge" and is_gateway(document)
     ]
-    return sorted({full for attachment in attachments for full in node.outcome_of(attachment).gateways})
+    return sorted({cidr for attachment in attachments for cidr in node.outcome_of(attachment).gateways})
 
 
 def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
@@ -141,18 +141,18 @@ def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> I
     if users and not link.is_up:
         mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
         yield about(name="link-down", seen="it is down", meaning="its containers are cut off", mends=mends)
-    if missing := [full for full in gateways if not link.has_address(full)]:
-        mends = tuple(Mend("add-address", link.name, (full,), containers) for full in missing)
+    if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
+        mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing)
         seen = f"it does not have the address {some(missing)}"
         yield about(name="gateway-missing", seen=seen, meaning="its containers cannot reach their gateway", mends=mends)
 
 
 def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
-    """Find routes of the node to a bridge's containers that use another interface, and missing ones."""
+    """Find the node's routes to a bridge's containers that are missing, or that use another interface."""
     names = {other.index: other.name for other in host.links.values()}
     main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
-    for full in (full for full in gateways if link.is_up and link.has_address(full)):
-        subnet = ipaddress.ip_network(full, strict=False)
+    for cidr in (cidr for cidr in gateways if link.is_up and link.has_address(cidr)):
+        subnet = ipaddress.ip_network(cidr, strict=False)
         own = [route.metric for route in main if route.destination == str(subnet) and route.ifindex == link.index]
         others = [
             route for route in main
@@ -171,7 +171,7 @@ def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str])
             )
         elif not own:
             mends = (Mend("add-route", link.name, (str(subnet),)),)
-            yield about(name="subnet-route-missing", seen=f"the node has none over {link.name}", mends=mends)
+            yield about(name="subnet-route-missing", seen=f"the node has no such route over {link.name}", mends=mends)
 
 
 def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
@@ -216,25 +216,27 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
     lost = [
-        (name, full) for name, full in _placed_addresses(attachment)
+        (name, cidr) for name, cidr in _placed_addresses(attachment)
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
-        if name in inside.links and not any(other.has_address(full) for other in inside.links.values())
+        if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
     ]  # fmt: skip
-    for name, full in lost:
-        address = full.partition("/")[0]
+    for name, cidr in lost:
+        address = cidr.partition("/")[0]
         about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}")
         meaning = "the container cannot be reached at its recorded address"
-        if held := node.holders.get(address):  # two interfaces with one address would be worse than none
+        if held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0][0].path}")
-        elif _has_another_reservation(node, attachment, address):  # a later container may get it at any moment
-            yield about(f"{meaning}, which is another container's now", *node.reloads(attachment, interrupts=True))
+        elif _has_another_reservation(node, attachment, address):  # a later container may use the address at any moment
+            yield about(
+                f"{meaning}, which is reserved for another container now", *node.reloads(attachment, interrupts=True)
+            )
         else:
-            mends = (_link_mend("add-address", attachment, inside.links[name], full, netns=netns),)
+            mends = (_link_mend("add-address", attachment, inside.links[name], cidr, netns=netns),)
             yield about(meaning, mends=mends)
     present = {route.destination for route in inside.routes if route.ifindex != NOWHERE}
     missing = [route for route in _recorded_routes(attachment) if route[0] not in present]
     if missing and not lost:
-        # The gateway can be reached only over the route to the subnet, which comes last here.
+        # The route to the subnet comes last here and is added first: the gateway is reached over it.
         mends = tuple(
             _link_mend("add-route", attachment, link, *filter(None, route), netns=netns) for route in reversed(missing)
         )
@@ -245,8 +247,8 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
 def _has_another_reservation(node: NodeState, attachment: Attachment, address: str) -> bool:
     directories = reservation_directories(node.recorded(attachment))
     return any(
-        one.container_id != attachment.container_id and os.path.dirname(one.path) in directories
-        for one in node.reservations_of.get(address, ())
+        reservation.container_id != attachment.container_id and os.path.dirname(reservation.path) in directories
+        for reservation in node.reservations_of.get(address, ())
     )  # fmt: skip
 
 
@@ -254,7 +256,7 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
     result = result_of(attachment)
     macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == attachment.ifname}
     for space in node.spaces.values():
-        # A device of the host that returned to the host's namespace has not been moved.
+        # The device of host-device returns to the host's namespace by itself: nobody has moved it.
         if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
             continue
         for link in space.network.links.values():
@@ -262,7 +264,9 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
             if link.mac and link.mac in macs and link.kind != "ipvlan":
                 seen = f"{attachment.ifname} of {attachment.netns} is {link.name} in {space.path} now"
                 remedy = "move it back or rename it back before you detach the container"
-                return _error(attachment, "interface-moved", seen, "DEL is refused, or does not find it", remedy)
+                return _error(
+                    attachment, "interface-moved", seen, "DEL is refused, or does not find the interface", remedy
+                )
     seen, meaning = (
         f"there is no interface {attachment.ifname} in {attachment.netns}",
         "the container has lost this network",
@@ -274,7 +278,7 @@ def _recorded_routes(attachment: Attachment) -> Iterator[tuple[str, str]]:
     """Yield (destination, gateway) of the recorded routes, and of those that the kernel makes for the addresses."""
     if (result := result_of(attachment)) is not None:
         defaults = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
-        # An address of one host has no route of its own.
+        # The kernel adds no subnet route for the address of a single host.
         subnets = [(ip.address, "") for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
         routes = [(route.dst, route.gw or defaults.get(":" in route.dst, "")) for route in result.routes]
         for text, gateway in (*routes, *subnets):
@@ -308,11 +312,11 @@ def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Obse
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
     for attachment in attachments:
-        # Go libcni 1.1 does not record the path.
-        given = attachment.netns if attachment.made_by_go else None
+        # Go libcni 1.1 does not record the path of the namespace.
+        netns = attachment.netns if attachment.made_by_go else None
         try:
             node.cni.check_network_list(
-                attachment.network, RuntimeConf(attachment.container_id, given, attachment.ifname)
+                attachment.network, RuntimeConf(attachment.container_id, netns, attachment.ifname)
             )
             passed += 1
         except CNIError as error:
@@ -329,7 +333,7 @@ def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Obse
                 yield _error(attachment, "check-failed", f"CHECK failed: {error.text}", meaning, *reload)
             else:
                 yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
-    also = f", {known} failed for what is reported above" if known else ""
+    also = f", {known} failed because of the findings above" if known else ""
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
     for (plugin, meaning), containers in faults.items():
         newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
@@ -337,7 +341,7 @@ def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Obse
             "interfaces", "note", "known-fault", f"plugin {plugin}",
             f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin",
             f"{meaning}; the containers may be in order",
-            f"nothing; attaching them again does not help{newer}",
+            f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
 

@@ -21,13 +21,15 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     The finding has a remedy if the container lives, mends if it does not, and neither if that is unknown.
     """
     # host-local before 0.8 wrote no interface name.
-    reserved = [one for one in node.reserved_for(network, container_id) if one.ifname in {"", ifname}]
-    addresses = [one.address for one in reserved]
+    reserved = [
+        reservation for reservation in node.reserved_for(network, container_id) if reservation.ifname in {"", ifname}
+    ]
+    addresses = [reservation.address for reservation in reserved]
     pair = (f"{container_id}:{ifname}",)
     about = NodeFinding(
         "ipam", "warning", "unrecorded", f"container {container_id}, {network}, {ifname}", "", containers=pair
     )
-    held = next((one for one in addresses if one in node.holders), "")
+    held = next((address for address in addresses if address in node.holders), "")
     if held:
         return _living(node, about, held, network)
     if not reserved:
@@ -37,7 +39,7 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     if node.is_young(reserved):
         remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
         return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
-    directories = grouped((os.path.dirname(one.path), one.address) for one in reserved)
+    directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)
     mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
     mends += rules_to_remove(node, network, container_id, ifname, addresses)
     meaning = "its address is in no network namespace of this node"
@@ -47,13 +49,14 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
 def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> NodeFinding:
     space, link = node.holders[address][0]
     if others := node.recorded_at(network, address, space.path):
-        meaning = f"its address {address} is that of {id_of(others[0])}, which is on record: releasing it frees that"
-        return replace(about, name="wrong-reservation", meaning=meaning, remedy="detach or reload that container first")
+        recorded = id_of(others[0])
+        meaning = f"its address {address} belongs to the recorded attachment {recorded}: a release would free it"
+        return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
     meaning = (
         f"its address {address} is on {link.name} in {space.path}: the container lives; libcni gc of this network "
         f"needs --valid {about.containers[0]}"
     )
-    remedy = "leave it if it is another runtime's; if its record is lost, let its runtime restart the container"
+    remedy = "if another runtime attached the container, do nothing; if its record is lost, let its runtime restart it"
     return replace(about, meaning=meaning, remedy=remedy)
 
 
@@ -76,54 +79,58 @@ def check_ipam(node: NodeState) -> Observations:
 
 
 def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
-    known = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
-    held = grouped(((one.container_id, one.ifname), one) for one in reservations)
+    known = {
+        (attachment.container_id, attachment.ifname)
+        for attachment in node.attachments
+        if attachment.network in {network, ""}
+    }
+    held = grouped(((reservation.container_id, reservation.ifname), reservation) for reservation in reservations)
     for (container_id, ifname), reserved in held.items():
         if (container_id, ifname) in known or node.is_known(network, container_id, ifname):
             continue
-        # The reservation has a wrong name, or a meta-plugin such as Multus has made it: then the record has the network
-        # of the meta-plugin, and the directory that of the delegate.
+        # Either the reservation names a wrong container, or a delegate of a meta-plugin such as Multus reserved the
+        # address: the record has the network of the meta-plugin, and the directory has the network of the delegate.
         if any(
             attachment.network == network or (attachment.container_id == container_id and attachment.ifname == ifname)
-            for one in reserved
-            for attachment in _holders(node, one.address)
+            for reservation in reserved
+            for attachment in _holders(node, reservation.address)
         ):
             continue
-        subject = f"address {', '.join(one.address for one in reserved)} of network {network}"
+        subject = f"address {', '.join(reservation.address for reservation in reserved)} of network {network}"
         if node.is_young(reserved):
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
             continue
         seen = f"{subject} is reserved for a container without a record"
-        found = look_for(node, network, container_id or "?", ifname or "eth0")
-        if not found.remedy and not found.mends:
+        finding = look_for(node, network, container_id or "?", ifname or "eth0")
+        if not finding.remedy and not finding.mends:
             yield NotChecked(
-                "ipam", subject, f"reserved for container {container_id or '?'}, which has no record; {found.meaning}"
+                "ipam", subject, f"reserved for container {container_id or '?'}, which has no record; {finding.meaning}"
             )
             continue
         yield replace(
-            found,
+            finding,
             seen=seen,
-            meaning=found.meaning if found.remedy else f"a leak: {found.meaning}, and nobody can use it",
+            meaning=finding.meaning if finding.remedy else f"a leak: {finding.meaning}, and no container can get it",
         )
 
 
 def _holders(node: NodeState, address: str) -> list[Attachment]:
     """Return the recorded attachments whose interface has an address now."""
     spaces = [space for space, _ in node.holders.get(address, ())]
-    recorded = [one for one in node.recorded_addresses.get(address, ()) if one.state in LIVING]
-    return [one for one in recorded if any(node.space_of(one) is space for space in spaces)]
+    recorded = [attachment for attachment in node.recorded_addresses.get(address, ()) if attachment.state in LIVING]
+    return [attachment for attachment in recorded if any(node.space_of(attachment) is space for space in spaces)]
 
 
 def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
     """Return the recorded attachment of a network whose interface has an address now, or None."""
-    return next((one for one in _holders(node, address) if one.network == network), None)
+    return next((attachment for attachment in _holders(node, address) if attachment.network == network), None)
 
 
 def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> bool:
     """Return whether a reservation names another attachment than the only one whose record has the address."""
     recorded = node.recorded_addresses.get(reservation.address, ())
-    # host-local before 0.8 wrote no interface name. Its GC frees what is reserved for an interface that is not valid.
-    names = {(one.container_id, ifname) for one in recorded for ifname in (one.ifname, "")}
+    # host-local before 0.8 wrote no interface name. Its GC frees the reservations of interfaces that are not valid.
+    names = {(attachment.container_id, ifname) for attachment in recorded for ifname in (attachment.ifname, "")}
     return (reservation.container_id, reservation.ifname) not in names and _holder(
         node, network, reservation.address
     ) is not None
@@ -132,73 +139,88 @@ def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> boo
 def _missing(node: NodeState) -> Observations:
     """Find addresses in use that are not reserved for their container."""
     reserved = {
-        (directory, ipaddress.ip_address(one.address)): one
+        (directory, ipaddress.ip_address(reservation.address)): reservation
         for (_, directory), reservations in node.reservations.items()
-        for one in reservations
+        for reservation in reservations
     }
-    for one, _ in node.live:
+    for attachment, _ in node.live:
         places = sorted(
-            path for path in reservation_directories(node.recorded(one)) if (one.network, path) in node.reservations
+            path
+            for path in reservation_directories(node.recorded(attachment))
+            if (attachment.network, path) in node.reservations
         )
-        for address, directory in ((address, path) for address in node.addresses_of(one) for path in places):
-            found, about = reserved.get((directory, ipaddress.ip_address(address))), ""
-            if found is not None:
-                if not _is_misnamed(node, one.network, found) or _holder(node, one.network, address) is not one:
+        for address, directory in ((address, path) for address in node.addresses_of(attachment) for path in places):
+            reservation, about = reserved.get((directory, ipaddress.ip_address(address))), ""
+            if reservation is not None:
+                if (
+                    not _is_misnamed(node, attachment.network, reservation)
+                    or _holder(node, attachment.network, address) is not attachment
+                ):
                     continue
-                about = f" for it, but for {found.container_id or '?'}:{found.ifname}".rstrip(":")
+                about = f" for it, but for {reservation.container_id or '?'}:{reservation.ifname}".rstrip(":")
             yield finding_about(
-                "ipam", "error", one, "not-reserved", f"its address {address} is not reserved in {directory}{about}",
+                "ipam", "error", attachment, "not-reserved",
+                f"its address {address} is not reserved in {directory}{about}",
                 "the next ADD can give the same address to another container",
-                mends=(Mend("reserve", directory, (address,), (id_of(one),), (), one.network),),
+                mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), attachment.network),),
             )  # fmt: skip
 
 
 def _duplicates(node: NodeState) -> Observations:
     """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
     holders = grouped(
-        ((one.network, address), one)
+        ((attachment.network, address), attachment)
         for address, attachments in node.recorded_addresses.items()
-        for one in attachments
-        if one.state in LIVING
+        for attachment in attachments
+        if attachment.state in LIVING
     )
     reserved = {
-        (network, ipaddress.ip_address(one.address)): one
+        (network, ipaddress.ip_address(reservation.address)): reservation
         for (network, _), reservations in node.reservations.items()
-        for one in reservations
+        for reservation in reservations
     }
     for (network, address), attachments in holders.items():
         reservation = reserved.get((network, ipaddress.ip_address(address)))
-        names = [id_of(one) for one in attachments]
-        pool = any(is_in_ranges(node.recorded(one), address) for one in attachments)
+        names = [id_of(attachment) for attachment in attachments]
+        pool = any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments)
         strangers = [f"{link.name} in {space.path}" for space, link in node.strangers(address)] if pool else []
         if len(attachments) == 1 and not (strangers and node.space_of(attachments[0]) is not None):
             continue
-        wrong = [one for one in attachments if reservation is not None and reservation.container_id != one.container_id]
-        wrong = wrong or sorted(attachments, key=lambda one: one.record.created or 0)[1:]
+        wrong = [
+            attachment
+            for attachment in attachments
+            if reservation is not None and reservation.container_id != attachment.container_id
+        ]
+        wrong = wrong or sorted(attachments, key=lambda attachment: attachment.record.created or 0)[1:]
+        # A reload requests the reserved address again, so only a container without a reservation gets another address.
+        mends = tuple(mend for attachment in wrong for mend in node.reloads(attachment, interrupts=True)[1])
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
             "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
             "two containers may use the same address",
-            "find out which of them keeps the address; the others need one of their own" if strangers else "",
-            # A reload requests the reserved address again, so only a container without a reservation gets another one.
-            () if strangers else tuple(mend for one in wrong for mend in node.reloads(one, interrupts=True)[1]),
+            "find out which of them keeps the address; the others need other addresses" if strangers else "",
+            () if strangers else mends,
             tuple(names),
         )  # fmt: skip
 
 
 def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
-    """Find addresses of the pool that an interface has, without a reservation and without a record."""
-    pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
-    known = {*node.recorded_addresses, *(one.address for one in reservations), *(str(one.gateway) for one in pool)}
+    """Find span of the pool that an interface has, without a reservation and without a record."""
+    pool = [span for ranges in range_sets(node.configured(network)) for span in ranges]
+    known = {
+        *node.recorded_addresses,
+        *(reservation.address for reservation in reservations),
+        *(str(span.gateway) for span in pool),
+    }
     for address, holders in node.holders.items():
-        if address not in known and any(ipaddress.ip_address(address) in one for one in pool):
+        if address not in known and any(ipaddress.ip_address(address) in span for span in pool):
             for space, link in holders:
                 yield NodeFinding(
                     "ipam", "warning", "unreserved", f"address {address} of network {network}",
                     f"{link.name} in {space.path} has it, and it is neither reserved nor on record",
                     "the next ADD can give it to a second container",
-                    "if it is a container of this network, let its runtime restart it before anything is attached; "
-                    "leave it if it is the network of a node inside a container",
+                    "if a container of this network has it, let its runtime restart the container before the next ADD; "
+                    "if it belongs to a node inside a container, do nothing",
                 )  # fmt: skip

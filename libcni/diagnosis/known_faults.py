@@ -9,7 +9,7 @@ from libcni.errors import CNIError, PluginError
 __all__ = ["known_fault"]
 
 _KNOWN_FAULTS = (
-    ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the table of IPv6, too"),
+    ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the IPv6 table"),
     ("bandwidth", "nil pointer dereference", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
     ("bandwidth", r"goroutine 1 \[", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
     ("bridge", "no plugin name provided", "bridge cannot check a network without IPAM"),
@@ -23,7 +23,7 @@ _KNOWN_FAULTS = (
 )
 """Faults of plugins in CHECK: (plugin, a pattern in its message, the meaning). The container may be in order.
 
-Release 1.9.1 still has the faults for which no version is given.
+Release 1.9.1 still has the faults without a version here.
 """
 
 

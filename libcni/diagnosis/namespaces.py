@@ -43,13 +43,14 @@ def _why_unknown(node: NodeState, attachment: Attachment) -> str:
     if attachment.state == STALE_BOOT:
         return ""
     if not sees_same_processes(attachment.record):
-        return "its processes are in another PID namespace: run this in that of the ADD"
-    # Go records no PID namespace. A directory that this program sees tells enough, but not one of mounts.
+        return "its processes are in another PID namespace: run this program in the PID namespace of the ADD"
+    # Go libcni records no PID namespace. A file that is missing in a visible directory has gone; in /run/netns the
+    # mount alone may be hidden from this program.
     directory = os.path.realpath(os.path.dirname(attachment.netns))
     return node.blind if attachment.made_by_go and (directory == NAMED or not os.path.isdir(directory)) else ""
 
 
-def _space_by_now(node: NodeState, attachment: Attachment) -> Space | None:
+def _space_without_path(node: NodeState, attachment: Attachment) -> Space | None:
     """Return the namespace of an attachment of this boot if its path no longer leads to it; None if it has ended.
 
     A path can lose its namespace while the container runs: it was unmounted, its process has ended, somebody has
@@ -65,7 +66,7 @@ def _space_by_now(node: NodeState, attachment: Attachment) -> Space | None:
     cookie = space.network.cookie if space.network is not None else 0
     if not same_namespace(place_of(attachment.record), Place(identity, cookie)):
         return None
-    # Before Linux 5.14, without cookies, the number behind another path is that of a later namespace.
+    # Before Linux 5.14 there are no cookies: the same inode number at another path may be a later namespace.
     return space if space.process or (cookie and attachment.record.netns_cookie) else None
 
 
@@ -76,14 +77,14 @@ def check_namespaces(node: NodeState) -> Observations:
         reason = _why_gone(attachment)
         if reason and (unknown := _why_unknown(node, attachment)):
             yield NotChecked("namespaces", name_of(attachment), f"{reason}, and {unknown}")
-        elif reason and (space := _space_by_now(node, attachment)) is not None:
+        elif reason and (space := _space_without_path(node, attachment)) is not None:
             yield _lost_path(attachment, space)
         elif reason:
             yield _dead(node, attachment, reason)
         elif attachment.netns and not attachment.netns.startswith("/"):
-            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is no path")
+            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is not a path")
         elif attachment.made_by_go and not attachment.netns:
-            yield NotChecked("namespaces", name_of(attachment), "its record, of Go libcni, does not name the namespace")
+            yield NotChecked("namespaces", name_of(attachment), "its record by Go libcni does not name the namespace")
         elif attachment.netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
             yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} did not exist at its ADD")
     if not sees_processes():
@@ -105,7 +106,7 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
                 return about(
                     seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
-    # The record of an ADD that was killed may not have the address yet that its plugin had got and made rules for.
+    # A killed ADD may have reserved an address and created rules for it before it could record the address.
     reserved = node.reserved_for(attachment.network, attachment.container_id)
     addresses = node.addresses_of(attachment) or [
         other.address for other in reserved if other.ifname in {"", attachment.ifname}
@@ -116,10 +117,12 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
 
 def _lost_path(attachment: Attachment, space: Space) -> NodeFinding:
     """Return the finding for a namespace that has lost its path, but has a process or another path."""
-    by_now = f"process {space.process} lives in that" if space.process else f"that is {space.path} now"
-    seen = f"{attachment.netns} does not lead to its namespace any more, and {by_now}"
+    now = f"process {space.process} still lives there" if space.process else f"the namespace is at {space.path} now"
+    seen = f"{attachment.netns} no longer leads to its namespace, but {now}"
     about = partial(finding_about, "namespaces", "warning", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
     if space.process:
         return about(meaning, f"restart the container, or call repair again when process {space.process} has ended")
-    return about(meaning, f"find out whether a container uses {space.path}; call repair again when it has gone")
+    return about(
+        meaning, f"find out whether a container uses {space.path}; call repair again when the namespace has gone"
+    )

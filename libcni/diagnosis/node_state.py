@@ -144,7 +144,8 @@ class NodeState:
 
     def outcome_of(self, attachment: Attachment) -> Outcome:
         """Return the part of an attachment's recorded result that many checks need."""
-        # To keep all results of 10,000 attachments would need 40 MB, and to read one takes as long as all else.
+        # Keep this part, because decoding a result takes as long as all other checks, and no more: 10,000 results
+        # need 40 MB.
         if id(attachment) not in self._outcomes:
             result = result_of(attachment)
             self._outcomes[id(attachment)] = _outcome(result) if result is not None else Outcome()
@@ -162,20 +163,27 @@ class NodeState:
     @functools.cached_property
     def live(self) -> tuple[tuple[Attachment, Network], ...]:
         """The ready attachments whose namespace can be read, each with its interfaces and routes."""
-        spaces = ((one, self.space_of(one)) for one in self.attachments if one.state in LIVING)
-        return tuple((one, space.network) for one, space in spaces if space is not None and space.network is not None)
+        spaces = (
+            (attachment, self.space_of(attachment)) for attachment in self.attachments if attachment.state in LIVING
+        )
+        return tuple(
+            (attachment, space.network)
+            for attachment, space in spaces
+            if space is not None and space.network is not None
+        )
 
     @functools.cached_property
     def working(self) -> frozenset[str]:
         """The paths of the records whose interface exists: a DEL would take it from a container.
 
-        An unfinished attachment counts only if a process lives in the namespace: otherwise a killed ADD has left it.
+        An unfinished attachment counts only if a process lives in the namespace. Otherwise the interface is left of a
+        killed ADD.
         """
-        found = ((one, self.space_of(one)) for one in self.attachments)
+        spaces = ((attachment, self.space_of(attachment)) for attachment in self.attachments)
         return frozenset(
-            one.path for one, space in found
-            if space is not None and space.network is not None and one.ifname in space.network.links
-            and (one.state in LIVING or space.process)
+            attachment.path for attachment, space in spaces
+            if space is not None and space.network is not None and attachment.ifname in space.network.links
+            and (attachment.state in LIVING or space.process)
         )  # fmt: skip
 
     @functools.cached_property
@@ -188,29 +196,39 @@ class NodeState:
         another attachment was moved.
         """
         ends: dict[str, set[bool]] = {}
-        for one, inside in self.live:
-            link = inside.links.get(one.ifname)
+        for attachment, inside in self.live:
+            link = inside.links.get(attachment.ifname)
             if link is not None and link.peer_namespace is not None:
-                ends.setdefault(one.network, set()).add(link.peer_namespace == inside.reader)
+                ends.setdefault(attachment.network, set()).add(link.peer_namespace == inside.reader)
         # For a network without a living interface, those of the other networks decide.
         everywhere = {is_here for here in ends.values() for is_here in here}
-        return frozenset(one.path for one in self.attachments if ends.get(one.network, everywhere) == {False})
+        return frozenset(
+            attachment.path for attachment in self.attachments if ends.get(attachment.network, everywhere) == {False}
+        )
 
     @functools.cached_property
     def reservations_of(self) -> dict[str, list[Reservation]]:
         """The reservations of host-local by address, on all networks."""
-        return grouped((one.address, one) for reservations in self.reservations.values() for one in reservations)
+        return grouped(
+            (reservation.address, reservation)
+            for reservations in self.reservations.values()
+            for reservation in reservations
+        )
 
     @functools.cached_property
     def holders(self) -> dict[str, list[tuple[Space, Link]]]:
         """The interfaces of all namespaces that have an IP address now, with their namespaces, by address."""
         networks = ((space, space.network) for space in self.spaces.values() if space.network is not None)
         links = ((space, link) for space, network in networks for link in network.links.values())
-        return grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
+        return grouped((text.partition("/")[0], holder) for holder in links for text in holder[1].addresses)
 
     def strangers(self, address: str) -> list[tuple[Space, Link]]:
         """Return the interfaces that have an IP address without a record of it."""
-        recorded = {namespace_identity(one.netns) for one in self.recorded_addresses.get(address, ()) if one.netns}
+        recorded = {
+            namespace_identity(attachment.netns)
+            for attachment in self.recorded_addresses.get(address, ())
+            if attachment.netns
+        }
         holders = self.holders.get(address, ())
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
 
@@ -229,7 +247,7 @@ class NodeState:
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
 
     def reloads(self, attachment: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
-        """Return ("", the mend that attaches a container again), or (what to do first, ()) if that would not help."""
+        """Return ("", the mend that attaches a container again), or (the remedy, ()) if that would not help."""
         if attachment.path in self.elsewhere:
             return "call repair in the network namespace of the ADD", ()
         space = self.space_of(attachment)
@@ -246,7 +264,7 @@ class NodeState:
         return "", (mend_of("reload", attachment, interrupts=interrupts),)
 
     def reloads_of(self, attachments: Iterable[Attachment]) -> tuple[str, tuple[Mend, ...]]:
-        """Return (what to do first, the mends that attach these containers again)."""
+        """Return (the remedy, the mends that attach these containers again)."""
         answers = [self.reloads(attachment) for attachment in attachments]
         remedies = dict.fromkeys(remedy for remedy, _ in answers if remedy)
         return "; ".join(remedies), tuple(mend for _, mends in answers for mend in mends)
@@ -264,7 +282,7 @@ class NodeState:
     def renamed_bridge(self, attachment: Attachment) -> str:
         """Return the bridge that an attachment uses instead of the configured one, or "".
 
-        Somebody has renamed the bridge. If the configured attachment exists, a later ADD has created it.
+        Somebody has renamed the bridge. If a bridge with the configured name exists, a later ADD has created it.
         """
         names = [bridge_of(document) for document in self.documents(attachment) if document.get("type") == "bridge"]
         links = self.host.links if self.host is not None else {}
@@ -287,7 +305,7 @@ class NodeState:
 
     def is_young(self, reservations: Iterable[Reservation]) -> bool:
         """Return whether one of the reservations may belong to a running ADD, which has no interface yet."""
-        return any(one.changed > self.started - self.pending_after for one in reservations)
+        return any(reservation.changed > self.started - self.pending_after for reservation in reservations)
 
     def attached(self, network: str, container_id: str) -> list[Attachment]:
         """Return the attachments of a container to a network; with the network "" those to all networks."""
@@ -300,7 +318,9 @@ class NodeState:
     @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
         """The attachments by the addresses of their records."""
-        return grouped((address, one) for one in self.attachments for address in self.addresses_of(one))
+        return grouped(
+            (address, attachment) for attachment in self.attachments for address in self.addresses_of(attachment)
+        )
 
     @functools.cached_property
     def why_unknown(self) -> str:
@@ -311,7 +331,7 @@ class NodeState:
             return "only root sees the namespaces of all processes"
         if unread := next((space.path for space in self.spaces.values() if space.network is None), ""):
             return f"{unread} cannot be entered"
-        if not all(sees_same_processes(one.record) for one in self.attachments):
+        if not all(sees_same_processes(attachment.record) for attachment in self.attachments):
             return "this program is in another PID namespace than the runtime, and cannot see all containers"
         return ""
 
@@ -320,18 +340,25 @@ class NodeState:
         return self.rules.get(program, {}).get(table) or Table()
 
     def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
-        """Return the attachments on record of a network that have an IP address in a namespace."""
+        """Return a network's recorded attachments that have an IP address in a namespace."""
         identity = namespace_identity(netns)
-        found = [one for one in self.recorded_addresses.get(address, []) if one.network == network and one.netns]
-        return [one for one in found if namespace_identity(one.netns) == identity]
+        recorded = [
+            attachment
+            for attachment in self.recorded_addresses.get(address, [])
+            if attachment.network == network and attachment.netns
+        ]
+        return [attachment for attachment in recorded if namespace_identity(attachment.netns) == identity]
 
     @functools.cached_property
     def known_networks(self) -> frozenset[str]:
         """The networks that have a configuration or a record here."""
-        return frozenset({net.name for net in self.networks} | {one.network for one in self.attachments if one.network})
+        return frozenset(
+            {net.name for net in self.networks}
+            | {attachment.network for attachment in self.attachments if attachment.network}
+        )
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:
-        """Return (network, container ID, interface) of a record's file name, if a known network's name begins it."""
+        """Return (network, container ID, interface) of a record's file name, if a known network's name is its start."""
         networks = self.known_networks | {network for network, _ in self.reservations}
         name = without_hash(filename)
         # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
@@ -342,17 +369,19 @@ class NodeState:
         return None
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record may be of this attachment: a corrupt one, or one in ``corrupt``, included."""
+        """Return whether a record may belong to this attachment. Corrupt records and those in ``corrupt`` count."""
         recorded = self.attached(network, container_id)
-        return any(ifname in {"", one.ifname} for one in recorded) or self.is_unreadable(network, container_id, ifname)
+        return any(ifname in {"", attachment.ifname} for attachment in recorded) or self.is_unreadable(
+            network, container_id, ifname
+        )
 
     def is_unreadable(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record that is corrupt, or was moved to ``corrupt``, may be of this attachment."""
+        """Return whether a record that is corrupt, or was moved to ``corrupt``, may belong to this attachment."""
         return any(name.startswith(network) and f"-{container_id}-{ifname}" in name for name in self._unreadable_names)
 
     @functools.cached_property
     def _unreadable_names(self) -> tuple[str, ...]:
-        corrupt = [os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT]
+        corrupt = [os.path.basename(attachment.path) for attachment in self.attachments if attachment.state == CORRUPT]
         # The name of a record that was set aside ends with the time.
         return tuple(map(without_hash, (*corrupt, *(name.rpartition(".")[0] for name in self.set_aside))))
 
@@ -365,14 +394,19 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
         directory = read_config_directory(cni.conf_dir)
     known: dict[object, object] = {}
     try:
-        records = sorted((_shared(one, known) for one in cni.iter_cached_attachments()), key=lambda one: one.path)
+        records = sorted(
+            (_shared(attachment, known) for attachment in cni.iter_cached_attachments()),
+            key=lambda attachment: attachment.path,
+        )
         set_aside = tuple(RecordStore(cni.cache_dir).names_set_aside())
     except RecordError as error:
         return NodeState(cni, directory, record_error=error)
     unread: dict[str, str] = {}
     in_place: dict[bool, list[Attachment]] = {True: [], False: []}
-    for one in records:
-        in_place[not one.network or os.path.basename(one.path) in names_of(one.record.identity)].append(one)
+    for attachment in records:
+        in_place[
+            not attachment.network or os.path.basename(attachment.path) in names_of(attachment.record.identity)
+        ].append(attachment)
     blind = _why_blind(attachment.netns for attachment in records if attachment.netns)
     recorded = NodeState(
         cni, directory, tuple(in_place[True]), tuple(in_place[False]), set_aside,
@@ -412,7 +446,7 @@ def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[No
 
 
 def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:
-    """Return the attachment without its file's text, and with a configuration that it shares with equal ones."""
+    """Return the attachment without its file's text. Equal records share their configuration."""
     record = attachment.record
 
     def same(value: T) -> T:
@@ -430,28 +464,28 @@ def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:
 
 def plugin_names(*nets: NetworkConfigList) -> list[str]:
     """Return the plugins of networks in order, IPAM plugins included."""
-    names = (name for net in nets for one in net.plugins for name in (one.type, one.ipam_type) if name)
+    names = (name for net in nets for plugin in net.plugins for name in (plugin.type, plugin.ipam_type) if name)
     return list(dict.fromkeys(names))
 
 
 def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
-    """Return host-local's directories of networks whose configuration does not name it, or no longer exists."""
+    """Return host-local's directories that no known configuration names."""
     parents = {os.path.join(cni.cache_dir, "networks"), *map(os.path.dirname, configured)}
-    found: set[str] = set()
+    directories: set[str] = set()
     for parent in parents:
         with suppress(OSError):
-            found.update(entry.path for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False))
-    # host-local creates the lock first. A directory of another program has none.
-    return {path for path in found if os.path.exists(os.path.join(path, "lock"))}
+            directories.update(entry.path for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False))
+    # host-local creates the lock before any reservation. A directory of another program has no lock.
+    return {path for path in directories if os.path.exists(os.path.join(path, "lock"))}
 
 
 def _why_blind(netns: Iterable[str]) -> str:
     """Return why this program may not see the node's containers; "" if it sees them.
 
-    In a pod with neither the host's processes nor its namespaces every container looks dead. Without the processes the
-    namespaces are enough only if all recorded ones (``netns``) are in their directory. A container whose process
-    restarts has no process at some moments, so the processes alone are not enough. Another PID namespace than the
-    machine's first one proves nothing: a node that runs in a container (kind) has one, too.
+    In a pod that sees neither the host's processes nor its directory of namespaces every container looks dead. The
+    directory is enough if all recorded namespaces (``netns``) are in it. The processes alone are not enough: a
+    container whose process restarts has no process for a moment. A PID namespace other than the machine's first one
+    proves nothing: a node that runs in a container (kind) has its own.
     """
     named = []
     with suppress(OSError):
@@ -487,14 +521,14 @@ def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
         # Namespaces that are mounted elsewhere, for example by containerd below /var/run/netns.
         mounts = (line.split() for line in file if " - nsfs " in line and " net:[" in line)
         paths.update(words[4].encode().decode("unicode_escape") for words in mounts)
-    found = {
+    spaces = {
         identity: Space(f"/proc/{process}/ns/net", process) for identity, process in namespaces_of_processes().items()
     }
     for path in sorted(paths):
         if (identity := namespace_identity(path)) is not None and not is_no_namespace(path):
-            process = found[identity].process if identity in found else ""
-            found[identity] = Space(path, process)
-    read = {identity: _with_network(space) for identity, space in found.items()}
+            process = spaces[identity].process if identity in spaces else ""
+            spaces[identity] = Space(path, process)
+    read = {identity: _with_network(space) for identity, space in spaces.items()}
     # Leave out a namespace that has ended since, for example with its last process.
     return {
         identity: space
@@ -511,10 +545,10 @@ def _with_network(space: Space) -> Space:
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Return the values of each key."""
-    found: dict[K, list[T]] = {}
-    for key, one in pairs:
-        found.setdefault(key, []).append(one)
-    return found
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 _last_result: tuple[Attachment | None, Result | None] = (None, None)
@@ -522,7 +556,7 @@ _last_result: tuple[Attachment | None, Result | None] = (None, None)
 
 def result_of(attachment: Attachment) -> Result | None:
     """Return an attachment's recorded result, or None if it has no usable one."""
-    global _last_result  # noqa: PLW0603 - a check asks for several parts of one; those of 10,000 would need 40 MB
+    global _last_result  # noqa: PLW0603 - a check reads several parts of one result; 10,000 results would need 40 MB
     if _last_result[0] is attachment:
         return _last_result[1]
     try:

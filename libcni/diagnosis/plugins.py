@@ -27,7 +27,7 @@ _SECONDS = 5.0
 
 def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidation, ...]:
     """Find each plugin of a network, IPAM plugins included, and ask it for its versions. Each call ends after 5 s."""
-    found = []
+    validations = []
     for name in plugin_names(net):
         path = ""
         versions: tuple[str, ...] = ()
@@ -41,8 +41,8 @@ def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidatio
             if net.cni_version not in versions:
                 text, hint = f'plugin "{name}" does not support version {net.cni_version}', ", ".join(versions)
                 problem = VersionError(text, version=net.cni_version, hint=f"it supports {hint}")
-        found.append(PluginValidation(name, path, versions, problem=problem))
-    return tuple(found)
+        validations.append(PluginValidation(name, path, versions, problem=problem))
+    return tuple(validations)
 
 
 def check_plugins(node: NodeState) -> Observations:
@@ -59,23 +59,26 @@ def check_plugins(node: NodeState) -> Observations:
         yield from writable_by_others("plugins", directory)
     for net in node.networks:
         answers = ask_plugins(node.cni, net)
-        yield from (_unusable(node.cni, net, one, one.problem) for one in answers if one.problem is not None)
+        yield from (
+            _unusable(node.cni, net, answer, answer.problem) for answer in answers if answer.problem is not None
+        )
         yield Checked(
-            "plugins", f"executables and VERSION of network {net.name}: {', '.join(one.plugin for one in answers)}"
+            "plugins",
+            f"executables and VERSION of network {net.name}: {', '.join(answer.plugin for answer in answers)}",
         )
         if not supports(net.cni_version, "STATUS"):
             yield NotChecked("plugins", f"network {net.name}", f"STATUS: version {net.cni_version} does not have it")
         # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
-        elif not any(one.problem for one in answers):
+        elif not any(answer.problem for answer in answers):
             yield from _status(node.cni, net)
 
 
-def _unusable(cni: CNIConfig, net: NetworkConfigList, one: PluginValidation, error: CNIError) -> NodeFinding:
-    problem = plugin_problem(cni, one.plugin)
+def _unusable(cni: CNIConfig, net: NetworkConfigList, validation: PluginValidation, error: CNIError) -> NodeFinding:
+    problem = plugin_problem(cni, validation.plugin)
     hint = error.hint.words("--path") if error.hint else "install the plugin again"
     seen, remedy = problem or (error.text, hint)
     return _error(
-        "unusable-plugin", f"network {net.name}, plugin {one.plugin}", seen, "ADD of this network fails", remedy
+        "unusable-plugin", f"network {net.name}, plugin {validation.plugin}", seen, "ADD of this network fails", remedy
     )
 
 
@@ -86,10 +89,10 @@ def _status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
         yield NotChecked("plugins", f"network {net.name}", f"STATUS: {error}")
         return
     yield Checked("plugins", f"STATUS of network {net.name}")
-    for one in status.plugins:
-        if one.error is not None:
+    for plugin in status.plugins:
+        if plugin.error is not None:
             yield _error(
-                "status", f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}",
+                "status", f"network {net.name}, plugin {plugin.plugin}", f"STATUS: {plugin.error}",
                 "ADD of this network may fail",
-                f"{one.error.hint or 'correct the cause'}; then: {shlex.join(['libcni', 'status', net.name, '-v'])}",
+                f"{plugin.error.hint or 'correct the cause'}; then: {shlex.join(['libcni', 'status', net.name, '-v'])}",
             )  # fmt: skip

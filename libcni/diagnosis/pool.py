@@ -24,16 +24,22 @@ def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[Addre
     mends = [mend for finding in findings for mend in finding.mends if mend.kind in _FREES and not mend.interrupts]
     released = {f"{mend.target}/{address}" for mend in mends if mend.kind == "release" for address in mend.details}
     detached = {(mend.network, name) for mend in mends if mend.kind == "detach" for name in mend.containers}
-    living = {(one.network, id_of(one)) for one in node.attachments if one.state in LIVING and node.space_of(one)}
+    living = {
+        (attachment.network, id_of(attachment))
+        for attachment in node.attachments
+        if attachment.state in LIVING and node.space_of(attachment)
+    }
     for (network, directory), reservations in sorted(node.reservations.items()):
         states: dict[str, list[Reservation]] = {"living": [], "dead": [], "unknown": []}
-        for one in reservations:
-            key = (network, f"{one.container_id}:{one.ifname}")
-            is_dead = one.path in released or key in detached
-            is_living = one.address in node.holders or key in living
-            states["dead" if is_dead else "living" if is_living else "unknown"].append(one)
+        for reservation in reservations:
+            key = (network, f"{reservation.container_id}:{reservation.ifname}")
+            is_dead = reservation.path in released or key in detached
+            is_living = reservation.address in node.holders or key in living
+            states["dead" if is_dead else "living" if is_living else "unknown"].append(reservation)
         for ranges in _range_sets(node, network, directory) or [[]]:
-            counts = [sum(not ranges or one.is_in(ranges) for one in found) for found in states.values()]
+            counts = [
+                sum(not ranges or reservation.is_in(ranges) for reservation in group) for group in states.values()
+            ]
             yield AddressPool(network, directory, sum(pool.size for pool in ranges) or None, *counts)
 
 

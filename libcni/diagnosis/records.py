@@ -53,15 +53,15 @@ def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
 
 
 def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
-    found = _by_name(node, os.path.basename(attachment.path))
+    finding = _by_name(node, os.path.basename(attachment.path))
     aside = Mend("set-aside", attachment.path)
     about = partial(NodeFinding, "records", "error", "corrupt-record", attachment.path, attachment.problem)
-    if found is None:
+    if finding is None:
         return about("its attachment is unknown, and cannot be detached from this record", mends=(aside,))
-    meaning = f"by its file name it is {found.subject}; {found.meaning}"
+    meaning = f"by its file name it is {finding.subject}; {finding.meaning}"
     # As long as the container lives, the unreadable record keeps GC from freeing its address.
-    mends = () if found.remedy else (*found.mends, replace(aside, containers=found.containers))
-    return about(meaning, found.remedy, mends, found.containers)
+    mends = () if finding.remedy else (*finding.mends, replace(aside, containers=finding.containers))
+    return about(meaning, finding.remedy, mends, finding.containers)
 
 
 def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
@@ -128,17 +128,21 @@ def _set_aside(node: NodeState) -> Observations:
     """Report the records in ``corrupt``: notes, except of containers that live or have reservations."""
     for name in node.set_aside:
         match = _ASIDE.fullmatch(name)
-        found = _by_name(node, match[1]) if match else None
-        of = f"by its file name it was {found.subject}" if found is not None else "its attachment is unknown"
+        finding = _by_name(node, match[1]) if match else None
+        text = f"by its file name it was {finding.subject}" if finding is not None else "its attachment is unknown"
         path = os.path.join(node.cni.cache_dir, "corrupt", name)
         about = partial(NodeFinding, "records", name="set-aside", subject=path, seen="a record that was set aside")
-        is_replaced = found is not None and any(name_of(one) == found.subject for one in node.attachments)
-        if found is None or is_replaced or not (found.remedy or found.mends):
-            of += "; it has another record now" if is_replaced else f"; {found.meaning}" if found is not None else ""
-            yield about(severity="note", meaning=of, remedy="remove the file when you have read it")
+        is_replaced = finding is not None and any(
+            name_of(attachment) == finding.subject for attachment in node.attachments
+        )
+        if finding is None or is_replaced or not (finding.remedy or finding.mends):
+            text += (
+                "; it has another record now" if is_replaced else f"; {finding.meaning}" if finding is not None else ""
+            )
+            yield about(severity="note", meaning=text, remedy="remove the file when you have read it")
         else:
             # As long as the container lives, the file is the only trace of its attachment.
             yield replace(
-                about(severity="warning", meaning=f"{of}; {found.meaning}"), remedy=found.remedy, mends=found.mends,
-                containers=found.containers,
+                about(severity="warning", meaning=f"{text}; {finding.meaning}"),
+                remedy=finding.remedy, mends=finding.mends, containers=finding.containers,
             )  # fmt: skip

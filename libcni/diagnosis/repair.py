@@ -135,7 +135,15 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
 
 @dataclass
 class _Run:
-    """One repair."""
+    """One repair.
+
+    Attributes:
+        belongings: the belongings at the last examination.
+        outcomes: the last outcome of each mend.
+        tried: the mends that are not planned again.
+        since_look: the mends that were carried out since the last examination.
+        stopped: the loss that stopped the repair, or "".
+    """
 
     cni: CNIConfig
     interrupt: frozenset[str]
@@ -281,16 +289,16 @@ class _Run:
     def _has_lost(self, node: NodeState) -> bool:
         """Return whether a living container has lost something, but no mend since the last examination names it."""
         named = {name for mend in self.since_look for name in (*mend.containers, *mend.interrupts)}
-        now = _belongings(node)
-        if lost := _losses(self.belongings, now, named):
+        belongings = _belongings(node)
+        if lost := _losses(self.belongings, belongings, named):
             time.sleep(_SECOND_LOOK)
-            now = _belongings(self.read())
-            lost = _losses(self.belongings, now, named)
+            belongings = _belongings(self.read())
+            lost = _losses(self.belongings, belongings, named)
         if lost:
             self.stopped = (
                 f"{some(lost, '; ', 10)}, after: {some([f'{mend.kind} {mend.target}' for mend in self.since_look])}"
             )
-        self.belongings, self.since_look = now, []
+        self.belongings, self.since_look = belongings, []
         return bool(lost)
 
 
@@ -303,13 +311,14 @@ def _outcome(planned: MendOutcome, node: NodeState, mend: Mend) -> MendOutcome:
 
 
 def _chunks(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
-    """Yield the mends between two examinations: one, a group for dead containers, or an eighth of very many.
+    """Yield the mends in groups, after each of which the node is examined.
 
-    An examination of 10,000 containers takes seconds.
+    A group is one mend, or several mends for dead containers. Of very many mends it is an eighth, because an
+    examination of 10,000 containers takes seconds.
     """
     for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
         alike = list(group)
-        # Mends for dead containers interrupt nobody. Carry them out in groups: each examination takes half a second.
+        # An examination takes half a second. Mends for dead containers interrupt nobody, so several share it.
         at_once = _AT_ONCE if kind in FOR_THE_DEAD and not any(outcome.mend.interrupts for outcome in alike) else 1
         size = min(_AT_MOST, max(at_once, len(alike) // _LOOKS))
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
@@ -348,39 +357,41 @@ def _belongings(node: NodeState) -> _All:
         (fact.address, f"the {fact.kind} of {fact.address}") for facts in facts_of(node).values() for fact in facts
     )
     for address, reservations in node.reservations_of.items():
-        reserved = [f"the reservation {one.path} for {one.container_id}" for one in reservations]
+        reserved = [
+            f"the reservation {reservation.path} for {reservation.container_id}" for reservation in reservations
+        ]
         by_address.setdefault(address, []).extend(reserved)
     own = namespace_identity("/proc/thread-self/ns/net")
-    found: _All = {None: _Belongings(_of_node(node), is_ours=True)}
+    everything: _All = {None: _Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
         if identity != own and space.network is not None:
             is_ours = any(address in node.reservations_of for address in addresses_in(space))
-            found[identity] = _Belongings(set(_of_network(space.network, by_address)), is_ours)
+            everything[identity] = _Belongings(set(_of_network(space.network, by_address)), is_ours)
     masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
     for attachment in node.attachments:
         place = namespace_identity(attachment.netns) if attachment.netns else None
         # After a reboot or a replacement, the recorded path leads to the namespace of another container.
         has_ended = attachment.state in {"gone", STALE_BOOT} or attachment.record.netns_id not in {None, place}
-        if place is not None and not has_ended and (there := found.get(place)) is not None:
-            there.is_ours = True
-            there.names.add(id_of(attachment))
-            there.records.add((attachment.path, attachment.created, attachment.record.state))
+        if place is not None and not has_ended and (belongings := everything.get(place)) is not None:
+            belongings.is_ours = True
+            belongings.names.add(id_of(attachment))
+            belongings.records.add((attachment.path, attachment.created, attachment.record.state))
             ends = [end for end in node.host_ends(attachment) if end.is_up]
-            there.things.update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
-    return found
+            belongings.things.update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
+    return everything
 
 
 def _losses(before: _All, after: _All, named: set[str]) -> list[str]:
     """Return the losses, except of the named containers and of those whose runtime is working."""
     # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
     return [
-        f"{some(sorted(was.names or {'a container without a record'}))} has lost {thing}"
-        for identity, was in before.items()
-        if was.is_ours
-        and (now := after.get(identity)) is not None
-        and not was.names & named
-        and was.records == now.records
-        for thing in sorted(was.things - now.things)
+        f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}"
+        for identity, earlier in before.items()
+        if earlier.is_ours
+        and (current := after.get(identity)) is not None
+        and not earlier.names & named
+        and earlier.records == current.records
+        for thing in sorted(earlier.things - current.things)
     ]
 
 

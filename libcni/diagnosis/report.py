@@ -27,7 +27,7 @@ class NodeFinding:
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is wasted), ``note``.
         name: the name of the cause, such as ``link-down``.
         subject: the file, directory, network, plugin or attachment.
-        seen: the observation; for many containers that of the first three.
+        seen: the observation; for many containers, the observations of the first three.
         meaning: the consequence.
         remedy: what the administrator has to do, if no mend can; "" if the mends are enough.
         mends: what ``repair_node`` can do about it.
@@ -160,7 +160,7 @@ _OF_RECORDS = {"corrupt-record", "set-aside"}
 
 
 def grouped(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
-    """Yield the findings, those of one cause about several attachments as one."""
+    """Yield the findings. Findings of one cause about several attachments become one finding."""
     causes: dict[tuple[str, ...], list[NodeFinding]] = {}
     for finding in findings:
         # A finding about a device or a directory has a subject that tells more than the names of its containers.

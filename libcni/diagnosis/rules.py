@@ -63,7 +63,7 @@ Facts = dict[str, dict[Fact, Owner | None]]
 
 def check_rules(node: NodeState) -> Observations:
     """Find containers whose rules were deleted, rules whose container no longer exists, and forwarding that is off."""
-    live = [one for one, _ in node.live if one.path not in node.elsewhere]
+    live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
     if node.elsewhere:
         reason = "this program is in another network namespace than their bridges"
         yield NotChecked("rules", f"rules of {counted(len(node.elsewhere), 'attachment')}", reason)
@@ -74,19 +74,19 @@ def check_rules(node: NodeState) -> Observations:
     remedies: dict[str, None] = {}
     count = 0
     unread: dict[NotChecked, None] = {}
-    for one in live:
+    for attachment in live:
         missing: dict[str, str] = {}
-        for wanted, backend in _wanted(node, one):
+        for wanted, backend in _wanted(node, attachment):
             count += 1
             answer = _look(node, facts, wanted, backend)
             if isinstance(answer, str):
-                unread[NotChecked("rules", f"network {one.network}", answer)] = None
+                unread[NotChecked("rules", f"network {attachment.network}", answer)] = None
             elif not answer:
                 missing[wanted["iptables"].kind] = backend
         if missing:
-            damaged.append(one)
-            seen.append(f"{id_of(one)}: {', '.join(missing)}")
-            remedy, mended = _mends(node, one, missing)
+            damaged.append(attachment)
+            seen.append(f"{id_of(attachment)}: {', '.join(missing)}")
+            remedy, mended = _mends(node, attachment, missing)
             mends += mended
             remedies[remedy] = None
     yield from unread
@@ -96,7 +96,7 @@ def check_rules(node: NodeState) -> Observations:
         yield NodeFinding(
             "rules", "error", "rules-missing", f"rules of {counted(len(damaged), 'attachment')}",
             f"missing: {some(seen, '; ')}",
-            "somebody removed them, for example a firewall's reload; the containers are cut off by what is missing",
+            "somebody removed them, for example a firewall's reload; the missing rules cut the containers off",
             "; ".join(filter(None, remedies)), tuple(mends), tuple(map(id_of, damaged)),
         )  # fmt: skip
     yield from _forwarding(node, live)
@@ -108,7 +108,7 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
     """Return the remedy, or the mend that adds an attachment's missing rules: in place if that is possible."""
     programs = set(map(program_of, node.addresses_of(attachment)))
     needs_nft = "masquerade" in missing and (missing["masquerade"] == "nftables" or not programs <= node.rules.keys())
-    # portmap fills the chain anew that it shares with the container's other interfaces on the network.
+    # portmap rewrites its chain, which the container's other interfaces on this network also use.
     attachments = node.attached(attachment.network, attachment.container_id)
     shares = any("port" in kind for kind in missing) and len(attachments) > 1
     if not needs_nft and not shares and not node.unusable_plugin(attachment):
@@ -129,12 +129,12 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
     nat, allowed = node.table(program, "nat"), node.table(program, "filter")
     for rule in nat.chains.get("POSTROUTING", ()):
         inside = nat.chains.get(rule[-1], ())
-        if (source := _host_after(rule, "-s")) and any("MASQUERADE" in one for one in inside):
+        if (source := _host_after(rule, "-s")) and any("MASQUERADE" in entry for entry in inside):
             yield Fact("masquerade", rule[-1], source), _owner("iptables", rule)
     for rule in nat.chains.get("CNI-HOSTPORT-DNAT", ()) if nat.find("PREROUTING", "CNI-HOSTPORT-DNAT") else ():
-        for one in nat.chains.get(rule[-1], ()):
-            if (target := _after(one, "--to-destination")) and _after(one, "-p") == _after(rule, "-p"):
-                kind = f"port {_after(one, '--dport')}/{_after(one, '-p')}"
+        for entry in nat.chains.get(rule[-1], ()):
+            if (target := _after(entry, "--to-destination")) and _after(entry, "-p") == _after(rule, "-p"):
+                kind = f"port {_after(entry, '--dport')}/{_after(entry, '-p')}"
                 yield Fact(kind, rule[-1], _without_port(target)), _owner("iptables", rule)
     if allowed.find("FORWARD", "CNI-FORWARD"):
         forward = allowed.chains.get("CNI-FORWARD", ())
@@ -152,19 +152,21 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
         chains = tables.get(name, Table()).chains
         if chains.get("prerouting"):
             hostports = (*chains.get("hostports", ()), *chains.get("hostip_hostports", ()))
-            for rule in (one for one in hostports if "dport" in one):  # somebody may have added a rule of another form
+            for rule in (
+                hostport for hostport in hostports if "dport" in hostport
+            ):  # somebody may have added a rule of another form
                 kind = f"port {_after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
                 yield Fact(kind, mark_of(rule), _without_port(_after(rule, "to"))), (mark_of(rule), "", "")
 
 
 def _owner(backend: str, rule: Rule) -> Owner | None:
     """Return the owner that a rule's comment names; None if the iptables chain does not belong to that container."""
-    found = next(filter(None, map(_OWNERS[backend].search, rule)), None)
-    if found is None:
+    match = next(filter(None, map(_OWNERS[backend].search, rule)), None)
+    if match is None:
         return None
-    network, container = found["network"], found["container"]
-    if backend == "nftables":  # it cuts a long comment; what is removed is found by the mark of the whole ID
-        return container, network, found["ifname"]
+    network, container = match["network"], match["container"]
+    if backend == "nftables":  # the plugin cuts a long comment; the mark has the whole ID
+        return container, network, match["ifname"]
     chains = {masquerade_chain(network, container), ports_chain(network, container)}
     return (container, network, "") if rule[-1] in chains else None
 
@@ -241,11 +243,11 @@ def _host(address: str) -> str:
 def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
     for version, path in FORWARDING.items():
         containers = tuple(
-            id_of(one) for one in live
-            if version in {6 if ":" in address else 4 for address in node.addresses_of(one)}
+            id_of(attachment) for attachment in live
+            if version in {6 if ":" in address else 4 for address in node.addresses_of(attachment)}
             and any(
                 document.get("type") == "ptp" or (document.get("type") == "bridge" and is_gateway(document))
-                for document in node.documents(one)
+                for document in node.documents(attachment)
             )
         )  # fmt: skip
         if containers and node.forwards.get(path) is False:
@@ -258,14 +260,16 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the first rules of FORWARD if they drop all packets, or all packets of a container."""
-    by_address = grouped((_host(address), id_of(one)) for one in live for address in node.addresses_of(one))
+    by_address = grouped(
+        (_host(address), id_of(attachment)) for attachment in live for address in node.addresses_of(attachment)
+    )
     for program in ("iptables", "ip6tables"):
-        families = [one for one in live if program in map(program_of, node.addresses_of(one))]
+        families = [attachment for attachment in live if program in map(program_of, node.addresses_of(attachment))]
         chain = node.table(program, "filter").chains.get("FORWARD", ())
         for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, chain):
             match = rule[2 : rule.index("-j")]
             is_of_host = len(match) == 2 and match[0] in {"-s", "-d"}  # noqa: PLR2004 - an option and its value
-            everybody = [id_of(one) for one in families] if not match else []
+            everybody = [id_of(attachment) for attachment in families] if not match else []
             if containers := by_address.get(match[1], []) if is_of_host else everybody:
                 yield NodeFinding(
                     "rules", "error", "dropped", f"chain FORWARD of {program}", f"it begins with {' '.join(rule)}",
@@ -288,7 +292,7 @@ def rules_to_remove(
 
 
 def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
-    """Yield (program, table, rule) of the rules to remove. "-X" instead of a rule: remove the chain, then unused.
+    """Yield (program, table, rule) of the rules to remove. The rule ("-X", CHAIN) removes an unused chain.
 
     All interfaces of a container on a network share one iptables chain for masquerade and one for ports, and portmap's
     rules in nftables. Rules for other addresses stay: they belong to another interface, or to a container of another
@@ -297,7 +301,7 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
     """
     network, container_id, addresses = mend.network, mend.target, mend.details
     ifname = mend.containers[0].partition(":")[2]
-    recorded = {one.ifname for one in node.attached(network, container_id)}
+    recorded = {attachment.ifname for attachment in node.attached(network, container_id)}
     is_recorded = bool(recorded) and (ifname in recorded or not ifname)
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
     for program in sorted({program_of(address) for address in addresses}):
@@ -337,13 +341,13 @@ def _address_in(rule: Rule) -> str:
 
 
 def _left_over(node: NodeState, facts: Facts) -> Observations:
-    """Find rules for addresses that nobody has, and that no record or reservation has for their container."""
+    """Find rules for addresses that no interface has, and that no record or reservation gives to their container."""
     owners: dict[Owner, dict[str, None]] = {}
     for fact, owner in joined(facts["iptables"].items(), facts["nftables"].items()):
         if owner is not None:
             owners.setdefault(owner, {})[fact.address] = None
-    # A DEL of bridge empties the chain before it fails because of a jump for an earlier address. Such a jump does
-    # nothing, but lets the first DEL of the container ID's next life fail.
+    # A jump for an earlier address has no effect, but the first DEL of the next container with this ID fails because of
+    # it: bridge empties the chain, and then cannot remove the chain.
     for program in ("iptables", "ip6tables"):
         for rule in node.table(program, "nat").chains.get("POSTROUTING", ()):
             if (source := _host_after(rule, "-s")) and (owner := _owner("iptables", rule)) is not None:
@@ -353,15 +357,21 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
     ):
         # An unknown network belongs to another runtime. portmap's rules in nftables name no network.
         is_ours = network in node.known_networks or (
-            not network and all(any(is_in_ranges(net, one) for net in node.networks) for one in addresses)
+            not network and all(any(is_in_ranges(net, address) for net in node.networks) for address in addresses)
         )
         recorded = node.attached(network, container_id)
-        reserved = {one.address for one in node.reserved_for(network, container_id)}
-        left = addresses.keys() - reserved - {address for one in recorded for address in node.addresses_of(one)}
+        reserved = {reservation.address for reservation in node.reserved_for(network, container_id)}
+        left = (
+            addresses.keys()
+            - reserved
+            - {address for attachment in recorded for address in node.addresses_of(attachment)}
+        )
         # An unfinished or unreadable attachment may have any of the addresses. The repair checks again under the
         # container's lock, when no ADD of it can run.
         is_known = node.is_unreadable(network, container_id) or (
-            not all(one.state in LIVING and node.addresses_of(one) for one in recorded) if recorded else bool(reserved)
+            not all(attachment.state in LIVING and node.addresses_of(attachment) for attachment in recorded)
+            if recorded
+            else bool(reserved)
         )
         # A container of another runtime may have the addresses, even if a recorded container got them a second time.
         if not is_ours or is_known or any(node.strangers(address) for address in left):

@@ -73,7 +73,7 @@ def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
     node.attach("c1")
     (node.cache / "results").rename(node.root / "elsewhere")
     (node.cache / "results").symlink_to(node.root / "elsewhere")
-    assert node.finding(f"a symbolic link to {node.root / 'elsewhere'}").remedy == "put a directory there"
+    assert node.finding(f"a symbolic link to {node.root / 'elsewhere'}").remedy == "replace it by a directory"
 
 
 def test_a_record_directory_behind_a_symbolic_link_is_in_order_unless_the_link_leads_nowhere(cni: CNIConfig) -> None:

@@ -189,12 +189,12 @@ def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> 
     made.host.links["old"].name = "old"
     found = made.finding(check_interfaces)
     assert (found.severity, found.mends, found.containers) == ("warning", (), ("c1:eth0", "c2:eth0"))
-    assert found.seen == "it does not exist; 2 containers of it use bridge old"
+    assert found.seen == "it does not exist; 2 attachments moved to bridge old"
     for address in ("10.9.0.1/24", "10.1.0.1/24"):
         made.host.links["br0"] = Link("br0", 70, is_up=True, addresses=[address])
         [found] = made.findings(check_interfaces)
         assert (found.name, found.mends) == ("bridge-renamed", ())
-        assert found.seen == "it is another bridge; 2 containers of it use bridge old", "nothing is moved to it"
+        assert found.seen == "it is another bridge; 2 attachments moved to bridge old", "nothing is moved to it"
 
 
 def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode) -> None:

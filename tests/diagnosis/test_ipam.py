@@ -90,7 +90,7 @@ def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> Non
     assert found.mends == ()
     assert f"is on eth0 in {netns}: the container lives" in found.meaning
     assert found.meaning.endswith("libcni gc of this network needs --valid lost:eth0")
-    assert "leave it if it is another runtime's" in found.remedy
+    assert "if another runtime attached the container, do nothing" in found.remedy
 
 
 def test_who_cannot_look_everywhere_says_nothing_about_leaks(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     own = os.stat("/proc/self/ns/net")
     healthy.change_record(netnsId=[own.st_dev, own.st_ino])
     finding = only(cni)
-    assert "does not lead to its namespace any more, and process " in finding.seen
+    assert "no longer leads to its namespace, but process " in finding.seen
     assert finding.mends == ()
     healthy.change_record(bootId="another")
     assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
