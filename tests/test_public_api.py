@@ -122,7 +122,7 @@ def test_what_touches_the_system_knows_errors_and_plain_data_only(name: str) -> 
 
 def test_verbs_store_and_hook_reach_the_system_through_one_module() -> None:
     """The simulated node (tests/sim) replaces the names of libcni.kernel.system, and sees nothing else."""
-    single = ("kernel/namespace", "_regular_file", "client", "oci/hook", "oci/pins", "oci/runtimes")
+    single = ("kernel/namespace", "_regular_file", "client", "oci/hook", "oci/pins", "oci/ended_containers")
     paths = [*ROOT.glob("store/*.py"), *ROOT.glob("verbs/*.py"), *(ROOT / f"{name}.py" for name in single)]
     direct = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"

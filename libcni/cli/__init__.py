@@ -85,7 +85,7 @@ def run() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     code = main()
-    # At its exit Python collects garbage several times, which costs an eighth of a short command. It skips what is
-    # frozen; objects without cycles still end as usual.
+    # At its exit Python collects garbage several times, which costs an eighth of a short command. It skips
+    # frozen objects; objects without cycles still end as usual.
     gc.freeze()
     sys.exit(code)

@@ -27,7 +27,7 @@ def owners(options: Namespace, _prefix: str) -> list[str]:
     return sorted({attachment.owner for attachment in _recorded(options) if attachment.owner})
 
 
-def namespaces(_given: Namespace, prefix: str) -> Iterable[str]:
+def namespaces(_options: Namespace, prefix: str) -> Iterable[str]:
     """Return the paths of the named network namespaces that begin with ``prefix``; if there are none, files."""
     from argcomplete.completers import FilesCompleter
 

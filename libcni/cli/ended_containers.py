@@ -21,7 +21,7 @@ def with_ended(report: DoctorReport, session: Session) -> DoctorReport:
     try:
         ended = find_ended(session.client())
     except CNIError as error:
-        # If the comparison fails, report that: it must not look like a node without findings.
+        # Report a failed comparison: this node must not look like a node without findings.
         failed = NotChecked("containers", "containers of libcni oci-hook", str(error))
         return replace(report, not_checked=(*report.not_checked, failed))
     # A node without containers of the hook has nothing to show here.

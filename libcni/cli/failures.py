@@ -46,7 +46,7 @@ _NOT_STARTED = {None, 126, 127}
 
 
 def exit_code(error: CNIError) -> int:
-    """Return the documented exit code of an error; for a group that of its members if they agree, else 1."""
+    """Return the documented exit code of an error; for a group, the code that all members have, else 1."""
     if isinstance(error, CNIErrorGroup):
         codes = {exit_code(inner) for inner in error.exceptions if isinstance(inner, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED

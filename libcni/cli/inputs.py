@@ -1,4 +1,4 @@
-"""Read the values of arguments: networks, capability arguments, attachments, and files of these."""
+"""Read the values of arguments: networks, capability arguments, attachments, and files that contain them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def container_id_of(netns: str) -> str:
 
 
 class Selection(NamedTuple):
-    """The recorded attachments that a user selects: of a container, if given only of an interface or a network.
+    """The recorded attachments that a user selects: those of a container, an interface and a network.
 
-    A container of None means all containers. "" means all interfaces or networks.
+    The container None means all containers. "" means all interfaces or networks.
     """
 
     container: str | None

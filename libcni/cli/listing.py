@@ -82,9 +82,9 @@ def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
 
 
 def recorded_container(cni: libcni.CNIConfig, text: str) -> str:
-    """Return the recorded container whose ID is ``text``, or a random one that begins with it; else ``text`` itself.
+    """Return the recorded random ID that begins with ``text``; else ``text`` itself.
 
-    The start must have as many digits as tables show, and no name is completed: the up-arrow key repeats a command, and
+    ``text`` must have as many digits as tables show. Names are not completed: the up-arrow key repeats a command, and
     after c1 has been detached, "libcni del c1" must not mean c12.
 
     Raises:
@@ -113,7 +113,7 @@ def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
 def find_attachments(
     cni: libcni.CNIConfig, selection: Selection, *, state: str = "", owner: str = ""
 ) -> list[libcni.Attachment]:
-    """Return the recorded attachments of a selection, whose ID is whole, with this state and owner; "" means any."""
+    """Return the recorded attachments of a selection with a whole ID, in a state, of an owner; "" means any."""
     return [
         attachment
         for attachment in cni.get_cached_attachments(selection.container)
@@ -126,7 +126,7 @@ def find_attachments(
 
 
 def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.RecordError | None:
-    """Return an error if an unreadable record has the container in its file name: then it may be attached."""
+    """Return an error if an unreadable record has the container in its file name: the container may be attached."""
     for attachment in cni.get_cached_attachments(container):
         name = os.path.basename(attachment.path)
         if attachment.state == "corrupt" and f"-{container}-{ifname}" in name:
@@ -188,7 +188,7 @@ def age_of(attachment: libcni.Attachment) -> str:
 
 
 def decoded(document: bytes) -> Any:
-    """Return a JSON document decoded, or its text: of a corrupt record, or with more digits than Python decodes."""
+    """Decode a JSON document; return its text if it is corrupt, or if a number has more digits than Python decodes."""
     try:
         return json.loads(document)
     except ValueError:

@@ -106,7 +106,7 @@ def complete() -> None:
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")
     command = next((command for command in COMMANDS if words[1:-1][:1] == [command.name]), None)
     if command is not None:
-        # The first words that argcomplete takes for the name of the program.
+        # The number of first words that argcomplete takes for the name of the program.
         os.environ["_ARGCOMPLETE"] = "2"
         parser = parser_of(command)
     else:

@@ -45,8 +45,7 @@ class Progress(Observer):
             self._users += 1
             if self._users == 1:
                 self._ended = threading.Event()
-                # A daemon thread: it must not keep the process alive if a verb ends with an exception of the
-                # interpreter.
+                # A daemon thread: the thread must not keep the process alive if end() is never called.
                 threading.Thread(target=self._show, args=(self._ended,), daemon=True).start()
         self._set(f"{operation.verb}: waiting for a lock", is_waiting=True)
 

@@ -44,7 +44,7 @@ class Session:
             from libcni.cli.call_printer import CallPrinter
 
             observer = CallPrinter()
-        # 0 means no limit on the command line. The library refuses 0, and takes None for it.
+        # "No limit" is 0 on the command line, and None in the library, which refuses 0.
         limit = self.timeout or None
         return libcni.CNIConfig(
             self.path, self.cache_dir, conf_dir=self.conf_dir, owner=self.owner, timeout=limit, stderr=_forward,

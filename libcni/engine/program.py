@@ -75,9 +75,11 @@ def _seconds(text: str) -> float:
 
 
 def installed_words(options: argparse.Namespace, *, defaults: bool = False) -> list[str]:
-    """Return the options of ``Parser`` for an installed program, with absolute paths: an engine has its own directory.
+    """Return the command-line options for a program that an engine starts.
 
-    ``defaults``: with those that have their default values.
+    Paths become absolute, because the engine has another working directory.
+
+    ``defaults``: whether to include the options that have their default values.
     """
     words = []
     for key, _, default, _ in _PATHS:
@@ -97,7 +99,7 @@ def command_line() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for plugins. Engines may give none, and plugins look for iptables on PATH."""
+    """Return the environment for plugins. An engine may give no PATH, and plugins need it to find iptables."""
     return {"PATH": _PROGRAMS, **os.environ}
 
 
@@ -125,7 +127,7 @@ def log_to(path: str) -> LoggingObserver:
 
 
 def replace_file(file: str, text: str, mode: int = 0o644) -> None:
-    """Write a file, or replace one and keep its mode; raises OSError."""
+    """Write a file, or replace an existing file and keep its mode; raises OSError."""
     from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs
 
     with suppress(FileNotFoundError):

@@ -14,7 +14,10 @@ _JSON_TYPES = {str: "a string", int: "an integer", bool: "true or false", list: 
 
 
 def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: str | None = None) -> _T:
-    """Return the JSON value of a text; raises ConfigError if it is none, or of another type than ``kind``."""
+    """Return the JSON value of a text.
+
+    Raises ConfigError if the text is not JSON, or the value has another type than ``kind``.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -44,5 +44,5 @@ __all__ = [
     "PlannedAttachment", "Report", "pod_args",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names
     __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -82,7 +82,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
             raise  # the event loop has ended, so nothing can be awaited
         except BaseException as error:
             try:
-                # Even if the task is cancelled again: the container would stay attached.
+                # Go on even if the task is cancelled again: otherwise the container would stay attached.
                 await to_the_end(asyncio.ensure_future(self.tear_down(container.id, timeout=timeout)))
             except CNIError as problem:
                 add_problems(error, problem)

@@ -107,7 +107,7 @@ class GC:
             items += self._items(cleaned)
             errors += failed
         removed, failed = await self._namespaces()
-        # Every network lists the unreadable records of all of them.
+        # The GC of each network reports all unreadable records, so remove the repetitions.
         report = Report(tuple(dict.fromkeys([*items, *removed])), (*errors, *failed))
         CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
         return report

@@ -59,7 +59,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             InvalidIdentifierError: a name breaks the rules; nothing was run.
             ConfigError: the container has no namespace and the manager makes none; nothing was run.
             TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
-            LockTimeoutError: another operation held the container, or GC a network; nothing was run.
+            LockTimeoutError: another operation held the container, or a GC held one of its networks; nothing
+                was run.
             CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
             NamespaceError: the namespace could not be made, or this manager did not make the existing one.
         """
@@ -115,17 +116,16 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Args:
             live: the live containers: container IDs, attachments, or (container ID, interface name) pairs; [] for
-                none. Or a function that returns them: it is called several times, each time when no set-up runs on the
-                network, or the container, in question. An iterator without elements is refused: it may have been read
-                before.
+                none. Or a function that returns them: it is called several times, each time while no set-up of the
+                network or container runs. An iterator without elements is refused: it may have been read before.
             dry_run: run nothing, only report.
             include_go: as for ``gc_network_list``.
             timeout: seconds for each network, and for all waits together.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached and removed.
-            TypeError: ``live`` is None or an empty iterator, or holds an object of another type; no container that
-                it does not name was detached for this reason.
+            TypeError: ``live`` is None or an empty iterator, or holds an object of another type. No container was
+                detached because of this mistake.
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
 

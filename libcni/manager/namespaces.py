@@ -116,7 +116,7 @@ class ContainerNamespaces:
             )
             return ""
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
-        # Again: to read thousands of records takes a second, and another namespace may have got the name since.
+        # Compare again: reading thousands of records took a second, and the name may lead to another namespace by now.
         current = identity_of(path)
         if current == recorded and self._unbind(path):
             removed = path
@@ -143,14 +143,14 @@ class ContainerNamespaces:
         return [name for name in names if self._read(name) is not None]
 
     def _is_attached(self, container_id: str) -> bool:
-        """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
+        """Return whether the container has a record of any owner. A torn record counts if its file name fits."""
         records = self._attachments.records(container_id)
         return any(record.container_id or may_belong_to(record.path, container_id) for record in records)
 
     def _other_in(self, path: str) -> Record | None:
-        """Return the record of an attachment in a namespace, or None; a torn record may be one."""
+        """Return a record whose attachment is in a namespace, or None. A torn record may be in any namespace."""
         try:
-            # Most namespaces have only lo left by now. To look through thousands of records takes a second.
+            # Usually only lo is left. Then do not read thousands of records, which takes a second.
             if links(path).keys() <= {"lo"}:
                 return None
         except OSError:
@@ -158,8 +158,8 @@ class ContainerNamespaces:
         here = namespace_identity(path)
         for record in self._attachments.iter_records():
             # If an ADD of this library found no namespace, its record has no identity of a namespace.
-            known = record.netns_id if isinstance(record, Ours) else namespace_identity(record.netns)
-            is_here = known is not None and known == here and record.state != STALE_BOOT
+            identity = record.netns_id if isinstance(record, Ours) else namespace_identity(record.netns)
+            is_here = identity is not None and identity == here and record.state != STALE_BOOT
             if isinstance(record, Unreadable) or (is_here and record.state != REFUSED):
                 return record
         return None
@@ -184,7 +184,7 @@ class ContainerNamespaces:
             return None
         if maker != (self._owner, self.path(container_id)):
             return None
-        # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
+        # No namespace survives a reboot, but the kernel uses its numbers again: () matches no namespace.
         return identity if boot == boot_id() else ()
 
     def _write(self, container_id: str, identity: Identity) -> None:

@@ -77,11 +77,11 @@ class NetworkSet:
 def load(
     directory: str, in_code: Iterable[NetworkConfigList], loopback: NetworkConfigList | None, last: NetworkSet
 ) -> NetworkSet:
-    """Read the networks; the first one of a name wins. An unreadable network stays as it was in ``last``."""
+    """Read the networks; of several with one name, use the first. An unreadable network stays as in ``last``."""
     networks = {net.name: net for net in in_code}
-    found, problems, old = _load_directory(directory, last)
+    readable, problems, old = _load_directory(directory, last)
     kept: list[str] = []
-    for net in found:
+    for net in readable:
         first = networks.setdefault(net.name, net)
         if first is not net:
             problem = f'network "{net.name}" is already defined in {first.file or "code"}'
@@ -102,11 +102,11 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
         # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
         # all .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before
         # 00-multus.conf.
-        found, problems = read_networks(files_in(directory, ENDINGS))
+        readable, problems = read_networks(files_in(directory, ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}
-    kept = [net for net in before if net.name not in found and _is_unusable(net.file or "")]
-    networks = sorted([*found.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or "")))
+    kept = [net for net in before if net.name not in readable and _is_unusable(net.file or "")]
+    networks = sorted([*readable.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or "")))
     return networks, problems, {net.name for net in kept}
 
 

@@ -22,7 +22,7 @@ from libcni.store.locks import LockRequest, LockSet
 from libcni.verbs.client_base import node_of
 from libcni.verbs.node import Node, run_to_end
 
-if TYPE_CHECKING:  # asyncio is not for blocking callers to load
+if TYPE_CHECKING:  # blocking callers do not load asyncio
     from libcni.aio import AsyncCNIConfig
 
 _T = TypeVar("_T")

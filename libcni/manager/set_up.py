@@ -65,7 +65,7 @@ class SetUp:
             operation.node.find_all(planned.net)
             for plugin in filter(None, (plugin.ipam_type for plugin in planned.net.plugins)):
                 operation.node.find(plugin)
-        # A caller of locked() has the container already. GC holds one of the two at a time, so the two cannot deadlock.
+        # A caller of locked() has the container already. GC never holds both kinds of lock, so the two cannot deadlock.
         await operation.lock_container(self.container.id)
         await operation.lock_networks([planned.net.name for planned in self.planned], container_id=self.container.id)
         await operation.node.take_turn()
@@ -85,7 +85,7 @@ class SetUp:
                 with suppress(type(error)):
                     await operation.node.shielded(self._undo(error))
             raise
-        # Those of a single NetworkRequest, for which its ADD has logged a warning.
+        # Add the unused capabilities of single NetworkRequests. Their ADDs have logged warnings.
         unused += tuple(name for result in results for name in result.result.unused_capabilities)
         return ContainerResult(self.container.id, netns, tuple(results), tuple(dict.fromkeys(unused)))
 
@@ -101,7 +101,7 @@ class SetUp:
         net, rt = planned.net, planned.rt
         # Without a timeout of the set-up, the client's timeout applies to each network.
         timeout: Timeout = DEFAULT if self.operation.timeout is DEFAULT else self.operation.seconds_left()
-        # With on_existing="allow" a DEL of this ADD would detach the earlier attachment as well, which is in use.
+        # With on_existing="allow" an earlier attachment may be in use. A roll-back by DEL would detach it.
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
         node = self.operation.part(operation_of("ADD", net.name, rt), timeout)
         result = await node.run(add, net, rt, namespace=namespace, **self.options)
@@ -115,9 +115,9 @@ class SetUp:
         return any((attachment.network, attachment.ifname, attachment.state) == wanted for attachment in recorded)
 
     async def _undo(self, error: BaseException) -> None:
-        """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``.
+        """Detach the attachments so far, the latest first. Add the errors of the roll-back as notes to ``error``.
 
-        The ADD that failed or was interrupted has undone its own work, or left it on record.
+        The ADD that failed or was interrupted has already been rolled back, or its record stays.
         """
         failed: list[CNIError] = []
         async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda done: done.net.name):

@@ -76,7 +76,7 @@ class TearDown:
             else:
                 items.append(Item("detached", network, self.container_id, ifname))
         namespaces = self.namespaces
-        # The namespace goes last: plugins need it for their DEL, even when a failed DEL is repeated.
+        # Remove the namespace last: DEL needs it, and so does the repetition of a failed DEL.
         if namespaces is not None:
             try:
                 if path := await operation.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
@@ -88,7 +88,7 @@ class TearDown:
         return report
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
-        """Return the attachments to detach in order, and the records that do not name their attachment."""
+        """Return the attachments to detach, in order, and the records whose attachment is unknown."""
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
         for attachment in reversed(in_order(attachments)):
@@ -122,7 +122,7 @@ class TearDown:
 
 
 def _netns(attachments: list[Attachment]) -> str | None:
-    """Return the namespace for a torn record: that of all other records of the container; None if unknown."""
+    """Return the namespace for a torn record: the only namespace of the container's other records, else None."""
     records = [attachment.record for attachment in attachments if attachment.network]
     has_gone = [record.state == STALE_BOOT or namespace_has_gone(record) for record in records]
     paths = {"" if gone else record.netns for record, gone in zip(records, has_gone, strict=True)}

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     except CNIError as error:
         _print({"error": _words(error, options)})
     except KeyboardInterrupt:
-        _print({"error": "it was interrupted"})
+        _print({"error": "the driver was interrupted by a signal"})
     return 1
 
 
@@ -79,7 +79,7 @@ def _user_directories() -> dict[str, str]:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # The roll-back that begins now has its own time limit. A second signal would leave half of it.
+    # The roll-back that begins now has its own time limit. A second signal would interrupt it.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def _words(error: CNIError, options: argparse.Namespace) -> str:
     if isinstance(error, CNIErrorGroup):
         return "; ".join(_words(inner, options) for inner in error.exceptions if isinstance(inner, CNIError))
     if isinstance(error, NetworkNotFoundError):
-        known = f"there are: {', '.join(error.known)}" if error.known else "there is none"
+        known = f"there are: {', '.join(error.known)}" if error.known else "the directory has none"
         return f"no CNI network {error.network} in {options.conf_dir} ({known}; --opt conf=NAME names another)"
     if isinstance(error, PluginNotFoundError):
         return f"the CNI plugin {error.plugin} is not in {options.path}"

@@ -1,8 +1,8 @@
 """Attach podman's containers to CNI networks, and detach them.
 
-netavark calls a driver once for each network of a container. It tears nothing down whose set-up has failed, or whose
-answer it cannot read; it does not call the driver if the container's namespace has gone. So a failed ``setup`` leaves
-nothing, and what podman does not tear down stays on record for ``libcni repair --owner podman``.
+netavark calls a driver once for each network of a container. It does not tear down an attachment if the set-up failed,
+if it cannot read the driver's answer, or if the container's namespace has gone. So a failed ``setup`` leaves nothing,
+and an attachment that podman does not tear down stays on record for ``libcni repair --owner podman``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Driver:
         Raises:
             CNIError: the container cannot be attached. Nothing is left, or the rest is on record.
         """
-        from libcni.netavark.status import check_granted, status_block  # a teardown needs no result's view
+        from libcni.netavark.status import check_granted, status_block  # a teardown does not need this module
 
         net = self._cni.network(request.options.conf)
         rt = _runtime_conf(net, netns, request)
@@ -83,7 +83,7 @@ class Driver:
                 whose = f"the owner {other.owner}" if other.owner else "another program"
                 where = f"container {rt.container_id}, interface {rt.ifname}"
                 raise CNIError(f"{where}: {whose} has already attached this interface to network {other.network}")
-        # A record of this driver is left from a podman that was killed before it stored the answer.
+        # If podman was killed before it stored the answer, a record of this driver is left.
         result = self._cni.add_network_list(net, rt, on_existing="replace" if own else "refuse")
         try:
             status = status_block(net.name, netns, rt.ifname, result)
@@ -120,7 +120,9 @@ class Driver:
                 self._cni.del_network_list(request.options.conf, rt, policy=_POLICY)
             except NetworkNotFoundError:
                 logger.warning(
-                    "container %s: nothing detached: no record and no network %s", rt.container_id, request.options.conf
+                    "container %s: nothing was detached: it has no record, and network %s has no configuration",
+                    rt.container_id,
+                    request.options.conf,
                 )
 
     def _recorded(self, request: Request) -> tuple[list[Attachment], list[Attachment]]:

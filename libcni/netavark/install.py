@@ -11,7 +11,7 @@ from libcni.engine.program import command_line, installed_words, replace_file
 from libcni.errors import ConfigError
 
 NAME = "cni"
-"""The driver's name: the file's, and that of ``podman network create --driver``."""
+"""The name of the driver's file, and the value of ``podman network create --driver``."""
 
 _SEARCHED = [f"{prefix}/{name}/netavark" for name in ("libexec", "lib") for prefix in ("/usr/local", "/usr")]
 """The directories that podman searches if containers.conf names none."""
@@ -25,7 +25,7 @@ def install(options: argparse.Namespace) -> list[str]:
     """
     directory = os.path.abspath(options.install)
     file = os.path.join(directory, NAME)
-    # All options: podman hands its environment on, and a variable in it must not lead to other records at teardown.
+    # Write all options: podman passes its environment on, and a variable must not select other records at teardown.
     words = [*command_line(), "netavark-plugin", *installed_words(options, defaults=True)]
     try:
         os.makedirs(directory, exist_ok=True)

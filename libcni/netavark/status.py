@@ -12,7 +12,7 @@ from libcni.manager import AttachmentResult
 from libcni.protocol.result import Result
 
 _MAC = re.compile("[0-9A-Fa-f]{2}((:[0-9A-Fa-f]{2}){5}|(:[0-9A-Fa-f]{2}){7}|(:[0-9A-Fa-f]{2}){19})")
-"""The lengths of an address that podman reads."""
+"""The hardware addresses that podman can read: 6, 8 or 20 bytes."""
 _NO_MAC = "00:00:00:00:00:00"
 
 
@@ -20,7 +20,7 @@ def status_block(network: str, netns: str, ifname: str, result: Result) -> dict[
     """Return podman's status block for the result of an ADD.
 
     Raises:
-        CNIError: a name server is no address: netavark could not read the block, and would tear nothing down.
+        CNIError: a name server is not an IP address: netavark could not read the block, and would tear nothing down.
     """
     attached = AttachmentResult(network, ifname, result)
     for server in result.dns.nameservers:

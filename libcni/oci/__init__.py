@@ -12,16 +12,16 @@ from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.oci.command import main
+    from libcni.oci.ended_containers import RUNTIMES, Ended, collect, find_ended
     from libcni.oci.pins import OWNER, Pin
-    from libcni.oci.runtimes import RUNTIMES, Ended, collect, find_ended
 
 _MODULES = {
     "command": "main",
     "pins": "OWNER Pin",
-    "runtimes": "RUNTIMES Ended collect find_ended",
+    "ended_containers": "RUNTIMES Ended collect find_ended",
 }
 
 __all__ = ["OWNER", "RUNTIMES", "Ended", "Pin", "collect", "find_ended", "main"]
 
-if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names
     __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -111,7 +111,7 @@ def _request(entry: Any) -> NetworkRequest:
         raise ConfigError(f"args: {short_repr(args)} is not an object")
     ifname, capabilities = entry.get("ifname"), entry.get("capabilities")
     if ifname == "lo":
-        # No plugin can make it. Its ADD and each DEL would fail, and the container could never be cleaned up.
+        # No plugin can create "lo". ADD and each DEL would fail, and the container could never be cleaned up.
         raise ConfigError('the interface name "lo" is the kernel\'s', hint="choose another name")
     return NetworkRequest(
         check_network_name(entry.get("network", "")),
@@ -154,4 +154,4 @@ _CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {
     "bandwidth": lambda text: known_capabilities({"bandwidth": read_json(text, dict)}),
     "capabilities": lambda text: known_capabilities(read_json(text, dict)),
 }
-"""For each annotation of capability arguments the function that reads its text."""
+"""The function that reads the text of each annotation of capability arguments."""

@@ -190,7 +190,7 @@ class Hook:
             # strict: a container that fails is better than a port that is silently not published.
             inside = replace(container, netns=pin.path)
             result = manager.set_up(inside, timeout=max(_SHORTEST, left), strict=True)
-            # If the runtime was killed meanwhile, nobody will run poststop, and GC may have been here already.
+            # If the runtime was killed meanwhile, nobody runs poststop, and GC may have detached the container already.
             if not pin.is_alive:
                 raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")
             self._write_resolv_conf(result, state.bundle)
@@ -210,7 +210,7 @@ class Hook:
         own = [attachment for attachment in recorded if attachment.owner == OWNER]
         torn = [attachment for attachment in recorded if not attachment.network]
         if torn and len(own) + len(torn) == len(recorded):
-            _manager(cni).tear_down(container_id, timeout=seconds)  # finds out what a torn record may mean
+            _manager(cni).tear_down(container_id, timeout=seconds)  # resolves torn records
         else:
             cni.del_attachments(reversed(in_order(own)), policy=_POLICY, timeout=seconds)
         recorded_in = {attachment.netns for attachment in cni.get_cached_attachments(container_id)}
@@ -251,7 +251,10 @@ def _is_attached(manager: NetworkManager, container: Container, identity: Identi
     """Return whether the container has exactly the requested attachments, made by an earlier hook."""
     wanted = {(planned.net.name, planned.rt.ifname, READY, OWNER, identity) for planned in manager.plan(container)}
     recorded = manager.cni.get_cached_attachments(container.id)
-    return wanted == {(each.network, each.ifname, each.state, each.owner, each.record.netns_id) for each in recorded}
+    return wanted == {
+        (attachment.network, attachment.ifname, attachment.state, attachment.owner, attachment.record.netns_id)
+        for attachment in recorded
+    }
 
 
 def _own_namespace(state: ContainerState) -> Identity:
@@ -264,8 +267,8 @@ def _own_namespace(state: ContainerState) -> Identity:
     identity = namespace_of(state.pid)
     if identity is None:
         problem = "there is no such process" if not system.exists(f"/proc/{state.pid}") else "permission denied"
-        of = f"process {state.pid} (container {state.container_id})"
-        raise CNIError(f"cannot find the network namespace of {of}: {problem}")
+        process = f"process {state.pid} (container {state.container_id})"
+        raise CNIError(f"cannot find the network namespace of {process}: {problem}")
     if identity in host_namespaces():
         raise ConfigError(
             f"container {state.container_id} has no network namespace of its own: "

@@ -126,7 +126,7 @@ class Pins:
 def directory_for(cache_dir: str) -> str:
     """Return the directory of pins for a directory of records.
 
-    Hooks with other records must have other pins: each removes those of a container that none of its records names.
+    Hooks with different records must have different pins: a hook removes the pins that its own records do not name.
     """
     cache_dir = system.realpath(cache_dir)
     if cache_dir == system.realpath(CACHE_DIR):

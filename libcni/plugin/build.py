@@ -40,11 +40,11 @@ def build(
 ) -> None:
     """Write one executable file with ``plugin`` and the plugin side of libcni in it.
 
-    The bytecode is that of ``python``. On a node with another version the plugin starts more slowly.
+    The file has bytecode for the version of ``python``. On a node with another version the plugin starts more slowly.
 
     Args:
-        plugin: the plugin's script, which calls ``plugin.run()`` when it is ``__main__``. Its module level must do
-            nothing but definitions, because a runtime may start a plugin before its configuration is known.
+        plugin: the plugin's script, which calls ``plugin.run()`` when it is ``__main__``. Its module level must
+            contain only definitions, because a runtime may start a plugin before its configuration is known.
         output: the file to write, whose name is the plugin's type.
         include: further Python files, each to be imported by its name.
         python: the interpreter that runs the plugin, at the same path here and on the node.
@@ -66,7 +66,7 @@ def build(
             zipapp.create_archive(sources, product, f"{python} {'-I' if packages else '-IS'}")
             with zipfile.ZipFile(product, "a") as archive:
                 archive.comment = PLUGIN_MARKER
-            product.chmod(0o755)  # a plugin is a program for all
+            product.chmod(0o755)  # any user may run a plugin
             _try(product)  # before the rename: if the new plugin fails, the old file stays in place
             product.rename(target)
     except OSError as error:
@@ -91,18 +91,18 @@ def _compile(sources: Path, name: str, python: str) -> None:
     words = ["-m", "compileall", "-q", "-b", "--invalidation-mode", "unchecked-hash"]
     words += ["-s", str(sources), "-p", name, str(sources)]  # tracebacks name the product and not this directory
     try:
-        done = subprocess.run([python, "-IS", *words], capture_output=True, text=True, check=False)  # noqa: S603 - as asked
+        process = subprocess.run([python, "-IS", *words], capture_output=True, text=True, check=False)  # noqa: S603 - as asked
     except OSError as error:
-        hint = "name another one with --python"
+        hint = "give another interpreter with --python"
         raise BuildError(f"cannot start the interpreter {python}: {error.strerror}", hint=hint) from error
-    if done.returncode:
-        raise BuildError(f"cannot compile {name}: {(done.stdout + done.stderr).strip()[-2000:]}")
+    if process.returncode:
+        raise BuildError(f"cannot compile {name}: {(process.stdout + process.stderr).strip()[-2000:]}")
 
 
 def _try(product: Path) -> None:
     """Raise BuildError if the product does not answer VERSION."""
     try:
-        done = subprocess.run(  # noqa: S603 - the plugin that is being built
+        process = subprocess.run(  # noqa: S603 - the plugin that is being built
             [product],
             env={"CNI_COMMAND": "VERSION"},
             stdin=subprocess.DEVNULL,
@@ -114,13 +114,13 @@ def _try(product: Path) -> None:
     except subprocess.TimeoutExpired as error:
         problem = f"{product.name} does not answer VERSION within {_VERSION_SECONDS:g} s"
         raise BuildError(problem, hint="write only definitions at module level, then plugin.run()") from error
-    if done.returncode == 0 and "supportedVersions" in done.stdout:
+    if process.returncode == 0 and "supportedVersions" in process.stdout:
         return
-    hint = None if done.returncode else "does the script end with plugin.run()?"
-    if "ModuleNotFoundError" in done.stderr:
-        hint = "--include adds a module of yours, --packages lets the plugin import installed packages"
-    said = (done.stderr or done.stdout).strip()[-2000:] or "no output"
-    raise BuildError(f"{product.name} does not answer VERSION (exit status {done.returncode}): {said}", hint=hint)
+    hint = None if process.returncode else "does the script end with plugin.run()?"
+    if "ModuleNotFoundError" in process.stderr:
+        hint = "use --include for a module of your own, --packages for installed packages"
+    output = (process.stderr or process.stdout).strip()[-2000:] or "no output"
+    raise BuildError(f"{product.name} does not answer VERSION (exit status {process.returncode}): {output}", hint=hint)
 
 
 def main(arguments: list[str] | None = None) -> int:

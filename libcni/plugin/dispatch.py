@@ -203,7 +203,7 @@ class Plugin:
             document = _result_document(request.result if returned is None else returned, request.version)
             return _encode(document)
         except BaseException:
-            # A later DEL would undo it too, but a runtime may never send one.
+            # Undo the delegate's ADD now, because a runtime may never send a DEL.
             request.undo_delegated()
             raise
 

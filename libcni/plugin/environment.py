@@ -31,7 +31,7 @@ def check_environment(verb: str, env: Mapping[str, str]) -> None:
     """Raise a VerbError with code 4 if a variable that ``verb`` needs is missing or invalid."""
     if verb not in REQUIRED:
         raise VerbError(f"unknown CNI_COMMAND: {verb}", code=INVALID_ENVIRONMENT_VARIABLES)
-    # All at once: a person who starts a plugin by hand needs one attempt, not three.
+    # Name all missing variables: a person who starts a plugin by hand needs one attempt, not three.
     missing = [name for name in REQUIRED[verb] if not env.get(name)]
     if missing:
         problem = f"required env variables [{','.join(missing)}] missing"

@@ -15,7 +15,7 @@ _JSON_TYPES: Mapping[Any, str] = {
 
 
 def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one return for each kind of annotation
-    """Return ``value``, as ``json`` decodes it, as an object of the class or annotation ``kind``.
+    """Convert ``value``, which ``json`` has decoded, to the class or annotation ``kind``.
 
     Args:
         value: a configuration or a part of it.
@@ -48,7 +48,7 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
 
 
 def find_key(document: Mapping[str, Any], name: str) -> str:
-    """Return the key for the attribute ``name``: ``data_dir``, ``dataDir``, or as Go reads it, in whatever case."""
+    """Return the key for an attribute: ``data_dir`` or ``dataDir`` for ``data_dir``. Case does not matter, as in Go."""
     first, *others = name.split("_")
     camel = first + "".join(part.capitalize() for part in others)
     exact = [key for key in (name, camel) if key in document]
@@ -60,7 +60,7 @@ def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
     loaded: dict[str, Any] = {}
     for name, is_needed in _fields(kind).items():
         key = find_key(document, name)
-        # null leaves the default, as in Go, whose runtimes send it for an empty list.
+        # null means the default, like in Go: runtimes in Go send null for an empty list.
         if key in document and (is_needed or document[key] is not None):
             loaded[name] = load(document[key], hints[name], _join(path, key))
         elif is_needed:
@@ -99,7 +99,7 @@ def _load_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 
 def _load_scalar(value: Any, kind: Any, path: str) -> Any:
-    # JSON has one kind of number: 1 is a float, if a float is asked for.
+    # JSON has one kind of number: 1 is also a valid float.
     if kind is float and type(value) is int:
         return float(value)
     if kind in _JSON_TYPES:

@@ -16,8 +16,8 @@ _OWN = "/proc/thread-self/ns/net"
 def in_namespace(path: str) -> Iterator[None]:
     """Enter the network namespace at ``path`` with the calling thread, and leave it at the end of the block.
 
-    Programs that the block starts run in the namespace too. Other threads of the process stay where they are. The
-    block must not be left to another thread, and must not wait in a coroutine.
+    Programs that the block starts run in the namespace too. Other threads of the process stay where they are. Do
+    not leave the block in another thread, and do not await in it.
 
     Raises:
         VerbError: with code 8, if ``path`` is not a namespace or cannot be entered; with code 999, if the thread

@@ -124,8 +124,8 @@ class Request:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
 
         Args:
-            into: a dataclass or a NamedTuple. An attribute ``data_dir`` takes the key ``dataDir`` too, in whatever
-                case.
+            into: a dataclass or a NamedTuple. An attribute ``data_dir`` also takes the key ``dataDir``. Upper and
+                lower case do not matter.
             key: the part to load, such as ``ipam``; "" for the whole configuration.
 
         Raises:

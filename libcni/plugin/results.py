@@ -1,7 +1,7 @@
 """Results as a plugin builds and prints them (spec 1.1.0, section 5, Success).
 
-A result in memory has the form of 1.x; ``libcni/protocol/conversion.py`` converts it, as the runtime's. Unknown fields
-are kept.
+A result in memory has the form of 1.x; ``libcni/protocol/conversion.py`` converts it, like the results in the
+runtime. Unknown fields are kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PluginResult:
         self.routes: list[dict[str, Any]] = []
         self.dns: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}
-        self._made = version
+        self._created_version = version
 
     @classmethod
     def from_document(cls, document: object, version: str) -> PluginResult:
@@ -102,7 +102,7 @@ class PluginResult:
             pci_id: the interface's PCI address.
         """
         new = {"mtu": mtu, "socketPath": socket_path, "pciID": pci_id} if self.version == CURRENT_VERSION else {}
-        self.interfaces.append(_given(name=name, mac=mac, sandbox=sandbox, **new))
+        self.interfaces.append(_without_none(name=name, mac=mac, sandbox=sandbox, **new))
         return len(self.interfaces) - 1
 
     def add_ip(
@@ -123,7 +123,7 @@ class PluginResult:
             ValueError: if ``address`` is not an address with its prefix length, or ``gateway`` is not an address.
         """
         text = _cidr(address)
-        self.ips.append(_given(address=text, gateway=_address(gateway), interface=interface))
+        self.ips.append(_without_none(address=text, gateway=_address(gateway), interface=interface))
 
     def add_route(  # noqa: PLR0913 - one parameter for each field of the specification
         self,
@@ -153,7 +153,7 @@ class PluginResult:
         new: dict[str, int | None] = {}
         if self.version == CURRENT_VERSION:
             new = {"mtu": mtu, "advmss": advmss, "priority": priority, "table": table, "scope": scope}
-        self.routes.append(_given(dst=_cidr(dst), gw=_address(gw), **new))
+        self.routes.append(_without_none(dst=_cidr(dst), gw=_address(gw), **new))
 
     def set_dns(
         self,
@@ -172,7 +172,7 @@ class PluginResult:
             options: resolver options, such as ``ndots:2``.
         """
         lists = {"nameservers": list(nameservers), "search": list(search), "options": list(options)}
-        self.dns = _given(domain=domain, **{key: value or None for key, value in lists.items()})
+        self.dns = _without_none(domain=domain, **{key: value or None for key, value in lists.items()})
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON object to print, in the form of ``version``.
@@ -183,10 +183,13 @@ class PluginResult:
         """
         parts = {key: value for key in (*_LISTS, "dns") if (value := getattr(self, key))}
         try:
-            return convert(from_plain({**parts, **self.extra}, self._made), self._made, self.version)
+            return convert(
+                from_plain({**parts, **self.extra}, self._created_version), self._created_version, self.version
+            )
         except ConversionError as error:
             raise VerbError(
-                f"cannot convert the result from {self._made} to {self.version}: {error}", code=DECODING_FAILURE
+                f"cannot convert the result from {self._created_version} to {self.version}: {error}",
+                code=DECODING_FAILURE,
             ) from error
 
 
@@ -196,7 +199,7 @@ def _copy(value: Any) -> Any:
     return [_copy(part) for part in value] if isinstance(value, list) else value
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _without_none(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 

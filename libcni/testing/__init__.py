@@ -30,5 +30,5 @@ __all__ = [
     "check_plugin", "error_outcome", "network_namespace", "wait_until", "why_no_namespaces",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names
     __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -81,7 +81,7 @@ class _Life:
             if self.result and has_verb("GC", self.version):
                 self._gc_everything()
             self._call("DEL", self._config())
-        self.add_finding("DEL creates no namespace file", self._made_a_file())
+        self.add_finding("DEL creates no namespace file", self._created_file())
 
     def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
         return self.exam.call(verb, config, container_id=self.container, **changes)
@@ -127,14 +127,14 @@ class _Life:
 
     @property
     def _gc_comes_first(self) -> bool:
-        """Whether the GC without valid attachments comes before DEL: a chained plugin gets one attachment only."""
+        """Whether the GC without valid attachments runs before DEL: this check attaches a chained plugin only once."""
         return has_verb("GC", self.version) and self.exam.prev_result is not None
 
     def _check(self) -> Answer:
         return self._call("CHECK", self._config())
 
     def _sees_state(self) -> bool:
-        """Whether ADD has changed state that DEL restores, so that CHECK must succeed before and fail after it."""
+        """Whether ADD has changed state that DEL restores. Then CHECK must succeed before DEL, and fail after DEL."""
         if self.exam.keeps_state is not None:
             return self.exam.keeps_state
         if self.exam.ipam:
@@ -173,7 +173,7 @@ class _Life:
         self.expect_success("DEL again", self._call("DEL", config))
         for check, env in (
             ("DEL without CNI_NETNS", {"CNI_NETNS": None}),
-            ("DEL without namespace", {"CNI_NETNS": self.exam.gone}),
+            ("DEL without namespace", {"CNI_NETNS": self.exam.missing_netns}),
         ):
             self.expect_success(check, self._call("DEL", config, env=env))
         self.expect_success("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
@@ -187,11 +187,11 @@ class _Life:
         # The plugin that created the interface deletes it next. This deletes the routes of a chained plugin too.
         return difference(without_routes(current), without_routes(self.before))
 
-    def _made_a_file(self) -> str:
-        if not os.path.exists(self.exam.gone):
+    def _created_file(self) -> str:
+        if not os.path.exists(self.exam.missing_netns):
             return ""
-        os.unlink(self.exam.gone)
-        return f"it created {self.exam.gone}"
+        os.unlink(self.exam.missing_netns)
+        return f"it created {self.exam.missing_netns}"
 
     def _lost_of_prev_result(self) -> list[str]:
         if self.exam.prev_result is None:

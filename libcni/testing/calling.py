@@ -73,7 +73,7 @@ def call_plugin(
         plugin: a Plugin, which is called in this process, or the path of an executable.
         verb: the value of CNI_COMMAND.
         config: the configuration on stdin, an object or bytes.
-        env: variables to set, or with None to leave out.
+        env: variables to set; None removes a variable.
         timeout: seconds that an executable may take. Processes that it leaves count too, if they keep its stdout or
             stderr open: some runtimes, such as Go libcni, wait for them.
         parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. The namespace
@@ -83,12 +83,12 @@ def call_plugin(
         subprocess.TimeoutExpired: if the executable takes longer than ``timeout``.
     """
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()
-    whole = environment(verb, env or {}, **parameters)
+    variables = environment(verb, env or {}, **parameters)
     if isinstance(plugin, Plugin):
         stdout, stderr = StringIO(), StringIO()
-        status = plugin.main(whole, BytesIO(stdin), stdout, stderr)
+        status = plugin.main(variables, BytesIO(stdin), stdout, stderr)
         return Answer(status, stdout.getvalue(), stderr.getvalue())
-    return _call_executable(os.fspath(plugin), stdin, whole, timeout)
+    return _call_executable(os.fspath(plugin), stdin, variables, timeout)
 
 
 def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:

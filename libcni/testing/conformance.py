@@ -28,7 +28,7 @@ def assert_plugin_conforms(plugin: Target, config: Mapping[str, Any], **options:
         options: the keyword arguments of ``check_plugin``.
 
     Raises:
-        AssertionError: if a check fails; the text lists all that failed.
+        AssertionError: if a check fails; the text lists all failed checks.
     """
     report = check_plugin(plugin, config, **options)
     if report.failures:
@@ -58,16 +58,16 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         plugin: a Plugin, which is called in this process, or the path of an executable. Only an executable can be
             called several times at once.
         config: a configuration with which its ADD succeeds; ``cniVersion``, ``name`` and ``prevResult`` are added. A
-            ``name`` gets a random end: GC must not free the addresses of a network that this machine uses. If there is
-            an ``ipam.type``, the helper also checks that every verb is forwarded to that plugin.
+            random suffix is added to ``name``: GC must not free the addresses of a network that this machine uses. If
+            there is an ``ipam.type``, the helper also checks that every verb is forwarded to that plugin.
         namespace: a namespace for a plugin that needs one. Its links, addresses, routes and rules must be the same
             after DEL; those of the host must not grow with each attachment.
         path: CNI_PATH, for plugins that delegate.
         prev_result: for a chained plugin the result of the previous one, as spec 1.1.0 writes it.
         ipam: whether it is an IPAM plugin, whose results have no interfaces.
         args: CNI_ARGS.
-        versions: only these of the versions that it supports.
-        keeps_state: whether CHECK must fail after DEL and after GC. None: if the helper sees state, that is allocated
+        versions: the versions to check, of those that the plugin supports.
+        keeps_state: whether CHECK must fail after DEL and after GC. None: only if the helper sees state: allocated
             addresses, an interface, or another change of the host or the namespace.
         timeout: seconds for each call of an executable. A Plugin is called in this thread, which nothing can stop.
 

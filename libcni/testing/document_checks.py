@@ -19,26 +19,28 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
     if result.get("cniVersion") != version:
         return [f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}"]
     try:
-        # First the rules that every runtime applies, which are as lenient as Go. Below the rest of the specification's.
+        # First the rules that every runtime applies; they are as lenient as Go. The stricter rules follow.
         view = read_result(json.dumps(result), version)
     except ResultProblem as error:
         return [str(error).partition(", in '{")[0]]
-    return [*_of_another_form(result, version), *_loose_ends(view, abbreviated=abbreviated)]
+    return [*_version_problems(result, version), *_reference_problems(view, abbreviated=abbreviated)]
 
 
-def _of_another_form(result: dict[str, Any], version: str) -> Iterator[str]:
+def _version_problems(result: dict[str, Any], version: str) -> Iterator[str]:
     if not supports(version, "ips"):
-        yield from (f"{key} is not of this version" for key in ("ips", "interfaces", "routes") if key in result)
+        yield from (
+            f"{key} is not a key of version {version}" for key in ("ips", "interfaces", "routes") if key in result
+        )
         return
     for index, ip in enumerate(result.get("ips") or []):
         if supports(version, "ips without version"):
             if "version" in ip:
-                yield f"ips[{index}].version is not of this version"
+                yield f"ips[{index}].version is not a key of version {version}"
         elif ip.get("version") != ("6" if ":" in ip["address"] else "4"):
             yield f"ips[{index}].version is {ip.get('version')!r}"
 
 
-def _loose_ends(view: Result, *, abbreviated: bool) -> Iterator[str]:
+def _reference_problems(view: Result, *, abbreviated: bool) -> Iterator[str]:
     count = len(view.interfaces)
     for index, interface in enumerate(view.interfaces):
         if not interface.name:

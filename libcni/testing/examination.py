@@ -38,7 +38,7 @@ class Examination:
     """One examination of one plugin. The first attributes are the arguments of ``check_plugin``.
 
     Attributes:
-        gone: a path at which there is no namespace.
+        missing_netns: a path without a namespace.
         report: the findings so far.
         supported: the known versions that the plugin claims to support.
         recorder: the recording IPAM plugin, if the plugin delegates.
@@ -56,7 +56,7 @@ class Examination:
     supported: tuple[str, ...] = ()
     recorder: FakePlugin | None = None
     # A random name, so that no other test creates a namespace at this path.
-    gone: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
+    missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
     _chatty: list[str] = field(default_factory=list)
     _odd_codes: list[str] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class Examination:
     @property
     def options(self) -> dict[str, str]:
         """The CNI variables of a call, apart from the container's ID."""
-        netns = self.namespace.path if self.namespace else self.gone
+        netns = self.namespace.path if self.namespace else self.missing_netns
         return {"netns": netns, "ifname": IFNAME, "args": self.args, "path": self.path}
 
     @property
@@ -102,7 +102,9 @@ class Examination:
                 config["prevResult"] = PluginResult.from_document(previous, version).to_document()
             except VerbError as error:
                 reason = f"{error.msg}; {error.details}" if error.details else error.msg
-                raise ValueError(f"prev_result has no form of version {version} (see versions=): {reason}") from error
+                raise ValueError(
+                    f"prev_result cannot be converted to version {version} (leave it out of versions): {reason}"
+                ) from error
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
@@ -113,7 +115,7 @@ class Examination:
             answer = call_plugin(self.plugin, verb, config, env=env, timeout=self.timeout, **options)
         except subprocess.TimeoutExpired as error:
             problem = [f"no answer to {verb} within {self.timeout:g} s", *getattr(error, "__notes__", ())]
-            raise TooSlowError("; ".join([*problem, "the other checks were not made"])) from None
+            raise TooSlowError("; ".join([*problem, "the other checks were not run"])) from None
         except OSError as error:
             return Answer(127, "", f"it cannot be started: {error}")
         self._observe(verb, answer)
@@ -144,7 +146,7 @@ def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def document_of(answer: Answer, status: int) -> tuple[dict[str, Any], str]:
-    """Return the document on stdout, and the problem of an answer that should have this exit status (0 or not)."""
+    """Return the document on stdout, and the problem of an answer that should have exit status 0, or should not."""
     if (answer.status != 0) != (status != 0):
         return {}, shown(answer)
     try:

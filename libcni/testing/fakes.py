@@ -102,7 +102,7 @@ class FakePlugin:
 
 
 class FakePlugins:
-    """Fake plugins in one directory. A method that writes one raises FileExistsError if the name is another file's.
+    """Fake plugins in one directory. Writing a plugin raises FileExistsError if another file has its name.
 
     Attributes:
         path: the directory, for CNI_PATH.
@@ -136,7 +136,7 @@ class FakePlugins:
     def scenario(self, name: str, steps: str | Mapping[str, Any] | None = None) -> FakePlugin:
         """Write a plugin that plays ``steps``, a mapping or its YAML text; ``plugins-fake/README.md`` lists the keys.
 
-        A verb has one step, or a list: each call takes the next one, and all later calls the last. For example
+        A verb has one step or a list of steps: each call plays the next step, and the last step is repeated. Example:
         ``ADD: [{error: {code: 11, msg: later}}, {result: {ips: [{address: 10.9.0.2/24}]}}]``.
 
         A plugin with the name ``fake-ipam`` or ``fake-bridge``, or with that ``kind`` in its steps, keeps its addresses
@@ -151,7 +151,7 @@ class FakePlugins:
         (home / "calls").mkdir(parents=True)
         file = home.absolute() / "steps.json"
         file.write_text(json.dumps(whole), encoding="utf-8")
-        # -IS: the plugin must not depend on the test's own packages and paths. Its count of calls is with its calls.
+        # -IS: the plugin must not depend on the test's own packages and paths. The directory of its calls counts them.
         code = "import sys; sys.path.insert(0, sys.argv[1]); from fakecni.protocol import main; main(*sys.argv[2:])"
         words = [sys.executable, "-IS", "-c", code, str(_engine()), name, str(file), str(home.absolute() / "calls")]
         return self._write_shell(name, f'exec {shlex.join(words)} < "$stdin"')
@@ -185,7 +185,7 @@ class FakePlugins:
         return self._write_shell(name, text)
 
     def _home_of(self, name: str) -> Path:
-        """Return the directory of a fake plugin; refuse a name that something else has.
+        """Return the directory of a fake plugin; refuse the name of another file.
 
         In a directory with other files, such as that of the real plugins, writing would destroy one of them.
         """

@@ -39,7 +39,7 @@ def check_addresses(exam: Examination, version: str) -> None:
     pool.delete_all()
     exam.add_finding("DEL frees the address", pool.leak(pool.addresses(answer)), version)
     if exam.is_executable:
-        exam.add_finding("ADDs at the same time get different addresses", pool.given_twice(), version)
+        exam.add_finding("ADDs at the same time get different addresses", pool.shared_addresses(), version)
 
 
 class _Pool:
@@ -77,13 +77,13 @@ class _Pool:
             self.delete_all()
             if answer.status != 0:
                 return f"after {count + 2} ADDs, each with its DEL, ADD fails: {shown(answer)}"
-            got = self.addresses(answer)
-            if not got or freed[0] in got or time.monotonic() >= deadline:
+            addresses = self.addresses(answer)
+            if not addresses or freed[0] in addresses or time.monotonic() >= deadline:
                 break
         return ""
 
-    def given_twice(self) -> str:
-        """Return the addresses that several of some simultaneous ADDs got."""
+    def shared_addresses(self) -> str:
+        """Run ADDs at the same time; return the problem if several of them got the same address."""
         for _ in range(_ROUNDS):
             # Threads wait for processes here, so the plugins do run at the same time.
             with ThreadPoolExecutor(_AT_ONCE) as threads:

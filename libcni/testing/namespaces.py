@@ -77,7 +77,7 @@ class NetworkNamespace:
 
     @contextmanager
     def echo_server(self, port: int = 0, address: str = "") -> Iterator[int]:
-        """Serve a TCP port of the namespace that returns its input; give its number to the block.
+        """Run a TCP server in the namespace that returns its input; yield its port.
 
         Args:
             port: the port's number, 0 for a free one.
@@ -150,7 +150,7 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     """Make a namespace for the block, with ``lo`` down, and remove it afterwards.
 
     Raises:
-        OSError: if it cannot be made; ``why_no_namespaces`` tells before.
+        OSError: if it cannot be made; ``why_no_namespaces`` gives the reason in advance.
     """
     # A random name, because the workers of a test run share /run/netns.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")

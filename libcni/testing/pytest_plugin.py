@@ -29,7 +29,7 @@ def cni_fakes(tmp_path: Path) -> FakePlugins:
 
 @pytest.fixture(scope="session")
 def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
-    """Return a context manager that makes a network namespace; skip the test, with the reason, if there can be none."""
+    """Return a context manager that makes a network namespace; skip the test, with the reason, if none can be made."""
     from libcni.testing.namespaces import network_namespace, why_no_namespaces
 
     # Asked once for each test run, because it makes a namespace to find out.
@@ -41,6 +41,6 @@ def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
 
 @pytest.fixture
 def cni_netns(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]) -> Iterator[NetworkNamespace]:
-    """Make a network namespace for one test; skip the test, with the reason, if there can be none."""
+    """Make a network namespace for one test; skip the test, with the reason, if none can be made."""
     with cni_namespaces() as namespace:
         yield namespace

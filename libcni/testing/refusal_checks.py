@@ -19,7 +19,9 @@ def check_version_verb(exam: Examination) -> None:
     offered = document.get("supportedVersions") or []
     exam.supported = tuple(version for version in ALL_VERSIONS if version in offered)
     echoed = document.get("cniVersion")
-    exam.add_finding("VERSION echoes cniVersion", "" if echoed == "0.4.0" else f"{echoed!r} for '0.4.0'")
+    exam.add_finding(
+        "VERSION echoes cniVersion", "" if echoed == "0.4.0" else f"cniVersion is {echoed!r} and not '0.4.0'"
+    )
     bare = exam.call("VERSION", {"cniVersion": "0.4.0"}, env={**ATTACHMENT, "CNI_PATH": None, "CNI_ARGS": None})
     exam.add_finding("VERSION needs CNI_COMMAND only", document_of(bare, 0)[1])
 
@@ -35,7 +37,9 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
     check_refused(exam, "an unknown cniVersion", exam.call("ADD", {**config, "cniVersion": "9.9.9"}), (1,))
     check_refused(exam, "an unknown verb", exam.call("NOPE", config), (4,))
     echoed = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), 1)[0].get("cniVersion")
-    exam.add_finding("an error has the cniVersion", "" if echoed == version else f"{echoed!r} for {version!r}")
+    exam.add_finding(
+        "an error has the cniVersion", "" if echoed == version else f"cniVersion is {echoed!r} and not {version!r}"
+    )
 
 
 def _check_environment(exam: Examination, config: dict[str, Any], version: str) -> None:
@@ -52,7 +56,7 @@ def _check_environment(exam: Examination, config: dict[str, Any], version: str) 
 def check_refused(  # noqa: PLR0913, PLR0917 - a call and all that is expected of it
     exam: Examination, check: str, answer: Answer, codes: tuple[int, ...], version: str = "", mention: str = ""
 ) -> None:
-    """Add the finding that a call was refused with one of ``codes``, and a text that has ``mention``."""
+    """Add the finding that a call was refused with one of ``codes``, and with a text that contains ``mention``."""
     document, problem = document_of(answer, 1)
     if not problem:
         problem = "; ".join(error_problems(document))

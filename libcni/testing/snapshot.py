@@ -32,7 +32,7 @@ def without_routes(snapshot: Snapshot) -> Snapshot:
 
 
 def settled(namespace: NetworkNamespace | None, expected: Snapshot) -> Snapshot:
-    """Return the state of ``namespace`` (None: the host) when it is ``expected``, or after a second.
+    """Wait until the state of ``namespace`` (None: the host) is ``expected``, but at most a second; return the state.
 
     The kernel removes some addresses and routes a moment after their link.
     """

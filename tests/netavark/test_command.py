@@ -101,7 +101,7 @@ def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Sig
         wait_until(lambda: node.calls("ADD") != [])
         driver.send_signal(number)
         driver.send_signal(number)  # the roll-back goes on
-        assert json.loads(driver.stdout.read()) == {"error": "it was interrupted"}
+        assert json.loads(driver.stdout.read()) == {"error": "the driver was interrupted by a signal"}
     assert driver.returncode == 1
     assert (node.verbs(), node.attached) == (["ADD bridge", "DEL bridge"], [])
 

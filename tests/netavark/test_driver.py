@@ -69,7 +69,7 @@ def test_what_cni_cannot_be_told_is_refused_with_the_way_out(
 
 def test_a_missing_network_is_named_with_those_that_exist(node: DriverNode) -> None:
     assert node.error("create", network("nowhere")) == (
-        f"no CNI network nowhere in {node.conf_dir} (there is none; --opt conf=NAME names another)"
+        f"no CNI network nowhere in {node.conf_dir} (the directory has none; --opt conf=NAME names another)"
     )
     node.configure("front", "bridge")
     assert "(there are: front; " in node.error("create", network("nowhere"))

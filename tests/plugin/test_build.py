@@ -115,7 +115,7 @@ def test_the_start_imports_no_slow_module(built: Path) -> None:
         ("def broken(:", "cannot compile mine"),
         ("print('hello')", "hello (does the script end with plugin.run()?)"),
         ("", "does not answer VERSION (exit status 0): no output"),
-        ("import nothing_of_that_name", "No module named 'nothing_of_that_name' (--include adds"),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name' (use --include for"),
         ("import time; time.sleep(60)", "mine does not answer VERSION within 0.1 s"),
     ],
 )

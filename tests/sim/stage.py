@@ -15,9 +15,9 @@ from typing import Any, ClassVar, TypeVar, cast
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import Wanted
+from libcni.oci.ended_containers import collect
 from libcni.oci.hook import Hook
 from libcni.oci.pins import DIRECTORY, OWNER
-from libcni.oci.runtimes import collect
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
 from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State

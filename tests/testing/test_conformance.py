@@ -180,7 +180,7 @@ def test_each_fault_is_seen_by_its_check(check: str, bend: Bend) -> None:
 
 def test_a_previous_result_that_a_version_cannot_express_is_refused() -> None:
     previous = {"interfaces": PREVIOUS["interfaces"]}
-    with pytest.raises(ValueError, match=r"prev_result has no form of version 0\.1\.0 .*: .*no valid IP addresses"):
+    with pytest.raises(ValueError, match=r"cannot be converted to version 0\.1\.0 .*: .*no valid IP addresses"):
         check_plugin(Bent(lambda *given: None), {"type": "bent"}, prev_result=previous)
     assert_plugin_conforms(Bent(lambda *given: None), {"type": "bent"}, prev_result=previous, versions=["1.1.0"])
 

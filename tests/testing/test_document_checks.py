@@ -24,12 +24,12 @@ def ips(**keys: Any) -> dict[str, Any]:
         ("1.1.0", {**ETH0, **ips(interface=1)}, ["ips[0].interface is 1, and there are 1 interfaces"]),
         ("1.1.0", {**ETH0, **ips(interface=-1)}, ["ips[0].interface is -1, and there are 1 interfaces"]),
         ("1.1.0", {"interfaces": [{"mac": "02:00:00:00:00:01"}]}, ["interfaces[0].name is missing"]),
-        ("1.1.0", ips(version="4"), ["ips[0].version is not of this version"]),
+        ("1.1.0", ips(version="4"), ["ips[0].version is not a key of version 1.1.0"]),
         ("0.4.0", ips(version="4"), []),
         ("0.4.0", ips(), ["ips[0].version is None"]),
         ("0.2.0", {"ip4": {"ip": "10.0.0.2/24"}}, []),
         ("0.4.0", {"ips": [{"address": "fd00::2/64", "version": "4"}]}, ["ips[0].version is '4'"]),
-        ("0.2.0", {"routes": []}, ["routes is not of this version"]),
+        ("0.2.0", {"routes": []}, ["routes is not a key of version 0.2.0"]),
     ],
 )
 def test_a_result(version: str, result: dict[str, Any], problems: list[str]) -> None:

@@ -31,7 +31,7 @@ def test_a_call_that_hangs_ends_the_check_and_loses_no_finding(tmp_path: Path, c
     path = write_shell_plugin(tmp_path, STATUS=command)
     report = check_plugin(path, {}, versions=NEWEST, timeout=1.0)
     (problem,) = [f.problem for f in report.failures if f.check == "every call is answered in time"]
-    assert problem == f"no answer to STATUS within 1 s; {note}the other checks were not made"
+    assert problem == f"no answer to STATUS within 1 s; {note}the other checks were not run"
     assert "VERSION answers: passed" in map(str, report.findings)
 
 

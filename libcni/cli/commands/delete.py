@@ -56,7 +56,7 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         note(f"nothing to do: {error.text}{more}")
         return
 
-    # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
+    # Detach in reverse order of the file names, and go on after errors.
     attachments = attachments[::-1]
     failed: libcni.CNIErrorGroup | None = None
     try:

@@ -40,7 +40,9 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
     plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
     report = with_ended(plan.report, session)
     if only:
-        about = [one for one in report.findings if {name.partition(":")[0] for name in one.containers} & {*only}]
+        about = [
+            finding for finding in report.findings if {name.partition(":")[0] for name in finding.containers} & {*only}
+        ]
         if not about:
             select(cni, Selection(container))  # a misspelt name must not look like a container that is in order
         report = replace(report, findings=tuple(about))
@@ -67,10 +69,10 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[
 
 
 def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[list[str]]:
-    for check, group in groupby(report.not_checked, lambda one: one.check):
+    for check, group in groupby(report.not_checked, lambda unseen: unseen.check):
         alike = list(group)
         shown = alike[:_SHOWN] if len(alike) > _SHOWN + 1 else alike
-        yield from ([one.subject, one.reason] for one in shown)
+        yield from ([unseen.subject, unseen.reason] for unseen in shown)
         if len(alike) > len(shown):
             yield [f"{len(alike) - len(shown)} more", f"of the check {check}"]
 
@@ -78,32 +80,33 @@ def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[list[str]]:
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:
     """Return a row for each check with its result, and a row for each further kind of objects that it examined."""
     rows: list[list[str]] = []
-    for check, things in groupby(report.checked, lambda one: one.check):
-        # No further row has a result of its own: the findings are of the whole check.
+    for check, things in groupby(report.checked, lambda checked: checked.check):
+        # Only the first row has a result, because the findings belong to the whole check.
         first, *more = things
-        skipped = sum(one.check == check for one in report.not_checked)
-        # "ok" would be said of what was not looked at, too.
+        skipped = sum(checked.check == check for checked in report.not_checked)
+        # Without this count "ok" would also mean the objects that were not checked.
         results = [_counts(report, check), f"{skipped} not checked" if skipped else ""]
         rows.append([check, first.what, ", ".join(filter(None, results)) or "ok"])
-        rows += [["", one.what, ""] for one in more]
+        rows += [["", checked.what, ""] for checked in more]
     return rows
 
 
 def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
-    severities = [one.severity for one in report.findings if check in {"", one.check}]
+    severities = [finding.severity for finding in report.findings if check in {"", finding.check}]
     counts = {severity: severities.count(severity) for severity in ("error", "warning", "note")}
     return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count)
 
 
-def _finding(one: libcni.diagnosis.NodeFinding) -> Fields:
+def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
     # A command is never folded, because the user copies it.
-    remedy, colon, command = one.remedy.partition(": libcni ")
+    remedy, colon, command = finding.remedy.partition(": libcni ")
+    more = len(finding.pods) - _SHOWN
     rows = [
-        ("seen", one.seen),
-        ("pods", ", ".join(one.pods[:_SHOWN]) + (f", and {more} more" if (more := len(one.pods) - _SHOWN) > 0 else "")),
-        ("meaning", one.meaning),
+        ("seen", finding.seen),
+        ("pods", ", ".join(finding.pods[:_SHOWN]) + (f", and {more} more" if more > 0 else "")),
+        ("meaning", finding.meaning),
         ("remedy", remedy),
         ("type", Verbatim(f"libcni {command}" if colon else "")),
-        ("mends", "\n".join(summary(one.mends))),
+        ("mends", "\n".join(summary(finding.mends))),
     ]
-    return Fields(f"{one.severity} {one_line(one.subject)} ({one.name})", [row for row in rows if row[1]])
+    return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", [row for row in rows if row[1]])

@@ -37,9 +37,9 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     if (word := (target.netns or "").upper()) in _VERBS and not os.path.exists(target.netns or ""):
         raise UsageError(f"{target.netns} is a verb, not a NETNS; did you mean --verb {word.lower()}?")
     cni = session.client()
-    given = target.net()
+    network = target.net()
     rt = target._replace(container=recorded_container(cni, target.container) if target.container else None).conf()
-    net = cni.network(given) if isinstance(given, str) else given
+    net = cni.network(network) if isinstance(network, str) else network
     # Only this attachment: the container's other attachments were made with other configurations.
     recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, net.name))
     # The explanation contains these warnings.
@@ -76,24 +76,24 @@ def _blocks(explanation: libcni.diagnosis.Explanation, verbs: list[libcni.diagno
 
 
 def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
-    what = call.invocation
+    invocation = call.invocation
     rows = [
         ("drop-in", call.source or ""),
         ("injected", ", ".join(call.injected)),
         ("removed", ", ".join(call.removed)),
-        ("stdin", Verbatim(what.stdin.decode(errors="backslashreplace"))),
+        ("stdin", Verbatim(invocation.stdin.decode(errors="backslashreplace"))),
     ]
-    return Fields(f"{verb} {what.plugin}: {what.path or 'MISSING'}", [row for row in rows if row[1]])
+    return Fields(f"{verb} {invocation.plugin}: {invocation.path or 'MISSING'}", [row for row in rows if row[1]])
 
 
 def _call_data(call: libcni.diagnosis.ExplainedCall) -> dict[str, Any]:
-    what = call.invocation
+    invocation = call.invocation
     return {
-        "plugin": what.plugin,
-        "path": what.path,
+        "plugin": invocation.plugin,
+        "path": invocation.path,
         "injected": list(call.injected),
         "removed": list(call.removed),
-        "environment": dict(what.env),
-        "stdin": decoded(what.stdin),
-        "stdin_text": what.stdin.decode(errors="backslashreplace"),
+        "environment": dict(invocation.env),
+        "stdin": decoded(invocation.stdin),
+        "stdin_text": invocation.stdin.decode(errors="backslashreplace"),
     }

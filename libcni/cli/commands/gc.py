@@ -95,7 +95,10 @@ def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) ->
 
 
 def _meant(recorded: list[libcni.Attachment], name: str) -> list[libcni.Attachment]:
-    """Return the attachments of a container; without any, all whose ID begins so: GC must rather keep too much."""
+    """Return the attachments of a container; if there are none, those of the containers whose ID begins with the name.
+
+    GC must keep too many attachments rather than too few.
+    """
     same = [attachment for attachment in recorded if attachment.container_id == name]
     return same or [attachment for attachment in recorded if name and attachment.container_id.startswith(name)]
 

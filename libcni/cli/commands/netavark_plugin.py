@@ -12,4 +12,4 @@ def netavark_plugin(_session: object) -> None:
 
     libcni netavark-plugin --help has its options; --install writes the driver.
     """
-    # Never called: the entry point runs the driver before it imports this. The lists of commands read the text.
+    # Never called: the entry point runs the driver instead. The lists of commands read the docstring.

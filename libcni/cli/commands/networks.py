@@ -33,18 +33,18 @@ def networks(session: Session, validate: list[str] | None) -> None:
       libcni networks --validate front
     """
     directory = libcni.read_config_directory(session.conf_dir)
-    found = list(directory.networks)
+    nets = list(directory.networks)
     problems: list[_Problem] = [(_name(error.file, session), error) for error in directory.problems]
-    default = found[0].name if found else None
+    default = nets[0].name if nets else None
     if validate:
-        found, problems = _named(session, validate)
+        nets, problems = _named(session, validate)
     versions: dict[str, tuple[str, ...]] = {}
     if validate is not None:
         cni = session.client()
-        for net in found:
+        for net in nets:
             answers = ask_plugins(cni, net)
-            versions |= {one.path: one.supported_versions for one in answers if one.supported_versions}
-            problems += [(net.name, one.problem) for one in answers if one.problem is not None]
+            versions |= {answer.path: answer.supported_versions for answer in answers if answer.supported_versions}
+            problems += [(net.name, answer.problem) for answer in answers if answer.problem is not None]
             if not net.plugins:
                 problem = "the network has no plugins: add at least one to its list"
                 problems.append((net.name, libcni.ConfigError(problem, file=net.file)))
@@ -54,10 +54,10 @@ def networks(session: Session, validate: list[str] | None) -> None:
             ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins),
             _name(net.file, session), "default" if net.name == default else "",
         ]
-        for net in found
+        for net in nets
     ]  # fmt: skip
     texts = [[name, _text(session, name, error)] for name, error in problems]
-    texts += [[_name(net.file, session), f"warning: {text}"] for net in found for text in net.warnings]
+    texts += [[_name(net.file, session), f"warning: {text}"] for net in nets for text in net.warnings]
     data = {
         "directory": directory.directory,
         "default": default,
@@ -69,7 +69,7 @@ def networks(session: Session, validate: list[str] | None) -> None:
                 "plugins": [{"type": plugin.type, "drop_in": plugin.source} for plugin in net.plugins],
                 "warnings": list(net.warnings),
             }
-            for net in found
+            for net in nets
         ],
         "problems": [{"of": name, **error_data(error, session)} for name, error in problems],
         "plugins": [{"path": path, "versions": list(known)} for path, known in versions.items()],
@@ -87,16 +87,16 @@ def networks(session: Session, validate: list[str] | None) -> None:
 
 
 def _named(session: Session, names: list[str]) -> tuple[list[libcni.NetworkConfigList], list[_Problem]]:
-    """Return the networks with these names or paths, and those that cannot be read."""
-    found: list[libcni.NetworkConfigList] = []
+    """Return the networks with these names or paths, and a problem for each name or path that cannot be read."""
+    nets: list[libcni.NetworkConfigList] = []
     problems: list[_Problem] = []
     for name in names:
         try:
             net = network_of(name)
-            found.append(session.client().network(net) if isinstance(net, str) else net)
+            nets.append(session.client().network(net) if isinstance(net, str) else net)
         except libcni.CNIError as error:
             problems.append((name, error))
-    return found, problems
+    return nets, problems
 
 
 def _none(session: Session) -> str:

@@ -12,4 +12,4 @@ def oci_hook(_session: object) -> None:
 
     libcni oci-hook --help has its options.
     """
-    # Never called: the entry point runs the hook before it imports this. The lists of commands read the text.
+    # Never called: the entry point runs the hook instead. The lists of commands read the docstring.

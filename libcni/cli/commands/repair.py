@@ -26,7 +26,7 @@ ARGUMENTS = (
 )  # fmt: skip
 
 _NEEDED_CHECKS = {"records", "namespaces", "rules"}
-"""The checks that tell which containers live. What they could not see is not repaired."""
+"""The checks that tell which containers live. Objects that they cannot see are not repaired."""
 
 
 def repair(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -59,32 +59,35 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     options = [*names, *(["--check"] * check), *(["--include-go"] * include_go), *(["--skip-missing"] * skip_missing)]
     options += ["--pending-after", f"{pending_after:g}"] if pending_after != 300.0 else []  # noqa: PLR2004 - the default
     commands = repair_commands(session, done, options, interrupt)
-    outcomes = [{**asdict(one), "mend": asdict(one.mend)} for one in done.outcomes]
+    outcomes = [{**asdict(outcome), "mend": asdict(outcome.mend)} for outcome in done.outcomes]
     data = {"status": done.report.status, "outcomes": outcomes, "stopped": done.stopped, "commands": commands}
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty="nothing to repair"))
-    # "nothing to repair" must not be said of what this program cannot see.
+    # "nothing to repair" must not include objects that this program cannot see.
     for unseen in [unseen for unseen in done.report.not_checked if unseen.check in _NEEDED_CHECKS]:
         note(f"not checked, so not repaired: {unseen.subject}: {unseen.reason}")
     for name in _unknown(cni, {*names, *interrupt} - {"all"}, done):
         note(f"no finding and no container is named {name}")
     if yes and done.report.findings:
-        left = [(one.severity, one_line(f"{one.subject}: {one.seen}")) for one in done.report.findings]
+        left = [(finding.severity, one_line(f"{finding.subject}: {finding.seen}")) for finding in done.report.findings]
         session.show_text("", Fields("Findings that are left (libcni doctor explains them):", left))
     if commands:
         session.show_text("\nThis repairs more:" if yes else "\nNothing was changed. To carry it out:")
         session.show_text(*(f"  {command}" for command in commands))
     if done.stopped:
         raise libcni.CNIError(f"the repair was stopped: {done.stopped}")
-    if any(one.state == "failed" for one in done.outcomes):
+    if any(outcome.state == "failed" for outcome in done.outcomes):
         raise SystemExit(1)
 
 
 def _unknown(cni: libcni.CNIConfig, names: Iterable[str], done: NodeRepair) -> set[str]:
-    """Return the names of no known finding or container: a misspelt name must not look like one without faults."""
+    """Return the names of no known finding or container: a misspelt name must not look like a name without faults."""
     containers = [
-        *(name for one in done.outcomes for name in one.mend.containers),
-        *(name for one in done.report.findings for name in one.containers),
-        *(f"{one.container_id}:{one.ifname}" for one in (cni.get_cached_attachments() if names else ())),
+        *(name for outcome in done.outcomes for name in outcome.mend.containers),
+        *(name for finding in done.report.findings for name in finding.containers),
+        *(
+            f"{attachment.container_id}:{attachment.ifname}"
+            for attachment in (cni.get_cached_attachments() if names else ())
+        ),
     ]
-    known = {one.finding for one in done.outcomes} | {one.name for one in done.report.findings}
+    known = {outcome.finding for outcome in done.outcomes} | {finding.name for finding in done.report.findings}
     return {*names} - known - {part for name in containers for part in (name, name.partition(":")[0])}

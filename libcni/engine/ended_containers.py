@@ -43,7 +43,7 @@ def ended_among(
             raise ConfigError(
                 f"container {attachment.container_id} was attached in another PID namespace, so this process cannot "
                 "tell whether the container runs",
-                hint="run this in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
+                hint="run this program in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
             )
     return tuple(ended)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from libcni.engine.ended import ended_among, sweep
+from libcni.engine.ended_containers import ended_among, sweep
 from libcni.errors import ConfigError
 from libcni.netavark.request import OWNER
 

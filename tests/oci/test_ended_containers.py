@@ -1,4 +1,4 @@
-"""What ended containers have left: records and pins against the runtimes' state directories and the processes."""
+"""Leftovers of ended containers: records and pins against the runtimes' state directories and the processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from libcni import RuntimeConf
 from libcni.errors import CNIErrorGroup, ConfigError
 from libcni.manager import NetworkManager
-from libcni.oci.runtimes import collect, container_ids, find_ended
+from libcni.oci.ended_containers import collect, container_ids, find_ended
 
 from .conftest import HookNode, end
 
@@ -65,7 +65,7 @@ import sys
 from libcni import CNIConfig
 from libcni.errors import ConfigError
 from libcni.oci.pins import OWNER
-from libcni.oci.runtimes import find_ended
+from libcni.oci.ended_containers import find_ended
 cni = CNIConfig([], sys.argv[1], conf_dir=sys.argv[2], owner=OWNER)
 try:
     print(len(find_ended(cni, [sys.argv[3]]).attachments))

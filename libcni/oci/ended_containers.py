@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcni.kernel.system as system
-from libcni.engine.ended import ended_among, sweep
+from libcni.engine.ended_containers import ended_among, sweep
 from libcni.errors import ConfigError
 from libcni.manager.iterables import read_once
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
