@@ -15,9 +15,11 @@ from libcni.cli.inputs import Selection, Target
 from libcni.cli.parser import closest, complete, overview, read_words
 from libcni.cli.render import Fields, print_block
 from libcni.cli.session import Session
+from libcni.errors import Hint
 
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
 _SIGNAL_EXIT = 128
+_DOCTOR = Hint("", "doctor")
 _OTHER_WORDS = {
     "ps": "attachments", "ls": "attachments", "list": "attachments", "get": "attachments", "containers": "attachments",
     "inspect": "show", "describe": "show", "rm": "del", "delete": "del", "remove": "del", "detach": "del",
@@ -49,14 +51,13 @@ def run_app(argv: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt as interruption:
-        # Python's own handler of SIGINT gives no argument.
-        number = interruption.args[0] if interruption.args else signal.SIGINT
-        # All other commands leave the records as they are.
-        if set(argv[:1]) & _CHANGING:
-            note = "a verb that had begun is recorded as pending or detaching; see: libcni doctor"
-            print(f"{number.name}: {note}", file=sys.stderr)
-        return _SIGNAL_EXIT + number
+        return _SIGNAL_EXIT + _signal_of(interruption)
     return 0
+
+
+def _signal_of(interruption: KeyboardInterrupt) -> signal.Signals:
+    # Python's own handler of SIGINT gives no argument.
+    return interruption.args[0] if interruption.args else signal.SIGINT
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -79,10 +80,17 @@ def _run(argv: Sequence[str]) -> None:
     for name, kind, sign in (("target", Target, "capabilities"), ("selection", Selection, "container")):
         if {sign, "network"} <= options.keys():
             options[name] = kind(**{field: options.pop(field) for field in kind._fields if field in options})
-    with report_errors(session):
-        if session.output == "openmetrics" and command.name != "doctor":
-            raise UsageError("only doctor has --output openmetrics")
-        function(session, **options)
+    try:
+        with report_errors(session):
+            if session.output == "openmetrics" and command.name != "doctor":
+                raise UsageError("only doctor has --output openmetrics")
+            function(session, **options)
+    except KeyboardInterrupt as interruption:
+        # All other commands leave the records as they are.
+        if command.name in _CHANGING:
+            note = f"a verb that had begun is recorded as pending or detaching; see: {session.hint_command(_DOCTOR)}"
+            print(f"{_signal_of(interruption).name}: {note}", file=sys.stderr)
+        raise
 
 
 def _let_signals_interrupt() -> None:

@@ -16,7 +16,9 @@ from libcni.testing import wait_until
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal.Signals) -> None:
     node.write("hanging.conflist", HANGING)
-    command = [*node.command, "add", "hanging", "/ns/a", "-c", "a"]
+    other = node.root / "other.d"
+    other.symlink_to(node.cni.conf_dir)
+    command = [*node.command, "add", "hanging", "/ns/a", "-c", "a", "--conf-dir", str(other)]
     env = {**node.env, **node.server.coverage}  # a command in the fork server cannot be sent a signal
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: bool(node.cni.get_cached_attachments()) and bool(children(process.pid)))
@@ -25,7 +27,10 @@ def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal
     process.send_signal(number)
     _, printed = process.communicate(timeout=30)
     assert process.returncode == 128 + number
-    assert number.name in printed
+    assert f"{number.name}: a verb" in printed
+    assert f"see: libcni doctor --conf-dir {other}\n" in printed, (
+        "the command examines the same directories as the verb"
+    )
     assert "Traceback" not in printed
     wait_until(lambda: not any(is_running(pid) for pid in plugins))
     assert [one.state for one in node.cni.get_cached_attachments()] == ["pending"]

@@ -57,7 +57,8 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
         others = len([attachment for attachment in recorded if attachment.can_reload]) - len(attachments)
         note_left(others, "of other owners (--owner) or of Go libcni (--include-go)")
         unfinished = [attachment for attachment in own if attachment.state == "pending" and not attachment.can_reload]
-        note_left(len(unfinished), "whose ADD was stopped at its beginning (see: libcni doctor)")
+        doctor = session.hint_command(libcni.Hint("", "doctor"))
+        note_left(len(unfinished), f"whose ADD was stopped at its beginning (see: {doctor})")
     else:
         selections = [Selection(text, ifname, network) for text in containers]
         attachments = [
