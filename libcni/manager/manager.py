@@ -153,7 +153,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         self.tear_down(container.id, timeout=timeout)
 
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
-        """Lock a container for several operations of this thread, so that no other thread or program works on it.
+        """Lock a container for several operations of this thread, so that no other operation of a manager works on it.
 
         ``timeout``: seconds to wait for the container.
 

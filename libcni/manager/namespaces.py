@@ -179,7 +179,7 @@ class ContainerNamespaces:
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
             return None
-        except (ValueError, KeyError, TypeError, UnusableFileError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
         if maker != (self._owner, self.path(container_id)):

@@ -244,15 +244,17 @@ def test_a_namespace_with_the_numbers_of_one_of_another_boot_is_somebody_elses(
     assert tool.done == ["create c1", "create c1"]
 
 
+@pytest.mark.parametrize("torn", [b"", b'{"path":"","owner":"","bootId":"","identity":[1e400]}'])
 def test_a_torn_record_of_a_namespace_removes_nothing(
-    node: ManagerNode, make: Make, tool: FakeNamespaces, caplog: pytest.LogCaptureFixture
+    node: ManagerNode, make: Make, tool: FakeNamespaces, caplog: pytest.LogCaptureFixture, torn: bytes
 ) -> None:
     node.configure("a")
     manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     (record,) = node.cache.glob("namespaces/*")
-    record.write_bytes(b"")
+    record.write_bytes(torn)
     manager.tear_down("c1")
+    manager.gc([])
     assert "c1" in tool.there
     assert str(record) in caplog.text
 
