@@ -29,7 +29,7 @@ class HostPort(NamedTuple):
         """Return whether a connection to the host could match both ports."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
-        addresses = {self.address, other.address}
+        addresses = {_canonical(self.address), _canonical(other.address)}
         if "" in addresses or len(addresses) == 1:
             return True
         # 0.0.0.0 and :: stand for all addresses of their family.
@@ -108,3 +108,15 @@ def _refuse(record: Record, port: HostPort) -> None:
         network=record.network,
         hint=Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow"),
     )
+
+
+def _canonical(address: str) -> str:
+    """Return the usual text of an IPv6 address, which has many; any other text as it is."""
+    if ":" not in address:
+        return address
+    from ipaddress import ip_address  # few ADDs compare IPv6 addresses of the host
+
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        return address

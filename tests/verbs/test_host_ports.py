@@ -100,6 +100,8 @@ def test_of_two_at_the_same_time_one_is_refused(
 @pytest.mark.parametrize(
     ("one", "other", "collides"),
     [
+        ((8080, "tcp", "fd00::A"), (8080, "tcp", "fd00:0::a"), True),
+        ((8080, "tcp", "0:0:0:0:0:0:0:0"), (8080, "tcp", "::1"), True),
         ((80, "tcp", ""), (80, "tcp", "10.0.0.1"), True),
         ((80, "tcp", ""), (80, "udp", ""), False),
         ((80, "tcp", "0.0.0.0"), (80, "tcp", "10.0.0.1"), True),
