@@ -227,7 +227,8 @@ class NodeState:
         recorded = {
             namespace_identity(attachment.netns)
             for attachment in self.recorded_addresses.get(address, ())
-            if attachment.netns
+            # The path of an attachment that has ended may lead to another container's namespace now.
+            if attachment.netns and attachment.state not in {"gone", STALE_BOOT}
         }
         holders = self.holders.get(address, ())
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]

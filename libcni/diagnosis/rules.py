@@ -282,10 +282,11 @@ def rules_to_remove(
     node: NodeState, network: str, container_id: str, ifname: str, addresses: Sequence[str]
 ) -> tuple[Mend, ...]:
     """Return the mend that removes the rules for addresses of a dead container, if there are any."""
-    # After a reboot another interface of the container may have the address, with a rule in the same chain.
+    # After a reboot another interface of the container may have the address, with a rule in the same chain. It may have
+    # no record, if another runtime attached it.
     living = [other for other in node.attached(network, container_id) if other.state in LIVING]
     in_use = {address for other in living for address in node.addresses_of(other)}
-    addresses = [address for address in addresses if address not in in_use]
+    addresses = [address for address in addresses if address not in in_use and not node.strangers(address)]
     containers = (f"{container_id}:{ifname}" if ifname else container_id,)
     mend = Mend("remove-rules", container_id, tuple(addresses), containers, (), network)
     return (mend,) if addresses and any(removals(node, mend)) else ()

@@ -88,6 +88,7 @@ class BreakableNode(OperatorNode):
         self.containers: dict[str, Namespace] = {}
         self.removed: list[str] = []
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.without_path: dict[str, int] = {}
         for name in CONTAINERS:
             self.start(name)
 
@@ -340,6 +341,7 @@ def lose_path(node: BreakableNode) -> None:
     node.processes.append(sleeper)
     wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
     subprocess.run(["umount", container.path], check=True)
+    node.without_path["c1"] = sleeper.pid
 
 
 def live_process(node: BreakableNode) -> None:
@@ -552,11 +554,9 @@ def assert_no_duplicates(node: BreakableNode) -> None:
 
 
 def repair_and_compare(node: BreakableNode) -> None:
-    gone = [name for name, one in node.containers.items() if not os.path.ismount(one.path)]
-    lost = {name: node.containers.pop(name) for name in gone}
+    without_path = {name: node.containers.pop(name) for name in node.without_path if name in node.containers}
     broken = node.look()
     done = node.repair_all()
-    node.containers.update(lost)
     assert_nothing_is_lost(node, broken)
     assert not [one for one in done if one.state == "failed"], done
     again = node.repair_all()
@@ -564,6 +564,11 @@ def repair_and_compare(node: BreakableNode) -> None:
     assert all(one.needs for one in again)
     findings = [one for one in node.diagnose().findings if one.severity != "note"]
     assert [one for one in findings if not (one.remedy or one.mends)] == [], "what is left says what to do"
+    for name, container in without_path.items():
+        subprocess.run(["mount", "--bind", f"/proc/{node.without_path[name]}/ns/net", container.path], check=True)
+        assert container.addresses("eth0") == [f"{node.address(name)}/24"]
+        assert node.leased()[node.address(name)] == f"{name}\neth0"
+    node.containers.update(without_path)
 
 
 @pytest.mark.parametrize("name", cases(MENDED))
