@@ -73,8 +73,7 @@ def run() -> None:
     """Run the console script."""
     # Imports allocate many objects that live to the end. Collecting them again and again costs 6 % of the start.
     gc.set_threshold(100_000)
-    # Python has None for a stream whose descriptor was closed (">&-"), and the next file to be opened would get its
-    # number.
+    # If a stream's descriptor was closed (">&-"), the stream is None, and the next opened file would get the number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end of the program

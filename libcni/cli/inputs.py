@@ -76,7 +76,7 @@ class Target(NamedTuple):
 
 
 def capability_args(text: str) -> dict[str, Any]:
-    """Read capability arguments: a JSON or YAML object, or ``@FILE`` with one."""
+    """Read capability arguments: a JSON or YAML object, or ``@FILE`` that contains it."""
     source = text[1:] if text.startswith("@") else "capability arguments"
     document = _parse(read_bytes(source) if text.startswith("@") else text, source)
     if not isinstance(document, dict):
@@ -128,5 +128,5 @@ def _parse(data: bytes | str, source: str) -> Any:
 
     documents = read_yaml(data, source)
     if len(documents) > 1:
-        raise ConfigError(f"it has {len(documents)} YAML documents, and must have one", file=source)
+        raise ConfigError(f"it has {len(documents)} YAML documents; only a single document is allowed", file=source)
     return documents[0] if documents else None

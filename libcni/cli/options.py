@@ -84,7 +84,7 @@ OPTIONAL_CONTAINER = CONTAINER.but(nargs="?", default=None)
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
 ONLY_IFNAME = Argument("--ifname", "-i", default="", metavar="NAME", help="Only this interface.")
 SELECTION = (CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
-"""The fields of ``libcni.cli.inputs.Selection``. A command that has them gets one."""
+"""The fields of ``libcni.cli.inputs.Selection``. A command with these arguments gets a Selection."""
 OPTIONAL_SELECTION = (OPTIONAL_CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
 CONTAINER_ID = Argument(
     "--container", "-c", metavar="ID", complete=containers,
@@ -99,7 +99,7 @@ CAPABILITIES = Argument(
     help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
 )  # fmt: skip
 TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
-"""The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
+"""The fields of ``libcni.cli.inputs.Target``. A command with these arguments gets a Target."""
 RECORDED_OR_TARGET = (
     NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
         help="A container's ID, or its first twelve digits. With NETNS: a network, like cnitool."),

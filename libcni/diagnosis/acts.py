@@ -67,7 +67,7 @@ def _change_link(node: NodeState, mend: Mend) -> None:
             network = space.network if space is not None else None
         if network is None:
             raise FileNotFoundError(2, "its namespace has been replaced", mend.netns)
-        # By index: a link that was created since with the same name is another one.
+        # By index: another link may have the name by now.
         index, netns = network.links[mend.target].index, f"/proc/self/fd/{descriptor}"
         if mend.kind == "set-up":
             netlink.change_link(netns, index)

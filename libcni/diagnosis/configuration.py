@@ -21,7 +21,7 @@ def check_configuration(node: NodeState) -> Observations:
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
         others = other_conf_dirs(path)
         remedy = (
-            f"this node has {others}: name one (--conf-dir)" if others else "create it, and put a .conflist file there"
+            f"this node has {others}: choose with --conf-dir" if others else "create it, and put a .conflist file there"
         )
         if os.path.isdir(path):
             seen, remedy = "it cannot be read", "run as root"

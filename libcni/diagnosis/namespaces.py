@@ -117,8 +117,8 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
 
 def _lost_path(attachment: Attachment, space: Space) -> NodeFinding:
     """Return the finding for a namespace that has lost its path, but has a process or another path."""
-    now = f"process {space.process} still lives there" if space.process else f"the namespace is at {space.path} now"
-    seen = f"{attachment.netns} no longer leads to its namespace, but {now}"
+    present = f"process {space.process} still lives there" if space.process else f"the namespace is at {space.path} now"
+    seen = f"{attachment.netns} no longer leads to its namespace, but {present}"
     about = partial(finding_about, "namespaces", "warning", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
     if space.process:

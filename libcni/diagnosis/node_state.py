@@ -488,14 +488,14 @@ def _why_blind(netns: Iterable[str]) -> str:
     container whose process restarts has no process for a moment. A PID namespace other than the machine's first one
     proves nothing: a node that runs in a container (kind) has its own.
     """
-    named = []
+    are_visible: list[bool] = []
     with suppress(OSError):
         # A namespace whose mount is hidden is an empty file.
-        named = [not is_no_namespace(os.path.join(NAMED, name)) for name in os.listdir(NAMED)]
-    paths = (os.path.realpath(os.path.dirname(path)) for path in netns)
-    if named and all(named) and all(path == os.path.realpath(NAMED) for path in paths):
+        are_visible = [not is_no_namespace(os.path.join(NAMED, name)) for name in os.listdir(NAMED)]
+    directories = {os.path.realpath(os.path.dirname(path)) for path in netns}
+    if are_visible and all(are_visible) and directories <= {os.path.realpath(NAMED)}:
         return ""
-    if sees_processes() and (any(named) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
+    if sees_processes() and (any(are_visible) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
         return ""
     return f"this program may not see all containers: it needs the host's processes (hostPID: true) and {NAMED}"
 
@@ -514,7 +514,11 @@ def sees_processes() -> bool:
 
 def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
     """Return all network namespaces: those with a path and those of the processes."""
-    paths = {one.netns for one in attachments if one.netns.startswith("/") and one.state != STALE_BOOT}
+    paths = {
+        attachment.netns
+        for attachment in attachments
+        if attachment.netns.startswith("/") and attachment.state != STALE_BOOT
+    }
     for directory in (NAMED, f"{_ROOT_OF_NODE}{NAMED}"):
         with suppress(OSError):
             paths.update(os.path.join(directory, name) for name in os.listdir(directory))

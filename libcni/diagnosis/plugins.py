@@ -52,7 +52,7 @@ def check_plugins(node: NodeState) -> Observations:
         where = ", ".join(node.cni.path) or "CNI_PATH"
         seen = "there is no such directory" if node.cni.path else "it is empty"
         others = other_plugin_dirs(node.cni.path)
-        remedy = f"this node has {others}: name one (--path)" if others else "install CNI plugins, or set CNI_PATH"
+        remedy = f"this node has {others}: choose with --path" if others else "install CNI plugins, or set CNI_PATH"
         yield _error("no-plugins", where, seen, "no plugin can be run", remedy)
         return
     for directory in directories:

@@ -75,7 +75,7 @@ def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
 
 
 def _users_of(node: NodeState, container_id: str) -> tuple[bool, str]:
-    """Return whether a verb of the container runs now, and its process and plugins; also those of a killed verb."""
+    """Return whether a verb of the container is running, and its process and plugins; also plugins of a killed verb."""
     # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
     # a killed process, so the lock tells. A plugin that survives its runtime holds a lock of its own.
     try:

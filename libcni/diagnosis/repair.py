@@ -225,7 +225,7 @@ class _Run:
         return unlocked
 
     def _mend(self, node: NodeState, planned: list[MendOutcome]) -> None:
-        """Carry out the mends that a new diagnosis still requires."""
+        """Carry out the mends that a new diagnosis still requires. Detach last, all attachments in parallel."""
         report = report_on(node, skip=_WITHOUT_MENDS)
         needed = {
             mend.key: mend for mend in merged(tuple(mend for finding in report.findings for mend in finding.mends))

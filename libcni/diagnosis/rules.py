@@ -186,7 +186,7 @@ def _without_port(target: str) -> str:
 
 
 def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
-    """Yield the facts that an attachment's plugins should create, by backend, with the configured backend."""
+    """Yield each fact that an attachment's plugins should create, in the form of each backend; and the set backend."""
     network, container = attachment.network, attachment.container_id
     addresses = node.addresses_of(attachment)
     for document in node.documents(attachment):

@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         description: what the program does.
         timeout_help: the help of ``--timeout``.
         epilog: the text after the options.
-        presets: other defaults than root's, by option.
+        presets: the defaults of a user without privileges, by option.
     """
 
     def __init__(

@@ -71,8 +71,8 @@ class ContainerNamespaces:
     def ensure(self, container_id: str) -> str:
         """Return the path of the container's namespace: a new namespace, or the namespace that an earlier set-up left.
 
-        Raises NamespaceError if another program made the namespace of that name or none can be made, and RecordError if
-        the record cannot be written; then no namespace was made.
+        Raises NamespaceError if another program created a namespace of that name, or the namespace cannot be created.
+        Raises RecordError if the record cannot be written; then no namespace was created.
         """
         path = self.path(container_id)
         recorded = self._read(container_id)

@@ -70,7 +70,7 @@ class NetworkSet:
         problem = f'no network named "{name}" in {where}' if self.networks else f"no configuration in {where}"
         if self.problems:
             files = "; ".join(str(error) for error in self.problems)
-            problem += f"; {len(self.problems)} cannot be used: {files}"
+            problem += f"; unusable: {files}"
         raise NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
 
 

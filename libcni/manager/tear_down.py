@@ -115,8 +115,8 @@ class TearDown:
         The network must be in force: DEL needs a configuration.
         """
         network, separator, ifname = os.path.basename(attachment.path).partition(f"-{self.container_id}-")
-        # A "-" in the rest makes other splits possible, and a "~" begins a hash. A wrong guess would detach a live
-        # interface.
+        # A "-" in the interface name makes other splits possible, and "~" begins a hash. A wrong guess would detach a
+        # live interface.
         certain = separator and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
 

@@ -184,7 +184,7 @@ class Hook:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
         pin = self._pins.pin(container.id, state.pid)
         try:
-            if pin.identity != identity:  # the process ended, and another one has its number
+            if pin.identity != identity:  # the process has ended, and a new process has its number
                 raise CNIError(f"process {pin.pid} of container {container.id} has ended")
             left = self._left() - self._timeout * (1 - _ATTACH_SHARE)
             # strict: a container that fails is better than a port that is silently not published.

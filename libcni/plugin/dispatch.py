@@ -41,7 +41,7 @@ class Plugin:
             without an ``ipam`` section has no such plugin.
 
     Raises:
-        VersionError: if a version is not one of the specification.
+        VersionError: if the specification does not have a version.
         ValueError: if ``versions`` is empty.
 
     Examples:

@@ -61,7 +61,7 @@ def error_document(error: BaseException, version: str) -> dict[str, Any]:
         details = error.details
     elif isinstance(error, PluginError):
         if error.code is not None:
-            # A negative code is one of the 0.4.0 text, which prints a dash before each.
+            # The text of spec 0.4.0 prints a dash before each code, which some plugins read as a minus sign.
             document.update(code=abs(error.code) or INTERNAL, msg=error.msg)
         details = _delegate_details(error)
     if details:

@@ -61,4 +61,4 @@ def dumps(document: object) -> str:
 
 
 def _refuse(value: object) -> NoReturn:
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")

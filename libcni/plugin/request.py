@@ -83,7 +83,7 @@ class Request:
         """Return the previous result, for a plugin that cannot be the first of a chain.
 
         Raises:
-            VerbError: with code 7, if there is none; with code 6, as ``prev_result``.
+            VerbError: with code 7, if there is no previous result; with code 6, as ``prev_result``.
         """
         previous = self.prev_result
         if previous is None:

@@ -42,8 +42,8 @@ def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) ->
         cni.find_plugin("bridge")
     assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): name the directory in path"
     remedies = [one.remedy for one in diagnose(cni).findings]
-    assert f"this node has {both}: name one (--conf-dir)" in remedies
-    assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): name one (--path)" in remedies
+    assert f"this node has {both}: choose with --conf-dir" in remedies
+    assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): choose with --path" in remedies
 
 
 def test_a_plugin_that_is_nowhere_and_an_unknown_network_have_their_own_hints(k3s: Path) -> None:

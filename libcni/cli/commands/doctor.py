@@ -63,7 +63,7 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[
         *([Table(("subject", "reason"), not_checked, "\nnot checked:")] if not_checked else []),
         *(block for finding in report.findings for block in ("", _finding(finding))),
         "",
-        (_counts(report) or "ok: no problems found in what was checked") + left,
+        (_counts(report) or "ok: no problems found in the checked objects") + left,
         *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
     ]
 

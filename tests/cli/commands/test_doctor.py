@@ -15,7 +15,7 @@ def test_a_name_with_control_characters_is_printed_as_text(node: CommandNode) ->
 
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
-    assert node.run("doctor").out.endswith("ok: no problems found in what was checked\n")
+    assert node.run("doctor").out.endswith("ok: no problems found in the checked objects\n")
     ran = node.run("doctor", "--conf-dir", "/nowhere", "--path", "/nowhere", "-o", "json")
     assert (ran.code, ran.data["status"]) == (2, "error")
     assert [(one["check"], one["subject"], one["seen"]) for one in ran.data["findings"]] == [
