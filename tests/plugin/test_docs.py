@@ -55,12 +55,12 @@ def test_the_piece_on_settings_works() -> None:
     names: dict[str, Any] = {}
 
     def add(request: Request) -> None:
-        names["request"] = request
         exec(compile(TITLED["settings.py"], "page", "exec", dont_inherit=True), names)
+        names["loaded"] = names["settings"](request)
 
     answer = call_plugin(Recorder(add=add).plugin, "ADD", config(ipam={"dataDir": "/x"}))
     assert answer.status == 0, answer.stderr
-    assert (names["settings"].data_dir, names["settings"].size) == ("/x", 256)
+    assert (names["loaded"].data_dir, names["loaded"].size) == ("/x", 256)
 
 
 def test_the_chained_example_says_what_cannot_work(tmp_path: Path) -> None:
