@@ -51,7 +51,7 @@ def _why_unknown(node: NodeState, attachment: Attachment) -> str:
 
 
 def _space_without_path(node: NodeState, attachment: Attachment) -> Space | None:
-    """Return the namespace of an attachment of this boot if its path no longer leads to it; None if it has ended.
+    """Return an attachment's namespace if it still exists, and its path no longer leads to it; else None.
 
     A path can lose its namespace while the container runs: it was unmounted, its process has ended, somebody has
     edited the record, or this program has another mount namespace. If the address were freed then, a second container

@@ -200,7 +200,7 @@ class NodeState:
             link = inside.links.get(attachment.ifname)
             if link is not None and link.peer_namespace is not None:
                 ends.setdefault(attachment.network, set()).add(link.peer_namespace == inside.reader)
-        # For a network without a living interface, those of the other networks decide.
+        # For a network without a living interface, the interfaces of the other networks decide.
         everywhere = {is_here for here in ends.values() for is_here in here}
         return frozenset(
             attachment.path for attachment in self.attachments if ends.get(attachment.network, everywhere) == {False}

@@ -304,33 +304,38 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
     ifname = mend.containers[0].partition(":")[2]
     recorded = {attachment.ifname for attachment in node.attached(network, container_id)}
     is_recorded = bool(recorded) and (ifname in recorded or not ifname)
-    masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
     for program in sorted({program_of(address) for address in addresses}):
-        nat = node.table(program, "nat")
-        hosts = {_host(address) for address in addresses}
-        jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
-        yield from ((program, "nat", rule) for rule in jumps)
-        if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)):
-            yield program, "nat", ("-X", masquerade)
-        if is_recorded:
-            continue
-        inside = nat.chains.get(published, ())
-        ports = [rule for rule in inside if "--to-destination" in rule]
-        ended = [rule for rule in ports if _without_port(_after(rule, "--to-destination")) in addresses]
-        if ended and len(ended) == len(ports):
-            yield from ((program, "nat", rule) for rule in nat.leading_to(published))
-            yield program, "nat", ("-X", published)
-        else:
-            yield from ((program, "nat", rule) for rule in ended)
-        # These rules do not name their container, and another container may have the address now.
-        hosts -= {_host(address) for address in node.recorded_addresses}
-        allowed = (node.table(program, "filter").find("CNI-FORWARD", host) for host in sorted(hosts))
-        yield from ((program, "filter", rule) for rule in joined.from_iterable(allowed))
+        for table, rule in _iptables_removals(node, program, mend, is_recorded=is_recorded):
+            yield program, table, rule
     mark = masquerade_mark(network, container_id, ifname)
     marked = [(MASQUERADE, rule) for rule in node.table("nft", MASQUERADE).find("masq_checks", mark)]
     if not is_recorded and not node.attached("", container_id):
         marked += [(table, rule) for table, _, rule in port_rules(node.rules.get("nft", {}), container_id)]
     yield from (("nft", table, rule) for table, rule in marked if _address_in(rule) in addresses)
+
+
+def _iptables_removals(node: NodeState, program: str, mend: Mend, *, is_recorded: bool) -> Iterator[tuple[str, Rule]]:
+    """Yield (table, rule) of the rules of iptables or ip6tables to remove; see ``removals``."""
+    nat, addresses = node.table(program, "nat"), mend.details
+    masquerade, published = masquerade_chain(mend.network, mend.target), ports_chain(mend.network, mend.target)
+    hosts = {_host(address) for address in addresses}
+    jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
+    yield from (("nat", rule) for rule in jumps)
+    if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)):
+        yield "nat", ("-X", masquerade)
+    if is_recorded:
+        return
+    ports = [rule for rule in nat.chains.get(published, ()) if "--to-destination" in rule]
+    stale = [rule for rule in ports if _without_port(_after(rule, "--to-destination")) in addresses]
+    if stale and len(stale) == len(ports):
+        yield from (("nat", rule) for rule in nat.leading_to(published))
+        yield "nat", ("-X", published)
+    else:
+        yield from (("nat", rule) for rule in stale)
+    # These rules do not name their container, and another container may have the address now.
+    hosts -= {_host(address) for address in node.recorded_addresses}
+    allowed = (node.table(program, "filter").find("CNI-FORWARD", host) for host in sorted(hosts))
+    yield from (("filter", rule) for rule in joined.from_iterable(allowed))
 
 
 def _address_in(rule: Rule) -> str:

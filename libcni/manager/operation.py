@@ -84,7 +84,8 @@ class ManagerOperation:
 
     Attributes:
         cni: the client.
-        node: waits and works for the operation itself. Entered, it reports the operation to the client's observer.
+        node: for the waits and the disk work of the operation itself. As a context manager, it reports the operation to
+            the client's observer.
         timeout: the time limit that the caller gave, for each verb.
     """
 

@@ -63,8 +63,8 @@ class Delegate:
     def add(self, version: str) -> PluginResult:
         """Run ADD and return its result, to be printed in ``version``.
 
-        Raises PluginError if ADD fails; its ``code`` is that of the error document. Raises InvalidOutputError if the
-        delegate exits with status 0 and prints no result.
+        Raises PluginError if ADD fails, with the code of the error document. Raises InvalidOutputError if the delegate
+        exits with status 0 and prints no result.
         """
         outcome = self.run("ADD")
         try:
