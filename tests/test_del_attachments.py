@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import network
@@ -53,6 +54,13 @@ def test_it_goes_on_over_errors(node: FakeNode, attachments: list[Attachment]) -
     assert [type(error) for error in caught.value.exceptions] == [RecordError, PluginError]
     assert node.states() == ["ready", "detaching", "corrupt"]
     assert node.cni.del_attachments([]) == []
+
+
+def test_names_are_no_attachments(node: FakeNode) -> None:
+    names: Any = ["c1"]
+    for call in (node.cni.del_attachments, node.cni.reload_attachments):
+        with pytest.raises(TypeError, match="attachments must be an Attachment, not 'c1'"):
+            call(names)
 
 
 def test_containers_are_detached_side_by_side_up_to_half_of_the_turns(node: FakeNode) -> None:

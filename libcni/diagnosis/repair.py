@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -16,15 +17,19 @@ from libcni.diagnosis.mends import FOR_THE_DEAD, GROUPED, ORDER, Mend, merged
 from libcni.diagnosis.node_state import PENDING_AFTER, Identity, NodeState, addresses_in, grouped, id_of, read_node
 from libcni.diagnosis.report import DoctorReport, NodeCheck, NodeFinding, some
 from libcni.diagnosis.rules import facts_of
-from libcni.errors import CNIError, CNIErrorGroup
+from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import Network
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
 from libcni.store.model import STALE_BOOT
+from libcni.store.records import RecordStore
+from libcni.store.repair import remove_drafts
 
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 _LOOKS = 8
 """How often a repair of very many attachments examines the node while it carries out mends of one kind."""
@@ -96,8 +101,8 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
     interfaces, addresses, routes, reservations and published ports. If a container has lost one of these and the mends
     do not name the container, the repair stops.
 
-    Attachments are detached and reloaded if they belong to the client's owner, or if ``only`` or ``interrupt`` names
-    them. Missing objects of the node, such as addresses of bridges, are restored for all owners.
+    Attachments are detached and reloaded, and their rules removed, if they belong to the client's owner, or if ``only``
+    or ``interrupt`` names them. Missing objects of the node, such as addresses of bridges, are restored for all owners.
 
     Args:
         cni: the client whose directories are repaired.
@@ -126,11 +131,32 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             node = run.read()
             # A mend can reveal the next one: a link that is up again lacks its routes.
             report = report_on(node, run_check=run_check)
+        _remove_drafts(cni)
     left = run.plan(node, report) if not run.stopped else []
     states = ({"planned"} if dry_run else set()) | {"left"}
     return NodeRepair(
         (*run.outcomes.values(), *(outcome for outcome in left if outcome.state in states)), report, run.stopped
     )
+
+
+def _remove_drafts(cni: CNIConfig) -> None:
+    problems: list[str] = []
+    try:
+        for path in remove_drafts(RecordStore(cni.cache_dir), problems, dry_run=False):
+            logger.info("%s: removed; its writer was killed more than an hour ago", path)
+    except RecordError as error:
+        problems.append(str(error))
+    for problem in problems:
+        logger.warning("%s", problem)
+
+
+def _detached_by(node: NodeState, mend: Mend) -> list[Attachment]:
+    """Return the attachments that a mend detaches, wholly or in part: only their owner may do that."""
+    if mend.kind in {"reload", "detach"}:
+        return [attachment for attachment in node.attachments if attachment.path == mend.target]
+    if mend.kind == "remove-rules":
+        return node.attached(mend.network, mend.target)
+    return []
 
 
 @dataclass
@@ -185,13 +211,13 @@ class _Run:
         for name in mend.interrupts:
             if not self.interrupt & {"all", *_names([name])}:
                 yield "interrupt", name
-        if mend.kind not in {"reload", "detach"} or _names(mend.containers) & (self.only | self.interrupt):
+        if _names(mend.containers) & (self.only | self.interrupt):
             return
-        attachment = next(attachment for attachment in node.attachments if attachment.path == mend.target)
-        if attachment.made_by_go:
-            yield from () if self.include_go else (("include_go", ""),)
-        elif attachment.owner != self.cni.owner:
-            yield "owner", attachment.owner
+        for attachment in _detached_by(node, mend):
+            if attachment.made_by_go:
+                yield from () if self.include_go else (("include_go", ""),)
+            elif attachment.owner != self.cni.owner:
+                yield "owner", attachment.owner
 
     def carry_out(self, planned: Iterable[MendOutcome]) -> bool:
         """Carry out the planned mends; return whether there were any."""

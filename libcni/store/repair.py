@@ -1,4 +1,4 @@
-"""Repair a cache directory. No verb calls this, because it must exclude all other verbs."""
+"""Repair a cache directory: unreadable records, and the temporary files of killed writers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def repair_records(
     left: list[str] = []
     if dry_run:
         corrupt = tuple(_corrupt(store, left))
-        return RepairReport(corrupt, (), tuple(_sweep(store, left, dry_run=True)), tuple(left))
+        return RepairReport(corrupt, (), tuple(remove_drafts(store, left, dry_run=True)), tuple(left))
     if not system.isdir(store.cache_dir):  # acquiring the locks would create the directory
         return RepairReport()
     locks = LockSet(store.cache_dir, LockRequest(all_containers=True))
@@ -77,7 +77,7 @@ def repair_records(
             system.sleep(delay)
         corrupt = tuple(_corrupt(store, left))
         moved = tuple(_set_aside(store, attachment) for attachment in corrupt)
-        return RepairReport(corrupt, moved, tuple(_sweep(store, left, dry_run=False)), tuple(left))
+        return RepairReport(corrupt, moved, tuple(remove_drafts(store, left, dry_run=False)), tuple(left))
     finally:
         locks.close()
 
@@ -110,8 +110,13 @@ def _set_aside(store: RecordStore, attachment: Attachment) -> str:
         return ""
 
 
-def _sweep(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[str]:
-    """Remove old temporary files, and yield their paths; add those that cannot be removed to ``left``."""
+def remove_drafts(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[str]:
+    """Remove the temporary files of killed writers, and yield their paths.
+
+    Add those that cannot be removed to ``left``, each with its reason.
+
+    No lock is needed: a file whose last write is an hour ago has no living writer.
+    """
     try:
         with Directory(store.drafts) as directory:
             for name in sorted(system.listdir(directory)):

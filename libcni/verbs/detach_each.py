@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
 from libcni.store.attachments import Attachment
+from libcni.verbs.arguments import check_type
 
 if TYPE_CHECKING:
     from libcni.verbs.delete import DelReport
@@ -71,6 +72,14 @@ def _is_repeatable(error: CNIError) -> bool:
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
 
 
+def checked_attachments(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
+    """Return attachments as a tuple; raise TypeError if there is another object, such as a name, among them."""
+    targets = tuple(attachments)
+    for attachment in targets:
+        check_type("attachments", attachment, Attachment)
+    return targets
+
+
 async def del_attachments(
     attachments: Iterable[Attachment],
     del_attachment: Callable[[Attachment], Awaitable[DelReport]],
@@ -82,7 +91,7 @@ async def del_attachments(
         CNIErrorGroup: all errors; its ``report`` has the outcomes.
     """
     outcomes = await detach_side_by_side(
-        tuple(attachments),
+        checked_attachments(attachments),
         del_attachment,
         lambda attachment: (attachment.container_id, attachment.network),
         side_by_side,

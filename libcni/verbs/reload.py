@@ -36,7 +36,7 @@ from libcni.store.recorded_interfaces import addresses_of, last_result, place_of
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach_chain, last_results
-from libcni.verbs.detach_each import SideBySide
+from libcni.verbs.detach_each import SideBySide, checked_attachments
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
 
@@ -138,7 +138,7 @@ async def reload_each(
     Raises:
         CNIErrorGroup: all errors; its ``report`` has the outcomes.
     """
-    targets = tuple(attachments)
+    targets = checked_attachments(attachments)
     containers: dict[str, list[Attachment]] = {}
     for attachment in targets:
         containers.setdefault(attachment.container_id, []).append(attachment)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -52,9 +53,11 @@ class Turn:
         self.has_come = False
         self.wake: Callable[[], object] | None = None
 
-    def __del__(self) -> None:
-        # An exception from a signal handler can prevent the call of ``leave``.
-        self._turns.leave(self)
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # An exception from a signal handler can prevent the call of ``leave``. At the end of the interpreter the values
+        # of this module may be gone, and nobody waits for a turn any more.
+        if not is_finalizing():
+            self._turns.leave(self)
 
 
 class Turns:

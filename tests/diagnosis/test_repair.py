@@ -55,6 +55,34 @@ def test_what_is_named_must_be_a_collection(cni: CNIConfig) -> None:
                 repair_node(cni, **{name: wrong})
 
 
+def test_rules_of_another_owners_dead_container_are_left_to_that_owner(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    node.write_bridge(ipMasq=True)
+    other = node.client(owner="other")
+    other.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    done = repair_node(node.cni)
+    assert {(one.mend.kind, one.state, one.needs) for one in done.outcomes} == {
+        ("remove-rules", "left", (("owner", "other"),)),
+        ("detach", "left", (("owner", "other"),)),
+    }
+    assert [one.state for one in repair_node(other).outcomes] == ["mended", "mended"]
+
+
+def test_old_temporary_files_of_killed_writers_go(node: OperatorNode) -> None:
+    node.attach("c1")
+    drafts = node.cache / "tmp"
+    old, young = drafts / "4194305-1-1", drafts / "4194305-2-1"
+    for file in (old, young):
+        file.touch()
+    os.utime(old, (1, 1))
+    repair_node(node.cni, dry_run=True)
+    assert old.exists()
+    repair_node(node.cni)
+    assert sorted(drafts.iterdir()) == [young]
+
+
 def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one of this repair makes the second one needless: an operator does so meanwhile, for example."""
     container = node.attach("c1")
