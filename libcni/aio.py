@@ -204,7 +204,7 @@ class _AsyncNode(Node):
         if self._turn is not None and not self._turns.enter(self._turn):
             loop = asyncio.get_running_loop()
             has_come: asyncio.Future[None] = loop.create_future()
-            # The verb that ends may run in another thread.
+            # The verb whose end begins this turn may run in another thread.
             self._turns.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
             try:
                 async with asyncio.timeout(self.seconds_left()):

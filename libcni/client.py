@@ -43,8 +43,8 @@ class CNIConfig(ClientBase[Executor]):
 
     ``net`` is a NetworkConfigList, or the name of a network in ``conf_dir``; for DEL, CHECK and GC its file may be gone
     if there is a record. ``rt`` has the attachment's parameters; recorded values replace those that are None.
-    ``attachment`` is one of ``get_cached_attachments``. ``timeout``: seconds for the whole verb, the wait for locks
-    included; for several attachments, seconds for each. None means no limit; without it the client's own applies.
+    ``attachment`` comes from ``get_cached_attachments``. ``timeout``: seconds for the whole verb, the wait for locks
+    included; for several attachments, seconds for each. None means no limit; without ``timeout``, the client's applies.
     ``policy``: exceptions of DEL to the specification's rule to stop at the first error; None: no exceptions.
 
     At most ``max_verbs`` verbs run at once, and one at a time for each container, in the order of their calls.
@@ -83,9 +83,9 @@ class CNIConfig(ClientBase[Executor]):
             InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
             AttachmentExistsError: the container has that interface already; nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
-                says that this library made it; nothing was run. ADD does not check this for ``lo``, with
+                says that this library created it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
-            NamespaceMismatchError: another namespace came to the path while the ADD ran; the ADD was rolled back.
+            NamespaceMismatchError: the namespace at the path was replaced while the ADD ran; the ADD was rolled back.
             ConfigError: the namespace is this program's own; the environment is too large to start a plugin, or an
                 argument for a record; with ``strict``, no plugin declares some capability argument. Nothing was run.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
@@ -138,7 +138,7 @@ class CNIConfig(ClientBase[Executor]):
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a recorded attachment with its record alone, as ``del_network_list`` does."""
-        # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
+        # Without a namespace DEL takes the recorded path, and checks that it still leads to the recorded namespace.
         running, rt = self._operation_of("DEL", attachment)
         network, listed = attachment.network, attachment.record
         return self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
@@ -150,7 +150,7 @@ class CNIConfig(ClientBase[Executor]):
 
         The attachments of one container are detached in order, different containers in parallel, in threads. If a
         plugin fails a DEL, and another interface of the container leaves the same network, the DEL is repeated once at
-        the end: some plugins make rules that two interfaces share, and cannot remove them with the first one.
+        the end: some plugins create rules that two interfaces share, and cannot remove them with the first interface.
 
         Raises:
             CNIErrorGroup: all errors, as of ``del_attachment``; ``report`` is the list of outcomes in the order of the
@@ -186,7 +186,7 @@ class CNIConfig(ClientBase[Executor]):
             The stale attachments, and which of them were detached.
 
         Raises:
-            CNIErrorGroup: all errors. GC goes on after an error; ``report`` tells what it did.
+            CNIErrorGroup: all errors. GC goes on after an error; ``report`` is its report.
             RecordError: the records cannot be listed or locked; nothing was run.
         """
         from libcni.verbs.gc import gc
@@ -264,7 +264,7 @@ class CNIConfig(ClientBase[Executor]):
     def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
         """Remove an attachment's record without running a plugin; return the plugins whose effects may still exist.
 
-        Use it if no DEL of the attachment can succeed. Interfaces, addresses and rules that its plugins made stay.
+        Use it if no DEL of the attachment can succeed. Interfaces, addresses and rules that its plugins created stay.
 
         Raises:
             RecordError: the record cannot be removed.
@@ -305,7 +305,7 @@ class CNIConfig(ClientBase[Executor]):
         """Reload recorded attachments, go on after errors, and return the results; see ``reload_attachment``.
 
         The attachments of different containers are reloaded in parallel, in threads. An attachment that was reloaded
-        with another one, because they share rules, is not reloaded again.
+        with an earlier attachment, because they share rules, is not reloaded again.
 
         Raises:
             CNIErrorGroup: all errors, as of ``reload_attachment``; ``report`` is the list of outcomes in the order of
@@ -367,7 +367,7 @@ class _BlockingNode(Node):
 
 async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
     """Run coroutines that never suspend in at most ``most`` threads, and return their values in order."""
-    if min(most, len(works)) < 2:  # noqa: PLR2004 - one needs no thread
+    if min(most, len(works)) < 2:  # noqa: PLR2004 - a single coroutine needs no thread
         return [await work() for work in works]
     with system.thread_pool(min(most, len(works))) as pool:
         # Each in a copy of the context, so that an observer finds the current trace.

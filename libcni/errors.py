@@ -11,13 +11,13 @@
     │   └── InvalidOutputError                   a plugin exited with 0, but printed no valid result
     ├── AttachmentExistsError               ADD: this container already has that interface
     │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
-    ├── NamespaceMismatchError              the given namespace is not the recorded one, or was replaced meanwhile
+    ├── NamespaceMismatchError              the namespace is not the recorded one, or was replaced meanwhile
     ├── NotAttachedError                    CHECK: no completed ADD is on record, or its interface no longer exists
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
     └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
 
-Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. ``hint`` is data, too: a ``Hint``.
+Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. ``hint`` is data too: a ``Hint``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LIMIT_HINTS = {
     EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
     ENFILE: "the system has too many open files",
 }
-"""What to do about the error numbers of a limit."""
+"""The hint for each error number that reports a limit."""
 
 
 if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt names
@@ -78,17 +78,17 @@ if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt na
 DEFAULTS = {
     "conf_dir": "/etc/cni/net.d", "path": "/opt/cni/bin:/usr/lib/cni", "cache_dir": "/var/lib/cni", "owner": "",
 }  # fmt: skip
-"""The directories and the owner of a command without options."""
+"""The directories and the owner that a command of ``libcni`` uses without options."""
 _NEEDED = {
     "attachments": ("cache_dir",), "show": ("cache_dir",), "forget": ("cache_dir",), "networks": ("conf_dir", "path"),
-    # Without its owner, these would detach the attachments that have none.
+    # Without the client's owner, these commands would detach the attachments that have no owner.
     "gc": ("conf_dir", "path", "cache_dir", "owner"), "repair": ("conf_dir", "path", "cache_dir", "owner"),
 }  # fmt: skip
-"""The names of DEFAULTS that a command needs; the others need the three directories."""
+"""The options of DEFAULTS that a command needs. All other commands need the three directories."""
 
 
 class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the caller, so it has no hash
-    """What to do about an error: in words, and if a command of ``libcni`` does it, with its fields.
+    """What to do about an error: in words, and if a command of ``libcni`` does it, the fields of that command.
 
     ``str`` words the hint for a program: it names the argument of the library's function, and adds to the command the
     options of the client that raised the error. A program with options of its own can word the hint from the fields.
@@ -102,7 +102,7 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         options (tuple[str, ...]): further options of the command, such as ``--validate``.
         argument (str): the argument of the failed call that would change its outcome, such as ``on_existing``; "" for
             none.
-        value (object): the argument's value; None if the caller has to choose one.
+        value (object): the argument's value; None if the caller has to choose a value.
         other_command (tuple[str, ...]): the words of another program's command that does it, such as ``ip link del``.
         client (Mapping[str, str]): the client that raised the error: its ``conf_dir``, ``path`` (with colons between
             the directories), ``cache_dir`` and ``owner``; empty if no client raised it.
@@ -159,11 +159,11 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         return isinstance(other, Hint) and vars(self) == vars(other)
 
     def words(self, argument: str) -> str:
-        """Return the hint without its command; ``argument``: the argument in the words of a surface."""
+        """Return the hint without its command, with ``argument`` in place of ``{argument}``."""
         return self.text.replace("{argument}", argument) if self.argument else self.text
 
     def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS) -> str:
-        """Return the command for a shell, "" if there is none: with options for a client that is not the default."""
+        """Return the command for a shell, or "". It has options where ``client`` differs from ``defaults``."""
         from shlex import join  # plugins start without it
 
         if not self.command:
@@ -195,10 +195,10 @@ class CNIError(Exception):
     Attributes:
         text (str): the error's text without the hint.
         hint (Hint | None): how to solve the problem. ``str`` of the error contains it.
-        client (Mapping[str, str]): the client that raised the error, as in ``Hint``; empty if none did.
-        rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
+        client (Mapping[str, str]): the client that raised the error, as in ``Hint``; empty if no client raised it.
+        rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If it is not empty, the
             attachment's record still exists, and ``str`` says so.
-        record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several, or none.
+        record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several or none.
 
     Examples:
         >>> try:
@@ -227,7 +227,7 @@ class CNIError(Exception):
 
     @property
     def hint(self) -> Hint | None:
-        """How to solve the problem. If the raiser gave no hint, the class may have one."""
+        """How to solve the problem. If the error was raised without a hint, its class may provide it."""
         hint = self._hint or self._usual_hint()
         if hint is not None and self.client:
             hint.client = self.client
@@ -241,7 +241,7 @@ class CNIError(Exception):
         return None
 
     def suggest(self, hint: Hint) -> None:
-        """Set ``hint``, unless the error has a hint without a command, which says what the cause is."""
+        """Set ``hint``, unless the error has a hint without a command, which names the cause."""
         if self._hint is None or self._hint.command:
             self._hint = hint
 
@@ -302,9 +302,9 @@ class NetworkNotFoundError(ConfigError, LookupError):
             return None
         from difflib import get_close_matches  # plugins start without it
 
-        near = get_close_matches(self.network or "", self.known, 1)
+        similar = get_close_matches(self.network or "", self.known, 1)
         known = f"the known networks: {', '.join(self.known)}"
-        return Hint(f"did you mean {near[0]}? T{known[1:]}" if near else known)
+        return Hint(f"did you mean {similar[0]}? T{known[1:]}" if similar else known)
 
 
 class InvalidIdentifierError(CNIError, ValueError):
@@ -469,11 +469,11 @@ class PluginError(CNIError):
             return Hint(_HINTS_OF_CODES[self.code])
         if self.signal is not None:
             return Hint(
-                "find out what ended the plugin; after SIGKILL, see whether the kernel's log reports low memory"
+                "find out why the plugin was killed; after SIGKILL, see whether the kernel's log reports low memory"
             )
         if self.verb == "CHECK":
             return Hint("see what is wrong, and how to repair it", "doctor", options=("--check",))
-        # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
+        # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another code the plugin may not know the verb.
         if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
             text = "see whether the plugin supports the network's version"
             return Hint(text, "networks", options=("--validate", self.network))
@@ -521,7 +521,7 @@ class _AttachmentError(CNIError):
 
 
 class AttachmentExistsError(_AttachmentError):
-    """ADD was refused: the container has the interface already, or another container publishes the host port.
+    """ADD was refused: the container already has the interface, or another container publishes the host port.
 
     Nothing was run.
 
@@ -566,9 +566,9 @@ class InterfaceExistsError(AttachmentExistsError):
 
 
 class NamespaceMismatchError(_AttachmentError):
-    """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
+    """The namespace for DEL or CHECK is not the recorded one, and both exist. Nothing was run.
 
-    ADD and reload raise it if the path leads to another namespace meanwhile. Then the container is not attached.
+    ADD and reload raise this error if the namespace is replaced meanwhile. Then the container is not attached.
 
     Attributes:
         container_id (str): the container.
@@ -579,12 +579,12 @@ class NamespaceMismatchError(_AttachmentError):
     """
 
     def _usual_hint(self) -> Hint | None:
-        text = "detach the container from the recorded namespace; {argument} uses the given one"
+        text = "detach the container from the recorded namespace; {argument} uses the caller's namespace"
         return Hint.about(self, text, "del", argument="use_given")
 
 
 class NotAttachedError(_AttachmentError):
-    """CHECK or a reload was refused: no completed ADD is on record, or its namespace or interface has gone.
+    """CHECK or a reload was refused: no completed ADD is on record, or its namespace or interface no longer exists.
 
     Nothing was run.
 
@@ -675,8 +675,8 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     ``exceptions`` holds them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report (Any): the report of the operation, which tells what succeeded: a GCReport, a DelReport, or one
-            of the manager's reports; None if there is none.
+        report (Any): the report of the operation, with its successes: a GCReport, a DelReport, or a report of the
+            manager; None if the operation has no report.
 
     Examples:
         >>> group = CNIErrorGroup("2 of 9 attachments stay", [RecordError("disk full"), CNIError("no such file")])
@@ -687,7 +687,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     report: Any = None
 
     def __new__(cls, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> Self:
-        """Make the group; ``errors`` must not be empty."""
+        """Create the group; ``errors`` must not be empty."""
         return super().__new__(cls, printable(message), list(errors))
 
     def __init__(self, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> None:
@@ -712,7 +712,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
 
 
 def name_client(error: BaseException | None, client: Mapping[str, str]) -> None:
-    """Note in an error, and in those that it contains, which client raised it."""
+    """Store in an error, and in the errors that it contains, the client that raised it."""
     if isinstance(error, CNIError) and not error.client:
         error.client = client
         for inner in (*error.rollback_errors, *(error.exceptions if isinstance(error, CNIErrorGroup) else ())):
@@ -739,7 +739,7 @@ def _decoded_start(data: bytes) -> str:
 
 
 def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:
-    """Return the first ``limit`` characters of ``text``, or the last ones if ``end``, and say how many are missing."""
+    """Return the first ``limit`` characters of ``text``, or the last if ``end``, and the number of those missing."""
     if len(text) <= limit:
         return text
     cut = f"… ({len(text) - limit} more characters)"

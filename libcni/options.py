@@ -40,13 +40,13 @@ class _Default(Enum):
 
 
 DEFAULT: Final = _Default.DEFAULT
-"""The ``timeout`` of a verb that is called without one: the client's own."""
+"""The default of ``timeout``: the client's own timeout."""
 
 Timeout = float | None | _Default
 """Seconds for a whole verb; None: no limit."""
 
 Network = NetworkConfigList | str
-"""A network, or the name of one in the client's ``conf_dir``."""
+"""A network, or the name of a network in the client's ``conf_dir``."""
 
 ValidAttachment = Attachment | tuple[str, str]
 """An attachment, or its (container ID, interface name)."""
@@ -92,8 +92,8 @@ class AddOptions(TypedDict, total=False):
     Attributes:
         rollback: run DEL of the whole chain when the ADD fails; on by default.
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
-            ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, a host port may also be one
-            that another container publishes.
+            ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, another container may also
+            publish the same host port.
         strict: refuse capability arguments that no plugin declares.
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
@@ -117,9 +117,9 @@ class GCOptions(TypedDict, total=False):
 
     Attributes:
         dry_run: run nothing, only report.
-        policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins' GC,
-            too. ``use_given`` has no effect: GC uses the recorded configurations.
-        include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
+        policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` also applies to the plugins'
+            GC. ``use_given`` has no effect: GC uses the recorded configurations.
+        include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
             the running containers of podman or containerd.
 
     Examples:

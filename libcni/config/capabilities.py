@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 _MAX_PORT = 65535
 _MAX_RATE = 2**64 - 1
-_MAX_BURST = 8 * (2**32 - 1) - 1  # the bandwidth plugin refuses more
+_MAX_BURST = 8 * (2**32 - 1) - 1  # the bandwidth plugin refuses a larger burst
 _KEYS = {"host_ip": "hostIP", "infiniband_guid": "infinibandGUID", "device_id": "deviceID"}
 _SIMILAR = 0.9
 
@@ -60,19 +60,19 @@ _MAC = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
 _GUID = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){7}$")]
 _Tuple = Annotated[Sequence[_T], AfterValidator(tuple)]
 if TYPE_CHECKING:
-    _Strings = list[_T] | tuple[_T, ...]  # not Sequence: a type checker would take one string for several
+    _Strings = list[_T] | tuple[_T, ...]  # not Sequence: a type checker would accept a single string
 else:
     _Strings = _Tuple
 
 
 def _key(name: str) -> str:
     """Return a field's key in CONVENTIONS.md."""
-    first, *rest = name.split("_")
-    return _KEYS.get(name) or first + "".join(part.capitalize() for part in rest)
+    first, *others = name.split("_")
+    return _KEYS.get(name) or first + "".join(part.capitalize() for part in others)
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for the misspelt ``word``, such as "; did you mean mac?", or ""."""
+    """Return a suggestion for the misspelt ``word``, such as "; did you mean mac?"; "" if none is similar."""
     folded = {_folded(name): name for name in known}
     nearest = get_close_matches(_folded(word), folded, 1, _SIMILAR)
     return f"; did you mean {folded[nearest[0]]}?" if nearest else ""
@@ -89,12 +89,12 @@ def _plain(value: Any) -> Any:
 
 
 def _config_error(error: ValidationError, where: str, name_of: Callable[[str], str] = str) -> ConfigError:
-    """Convert the first of pydantic's errors in the object at ``where``; ``name_of`` returns a field's shown name."""
+    """Convert pydantic's first error in the object at ``where``; ``name_of`` returns a field's displayed name."""
     first = error.errors(include_url=False)[0]
     path = tuple(part if isinstance(part, int) else name_of(part) for part in first["loc"])
     location = format_location(where, path)
     inner = first.get("ctx", {}).get("error")
-    if isinstance(inner, ConfigError):  # of an object in this one
+    if isinstance(inner, ConfigError):  # from an object inside this object
         return ConfigError(inner.problem, location=".".join(filter(None, (location, inner.location))))
     problem = first["msg"].removeprefix("Value error, ")
     if first["type"] not in {"missing", "value_error"}:
@@ -143,7 +143,7 @@ class _Capability(BaseModel):
         """Return the object for a decoded JSON object with the conventions' keys; unknown keys become ``extra``.
 
         Raises:
-            ConfigError: the conventions do not allow a value, a key is missing, or a key is nearly a known one.
+            ConfigError: the conventions do not allow a value, a key is missing, or a key is a misspelt known key.
         """
         names = {_key(name): name for name in cls.model_fields if name != "extra"}
         extra = {key: value for key, value in document.items() if key not in names}

@@ -54,15 +54,15 @@ def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
 
 
 def _checked(kind: str, text: Any, forbidden: str) -> str:
-    what = f"CNI_ARGS {kind}"
+    name = f"CNI_ARGS {kind}"
     if not isinstance(text, str):
-        raise InvalidIdentifierError(what, text, f"it must be a string, not {type(text).__name__}")
+        raise InvalidIdentifierError(name, text, f"it must be a string, not {type(text).__name__}")
     if kind == "key" and not text:
-        raise InvalidIdentifierError(what, text, "it must not be empty")
-    # The text has no escapes: a ";" in a value would begin a second pair, which the caller did not give.
+        raise InvalidIdentifierError(name, text, "it must not be empty")
+    # The text has no escapes: a ";" in a value would begin a second pair, which the caller did not pass.
     if not is_environment_text(text) or any(char in forbidden for char in text):
         listed = " or ".join(f"'{char}'" for char in forbidden)
-        raise InvalidIdentifierError(what, text, f"it must not contain {listed}, NUL or a lone surrogate")
+        raise InvalidIdentifierError(name, text, f"it must not contain {listed}, NUL or a lone surrogate")
     return text
 
 

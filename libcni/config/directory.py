@@ -23,7 +23,7 @@ class ConfigDirectory:
     Attributes:
         directory: the directory's path.
         networks: the usable networks in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
-            If several files have the same network name, the first one is used and the others are in ``problems``.
+            If several files have the same network name, the first file is used, and the others are in ``problems``.
         problems: one error for each file that cannot be used, in the same order.
 
     Examples:
@@ -83,13 +83,13 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
 
 
 def read_networks(files: Iterable[str]) -> tuple[dict[str, NetworkConfigList], list[ConfigError]]:
-    """Read files in order. Return the networks by name, and an error for each file that is unusable or repeats one."""
+    """Read files in order. Return the networks by name, and an error for each unusable file or repeated name."""
     networks: dict[str, NetworkConfigList] = {}
     problems: list[ConfigError] = []
     for file in files:
         try:
             net = read_network(file)
-        # A package upgrade or an editor may leave one broken file; the other networks must stay usable.
+        # A package upgrade or an editor may leave a broken file; the other networks must stay usable.
         except ConfigError as error:
             problems.append(error)
             continue

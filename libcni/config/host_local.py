@@ -1,4 +1,4 @@
-"""The directory and the address ranges of host-local in a network's configuration, also a delegated one."""
+"""host-local's directory and address ranges in a network's configuration, and in those of its delegates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class AddressRange:
-    """A range of addresses, of one family."""
+    """A range of addresses of one family (IPv4 or IPv6)."""
 
     start: IPAddress
     end: IPAddress
@@ -31,7 +31,7 @@ class AddressRange:
 
     @property
     def size(self) -> int:
-        """The number of addresses for containers. No container gets the gateway's."""
+        """The number of addresses for containers. No container gets the gateway's address."""
         return int(self.end) - int(self.start) + 1 - (self.gateway in self)
 
 
@@ -82,7 +82,7 @@ def reservations_in(directory: str) -> list[Reservation]:
     reservations = []
     with suppress(FileNotFoundError):
         for entry in sorted(os.scandir(directory), key=lambda item: item.name):
-            if not _is_address(entry.name):  # others: "lock" and "last_reserved_ip.0"
+            if not _is_address(entry.name):  # the directory also has "lock" and "last_reserved_ip.0"
                 continue
             # host-local writes the container ID and, on a second line, the interface.
             with suppress(FileNotFoundError), open(entry.path, encoding="utf-8", errors="replace") as file:

@@ -34,9 +34,9 @@ def _check_name(kind: str, value: object) -> str:
 def check_ifname(ifname: object) -> str:
     """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
-    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space. Two more
-    rules are the kernel's. ``%`` is a pattern: for ``eth%d`` it makes an ``eth0``, which no DEL would find. ``all`` and
-    ``default`` are its settings of all interfaces (/proc/sys/net/ipv4/conf).
+    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space. The
+    kernel has two more rules: ``%`` is a pattern (for ``eth%d`` it creates ``eth0``, which no DEL would find); ``all``
+    and ``default`` name the settings of all interfaces (/proc/sys/net/ipv4/conf).
     """
     name = _text("interface name", ifname)
     if name in _KEPT_IFNAMES:
@@ -58,9 +58,9 @@ def check_plugin_type(plugin_type: object) -> str:
     The rule (spec 1.1.0, section 1, ``type``): not empty, and one part of a path.
     """
     if isinstance(plugin_type, str) and plugin_type[:1] in _FIRST and _OTHERS.issuperset(plugin_type):
-        return plugin_type  # most types
+        return plugin_type  # enough for most types
     name = _text("plugin type", plugin_type)
-    # The type is joined to each CNI_PATH directory, and the file found there runs as root. A path would escape them.
+    # The type is joined to each CNI_PATH directory, and the file found there runs as root. A path would leave them.
     if name in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(name):
         rule = "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
         raise InvalidIdentifierError("plugin type", name, rule)
@@ -71,7 +71,7 @@ def check_plugin_type(plugin_type: object) -> str:
 def check_owner(owner: object) -> str:
     """Return ``owner``, which may be "", if it is printable text, else raise InvalidIdentifierError.
 
-    The specification has no owners. Each record holds one, and listings show it.
+    The specification has no owners. Each record holds its owner, and listings show it.
     """
     if owner == "":
         return ""

@@ -89,13 +89,13 @@ def decode_utf8(data: bytes | str) -> str:
 def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEPTH) -> str:
     """Return ``text`` if its lists and objects together stay below the limits of elements and of levels.
 
-    An empty list or object counts as one element. They are counted in the text: decoding takes up to 30 times the
+    An empty list or object counts as one element. Elements are counted in the text: decoding takes up to 30 times the
     document's size in memory (``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries). Python's own limit of levels
     depends on the depth of the program's stack, so a document that ADD accepted could be unreadable in its record.
 
-    Raises JSONTextError if there are more.
+    Raises JSONTextError past a limit.
     """
-    # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters,
+    # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters
     # too, so this quick count is never too low. Most documents pass it.
     brackets = text.count("[") + text.count("{")
     if brackets <= depth and (len(text) <= elements or text.count(",") + brackets <= elements):
@@ -104,7 +104,7 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
     for match in _STRUCTURE.finditer(text):
         char = match[1]
         level += (char in _OPENING) - (char in _CLOSING)
-        if level < 0 or char in {'"', ""}:  # no JSON from here on
+        if level < 0 or char in {'"', ""}:  # the rest is not JSON
             break
         count += char not in _CLOSING
         if count > elements:
@@ -133,16 +133,16 @@ def members(text: str) -> list[Member]:
 
 
 def values(text: str, split: Collection[str]) -> Values:
-    """Return (value, text of the value) for each key of the object ``text``; of duplicates, the last one counts.
+    """Return (value, text of the value) for each key of the object ``text``; of duplicates, the last value counts.
 
-    ``split``: keys whose values are not decoded. In place of the value there is, for an object, the mapping that this
-    function returns for it; for an array, the list of its elements' texts. Raises JSONTextError as ``parse`` does.
+    ``split``: keys whose values are not decoded. The value of an object is then the mapping that this function returns
+    for it; the value of an array is the list of its elements' texts. Raises JSONTextError as ``parse`` does.
     """
     return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return the whole members of an object that may be cut off or damaged, as text, and the index after the last."""
+    """Return the whole members of an object that may be cut off or damaged, as text, and the index after them."""
     spans: list[_Span] = []
     with suppress(StopIteration, ValueError, RecursionError):
         _read_members(text, _open(text, "{", "an object"), (), spans)
@@ -166,7 +166,7 @@ def join_array(parts: list[str]) -> str:
 
 
 def reindent(text: str, indent: int | None) -> str:
-    """Return the JSON document ``text`` indented by ``indent`` spaces a level, or in one line if that is None."""
+    """Return the JSON document ``text`` indented by ``indent`` spaces a level, or in one line if ``indent`` is None."""
     parts: list[str] = []
     depth = 0
     before = ""
@@ -184,7 +184,7 @@ def reindent(text: str, indent: int | None) -> str:
 def merge(text: str, update: Mapping[str, Any]) -> str:
     """Return the object ``text`` with ``update`` merged in: objects member by member, other values replaced."""
     own = members(text)
-    last = {member.key: member for member in own}  # of duplicates, the last one counts
+    last = {member.key: member for member in own}  # of duplicates, the last member counts
     parts: list[tuple[str, str]] = []
     for member in own:
         if member.key not in update:
@@ -231,7 +231,7 @@ def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> 
     end = _skip(text, end)
     if end != len(text):
         hint = _hint(text, end) or "remove it: a file has one document"
-        raise JSONTextError("there is more after the end of the document", _position(text, end), hint)
+        raise JSONTextError("there is more text after the end of the document", _position(text, end), hint)
     return value
 
 
@@ -240,7 +240,7 @@ def _read_members(
 ) -> tuple[list[_Span], int]:
     """Return the members of the object that begins before ``index``, and the index after it; add them to ``spans``."""
     spans = [] if spans is None else spans
-    # Calls of _skip and _next for each member would take as long as all the rest. Most documents have no space here.
+    # Calls of _skip and _next for each member would take as long as the rest. Most documents have no space here.
     char = text[index : index + 1]
     while char == '"':
         key, end = _scan_once(text, index)
@@ -297,7 +297,7 @@ def _scan_error(text: str, error: Exception) -> JSONTextError:
         return JSONTextError(f"it is not JSON: {error.msg}", _position(text, error.pos), _hint(text, error.pos))
     if isinstance(error, RecursionError):
         return JSONTextError("it is nested too deeply")
-    if isinstance(error, _ConstantError):  # the decoder does not tell where
+    if isinstance(error, _ConstantError):  # the decoder does not report the position
         starts = (match.start() for match in _TOKEN.finditer(text) if match[0].startswith(_CONSTANTS))
         return JSONTextError(f"{error} is not JSON", _position(text, next(starts, 0)))
     if isinstance(error, JSONTextError):
@@ -348,7 +348,7 @@ def _position(text: str, index: int) -> str:
 
 def _hint(text: str, index: int) -> str | None:
     at = _skip(text, index)
-    if text[at : at + 1] == ",":  # from Python 3.13 on the position is that of the comma, not of the bracket after it
+    if text[at : at + 1] == ",":  # since Python 3.13 the index is that of the comma before the bracket
         at = _skip(text, at + 1)
     if _COMMENT.match(text, at):
         return "remove the comment: JSON has no comments"

@@ -27,7 +27,7 @@ MAX_CONFIG_ELEMENTS = 100_000
 """The number of elements that the lists and objects of a configuration may have together."""
 # Keys of a plugin object that the runtime writes itself (spec 1.1.0, section 3, Deriving execution configuration).
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
-# Reserved for the runtime. Removed: a document could forge the list of valid attachments that GC sends.
+# Reserved for the runtime, and removed: a document could forge the list of valid attachments that GC sends.
 _RESERVED_PREFIX = "cni.dev/"
 
 
@@ -64,7 +64,7 @@ class PluginConfig:
     forwarded_text: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the members that the plugin receives, even for an object that was made in code."""
+        """Compute the members that the plugin receives, even for an object that was created in code."""
         # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
         forwarded = self.forwarded or _forwarded(_Reader().members(self.text))
         object.__setattr__(self, "forwarded", forwarded)
@@ -93,7 +93,7 @@ class PluginConfig:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PluginConfig:
-        """Make a plugin configuration from decoded JSON.
+        """Return the plugin configuration for decoded JSON.
 
         Raises:
             ConfigError: as for ``from_bytes``, or a value has no JSON form.
@@ -115,7 +115,7 @@ class NetworkConfigList:
         cni_versions: all versions that the document names.
         raw: the document as it was read.
         file: the path that the document was read from, or None.
-        is_list: False if the list was made from a single plugin configuration.
+        is_list: False if the document was a single plugin configuration.
         warnings: probable mistakes in the document.
 
     Examples:
@@ -161,7 +161,7 @@ class NetworkConfigList:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], *, file: str | None = None) -> NetworkConfigList:
-        """Make a list from decoded JSON.
+        """Return the list for decoded JSON.
 
         Raises:
             ConfigError: as for ``from_bytes``, or a value has no JSON form.
@@ -215,7 +215,7 @@ def parse_plugin(text: str) -> PluginConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads one document. Its methods raise ConfigError.
+    """A reader of one document. Its methods raise ConfigError.
 
     Attributes:
         file: the document's path, for errors.
@@ -228,7 +228,7 @@ class _Reader:
     is_lenient: bool = False
 
     def network(self, data: bytes | str, form: Form | None = None) -> NetworkConfigList:
-        """Read a list, or a plugin as a list of one. ``form``: the form that it must have; None: either."""
+        """Read a list, or a plugin as a list of one. ``form``: the form that the document must have; None: either."""
         text = self._text(data)
         members = self.members(text)
         if self._form(members, form) == "plugin":
@@ -291,18 +291,18 @@ class _Reader:
         except JSONTextError as error:
             raise self._error(error.problem, error.location, error.hint) from error
 
-    def _form(self, members: list[Member], wanted: Form | None) -> Form:
+    def _form(self, members: list[Member], expected_form: Form | None) -> Form:
         """Return a document's form; raises ConfigError if Go libcni would read it differently under this file name."""
         # Go libcni chooses the form by the file name. A file that works only here would fail in the other runtimes of
         # the node, so it is refused.
         keys = {member.key for member in members}
         form: Form = "plugin" if "type" in keys and "plugins" not in keys else "list"
-        if wanted == "plugin" and "plugins" in keys:
+        if expected_form == "plugin" and "plugins" in keys:
             raise self._error('the file has a list of plugins ("plugins")', hint="rename the file to .conflist")
-        if wanted == "list" and form == "plugin":
+        if expected_form == "list" and form == "plugin":
             hint = 'rename the file to .conf, or move the plugin into a list "plugins"'
             raise self._error("the file has a single plugin's configuration", hint=hint)
-        return wanted or form
+        return expected_form or form
 
     def _plugins(self, members: list[Member], values: Mapping[str, Any]) -> tuple[PluginConfig, ...]:
         # Without the key, drop-in files can still add plugins; an empty list is a mistake, as in Go.
@@ -343,8 +343,8 @@ class _Reader:
             return check_keys(values, checks, required)
         except WrongValueError as error:
             # Go accepts "Name" for "name", so such a file may have worked with another runtime.
-            near = [member.key for member in members if required not in values and member.key.lower() == required]
-            hint = f'there is "{near[0]}", but keys are case-sensitive' if near else None
+            similar = [member.key for member in members if required not in values and member.key.lower() == required]
+            hint = f'there is "{similar[0]}", but keys are case-sensitive' if similar else None
             raise self._error(error.problem, format_location(where, error.path), hint) from None
 
     def _name(self, check: Callable[[object], str], name: str, location: str) -> str:

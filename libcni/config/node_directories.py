@@ -1,4 +1,4 @@
-"""Where nodes keep network configurations and plugins: each distribution and runtime has directories of its own."""
+"""The directories of configurations and plugins on a node: each distribution and runtime has its own."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DIRECTORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def other_conf_dirs(searched: str) -> str:
-    """Return the known configuration directories that this node has, except ``searched``, as text; "" if none."""
+    """Return, as text, the known configuration directories that exist on this node, except ``searched``; "" if none."""
     return _existing(0, [searched], "")
 
 
 def other_plugin_dirs(searched: list[str] | tuple[str, ...], plugin: str = "") -> str:
-    """Return this node's known plugin directories as text, except ``searched``; only those with ``plugin`` if given."""
+    """Return this node's known plugin directories as text, except ``searched``. ``plugin``: only those that have it."""
     return _existing(1, searched, plugin)
 
 

@@ -27,16 +27,16 @@ class RuntimeConf:
     Attributes:
         container_id: the container's ID.
         netns: the container's isolation domain, normally a path. It need not exist.
-            None on CHECK and DEL: the recorded one. A relative path that leads to a file becomes absolute when the verb
+            None on CHECK and DEL: the recorded path. A relative path of a file becomes absolute when the verb
             begins, for the record and for the plugins.
         ifname: the interface's name inside the container.
-        args: CNI_ARGS, as ordered pairs or a mapping. None: empty on ADD; the recorded ones on CHECK and DEL.
+        args: CNI_ARGS, as ordered pairs or a mapping. None: empty on ADD; the recorded values on CHECK and DEL.
         capability_args: capability name to a JSON value, or CapabilityArgs. Example:
             ``{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}``.
-            None: empty on ADD; the recorded ones on CHECK and DEL.
+            None: empty on ADD; the recorded values on CHECK and DEL.
         network_args: members to merge into the ``args`` key of each plugin's configuration. Example:
             ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``.
-            None: empty on ADD; the recorded ones on CHECK and DEL.
+            None: empty on ADD; the recorded values on CHECK and DEL.
 
     Raises:
         InvalidIdentifierError: ``args`` are not pairs, or a key or value has a character that CNI_ARGS cannot hold.

@@ -41,7 +41,7 @@ _boolean, _object, _list = _of_type(bool, "true or false"), _of_type(dict, "an o
 
 
 def _flag(value: Any) -> bool:
-    """Check for a boolean. A string is accepted as well, because the 0.4.0 specification shows it as one."""
+    """Check for a boolean. A string is accepted as well, because the 0.4.0 specification shows a string."""
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     return _boolean(value)

@@ -1,4 +1,4 @@
-"""Check the timeouts that a caller gives."""
+"""Check the timeouts of callers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def check_timeout(value: float | None, name: str = "timeout") -> float | None:
     0 is refused everywhere: no plugin runs in 0 seconds, and in other libraries 0 means "do not wait" or "no limit".
 
     Args:
-        value: the limit that a caller gave.
+        value: the caller's limit.
         name: the argument's name, for errors.
 
     Raises:
-        TypeError: it is neither a number nor None. A bool does not count as a number.
-        ValueError: it is 0, negative or NaN.
+        TypeError: ``value`` is neither a number nor None. A bool does not count as a number.
+        ValueError: ``value`` is 0, negative or NaN.
     """
     if value is None:
         return None

@@ -70,9 +70,9 @@ def check_known(version: str) -> str:
         return DEFAULT_VERSION
     if version not in ALL_VERSIONS:
         parsed = parse_version(version)
-        # "1.0" is not "1.0.0" for a plugin, which compares texts. So it is refused and not repaired.
-        near = [known for known in ALL_VERSIONS if parse_version(known) == parsed]
-        hint = f'write "{near[0]}"' if near else f"known versions: {', '.join(ALL_VERSIONS)}"
+        # A plugin compares texts: for it "1.0" is not "1.0.0". So "1.0" is refused here, not corrected.
+        similar = [known for known in ALL_VERSIONS if parse_version(known) == parsed]
+        hint = f'write "{similar[0]}"' if similar else f"known versions: {', '.join(ALL_VERSIONS)}"
         raise VersionError(f'unknown spec version "{shorten(version, 80)}"', version=version, hint=hint)
     return version
 
@@ -82,7 +82,7 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
 
     Args:
         version: ``cniVersion``, or None if the document has none.
-        versions: ``cniVersions``, or None. The highest known version of both is chosen; unknown ones are ignored.
+        versions: ``cniVersions``, or None. The highest known version of both is chosen; unknown versions are ignored.
 
     Raises:
         VersionError: a version is malformed, or this library knows none of them.
@@ -90,7 +90,7 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
     if versions is None:
         return check_known(version or "")
     candidates = [*versions, *([version] if version else [])]
-    # A newer runtime may list versions that do not exist yet for this library. They do not stop it.
+    # A document for newer runtimes may list versions that this library does not know. Ignore them.
     known = [text for text in sorted(candidates, key=parse_version) if text in ALL_VERSIONS]
     if not known:
         raise VersionError(

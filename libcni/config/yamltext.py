@@ -9,8 +9,8 @@ import yaml
 from libcni.errors import ConfigError
 
 
-class _Loader(yaml.SafeLoader):  # the full loader would let a document make any Python object
-    """Refuses aliases: nested ones stand for any number of values."""
+class _Loader(yaml.SafeLoader):  # the full loader lets a document create any Python object
+    """A loader that refuses aliases: nested aliases can stand for any number of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose the next node."""

@@ -119,7 +119,7 @@ class AsyncPreparedProcess:
         """Send the configuration and run the plugin until it exits; see ``AsyncPreparedPlugin.feed``.
 
         Raises:
-            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after the call, or was not run until then.
+            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after the call, or did not run before that.
             InvalidOutputError: the plugin printed too much, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
             RuntimeError: the plugin was fed or discarded before.
@@ -132,7 +132,7 @@ class AsyncPreparedProcess:
     async def discard(self) -> None:
         """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
         child, self._child = self._child, None
-        # A forked child shares the loop's epoll instance with its parent: it must not watch anything there.
+        # A forked child shares the loop's epoll instance with its parent: so it must not watch anything.
         if child is None or not child.is_owned():
             return
         watcher = _Watcher(child)
@@ -216,10 +216,10 @@ def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
 
 
 class _Watcher:
-    """Waits on the running event loop for the end of a plugin process, and reads its output.
+    """A wait on the running event loop for the end of a plugin process. It reads the process's output.
 
     ``_stage`` is "exit" at first: only the process's exit is watched, because most plugins end soon and their output
-    fits into the pipes. In "output" the pipes are watched as well. After ``kill`` it is "killed": only the exit.
+    fits into the pipes. In "output" the pipes are watched too. After ``kill`` it is "killed": only the exit is watched.
     """
 
     def __init__(self, child: Child) -> None:
@@ -283,7 +283,9 @@ class _Watcher:
             try:
                 for pipe in self._child.streams.open_pipes:
                     self._watch(pipe, partial(self._on_output, pipe))
-            except OSError as error:  # the loop would log it, and the call would wait for its deadline
+            except (
+                OSError
+            ) as error:  # if it were raised, the loop would log it, and the call would wait for its deadline
                 self._end(error)
                 return
         self._set_timer()

@@ -26,17 +26,17 @@ KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. If it takes longer, a later start reaps it."""
 
 START_WAIT = 0.1
-"""Seconds to wait for a killed process that cannot be watched; short, because an event loop waits as well."""
+"""Seconds to wait for a killed process that cannot be watched; short, because the wait may block an event loop."""
 
 POLL_SECONDS = 0.02
 """Seconds between two polls of a process whose end no descriptor reports: there is no pidfd, or a tracer keeps the
 exit status."""
 
 _INHERITED = 19
-"""The number that ``CallOptions.inherit``'s descriptor has in the plugin; low, since a host may allow few of them."""
+"""The number of ``CallOptions.inherit``'s descriptor in the plugin; low, since a host may allow few descriptors."""
 
 _BUSY_SECONDS = 5.0
-"""Seconds during which an executable that another program writes is tried again, every ``_BUSY_DELAY`` seconds."""
+"""Seconds to retry the start of an executable that another program is writing, every ``_BUSY_DELAY`` seconds."""
 _BUSY_DELAY = 0.02
 _CANNOT_STOP = "still runs after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
@@ -50,7 +50,7 @@ _START_HINTS = {
 }
 
 _running: set[Streams] = set()
-"""The streams of the running processes. Not the Child objects: a Child without references kills its process."""
+"""The streams of the running processes; not the Child objects, which kill their process when nothing refers to them."""
 
 _unreaped: list[Child] = []
 """Released processes that had not ended. The next start of a plugin reaps those that have ended by then."""
@@ -80,8 +80,10 @@ class Child:
         self.exit_fd: int = -1
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
-        self._pid = array("i", [0])  # 0 before the start and after the end, when another process may have the number
-        self._lock = threading.Lock()  # for the state
+        self._pid = array(
+            "i", [0]
+        )  # the process ID; 0 before the start, and after the end, when another process may have it
+        self._lock = threading.Lock()  # protects _state
         self._state: str = "new"
         self._starter = 0  # the thread that starts the process
         self._launch: Callable[[array[int]], None]
@@ -151,7 +153,9 @@ class Child:
         """Open the process's descriptors, and prepare its start. Raises the errors of ``start``."""
         if _unreaped:
             _reap_unreaped()
-        _running.add(self.streams)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
+        _running.add(
+            self.streams
+        )  # first: another thread may fork at any time, and the child must close the plugin's stdin
         moves = self.streams.make(None if ahead else self.invocation.stdin)
         inherited = self.options.inherit() if self.options.inherit is not None else -1
         if inherited >= 0:
@@ -212,8 +216,8 @@ class Child:
     def finish(self) -> Outcome:
         """Read the rest of the pipes, reap the process, which must have ended, and return its outcome.
 
-        If the plugin failed, its process group is killed: a helper that it left behind would work on during the
-        roll-back. If it succeeded, its group is left alone, because some plugins start a daemon on purpose.
+        If the plugin failed, its process group is killed: a helper process that it left would go on during the
+        roll-back. If it succeeded, its group is not killed, because some plugins start a daemon on purpose.
 
         Raises:
             OutputLimitError: the plugin printed more than the output limit.
@@ -245,7 +249,7 @@ class Child:
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
         with suppress(OSError):
-            self.has_ended()  # if the host program has reaped it, the number may belong to another group by now
+            self.has_ended()  # notices a process that the host program has reaped: another group may have its number
         pid = self._pid[0]
         if not pid or not self.is_owned():
             return
@@ -296,7 +300,7 @@ class Child:
             return
         self.streams.close()
         _running.discard(self.streams)
-        # Twice: the first call may have failed, although the process has ended.
+        # A second call: the first may have failed, although the process has ended.
         if not self._reap() and not self._reap():
             _unreaped.append(self)
         elif self.exit_fd >= 0:
@@ -317,7 +321,7 @@ class Child:
         return PluginError(problem, self.invocation, self._outcome())
 
     def _waitid(self, flag: int = 0) -> Any:
-        # P_PIDFD always means this process. Its number may belong to another child if the host program has reaped it.
+        # P_PIDFD always means this process. If the host program has reaped it, another child may have its process ID.
         kind, target = (os.P_PIDFD, self.exit_fd) if self.exit_fd >= 0 else (os.P_PID, self._pid[0])
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
 
@@ -357,7 +361,7 @@ def is_foreign(error: Exception) -> bool:
 def _reap_unreaped() -> None:
     for _ in range(len(_unreaped)):
         try:
-            # Out of the list first: two threads must not close the same descriptor.
+            # First remove it from the list: two threads must not close the same descriptor.
             child = _unreaped.pop(0)
         except IndexError:
             return

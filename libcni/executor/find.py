@@ -43,8 +43,8 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             return candidate
     if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):
         hint = Hint(f"{plugin} is in {others}: name the directory in {{argument}}", argument="path", value=None)
-    elif hint is None and (near := _closest(plugin, path)):
-        text = f"did you mean {near}? If not, install {plugin}, or name its directory in {{argument}}"
+    elif hint is None and (similar := _closest(plugin, path)):
+        text = f"did you mean {similar}? If not, install {plugin}, or name its directory in {{argument}}"
         hint = Hint(text, argument="path", value=None)
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint)
 

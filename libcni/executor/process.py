@@ -19,7 +19,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 __all__ = ["ProcessExecutor"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
-"""Bytes that a plugin may print on stdout, and on stderr."""
+"""The maximum number of bytes that a plugin may print on stdout, and on stderr."""
 
 GRACE = 0.5
 """Seconds from a plugin's deadline until the call ends at the latest."""
@@ -28,13 +28,13 @@ TERM_SHARE = 0.8
 """The part of the grace between SIGTERM and SIGKILL. The rest is for the plugin's end after SIGKILL."""
 
 EXIT_ONLY_SECONDS = 0.005
-"""Seconds to wait for the plugin's exit alone, before reading its output while it runs."""
+"""Seconds to wait for the plugin's exit before polling its output."""
 
 _LONGEST_POLL = 86400.0
 
 
 class ProcessExecutor:
-    """Run plugins as processes, each in a process group of its own, with a deadline.
+    """An executor that runs each plugin as a process in its own process group, with a deadline.
 
     A plugin that prints more than 16 MiB on stdout or on stderr is stopped.
 
@@ -133,7 +133,7 @@ class PreparedProcess:
 
 
 def _wait_for_end(child: Child, deadline: float) -> bool:
-    """Read what the plugin prints until it ends; return whether it ended before the deadline."""
+    """Read the plugin's output until its end; return whether it ended before the deadline."""
     poll = select.poll()  # select() cannot watch descriptors from 1024 on
     if child.exit_fd >= 0:
         poll.register(child.exit_fd, select.POLLIN)

@@ -51,9 +51,9 @@ class RecordingExecutor:
 
     Args:
         answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
-            (``cniVersion`` is added to one without), an Outcome, an exception to raise, a callable that takes the
+            (``cniVersion`` is added if it is missing), an Outcome, an exception to raise, a callable that takes the
             Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
-            all later calls get the last one. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
+            all later calls get the last answer. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
             versions, and the other verbs succeed.
         plugins: the plugin types that ``find`` finds; None: all.
 

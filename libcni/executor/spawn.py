@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-# The same in glibc and musl; both need less than _BYTES for each of the two structures.
+# These values are the same in glibc and musl. Each of the two structures is smaller than _BYTES in both.
 _SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
 _BYTES = 1024
 _SIGNAL_SET_BYTES = 128
@@ -45,7 +45,7 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
     """
     program = os.fsencode(path)
     variables = os.fsencode("\0".join(map("=".join, env.items()))).split(b"\0") if env else []
-    # C would end a text at a NUL, and a name at its first "=".
+    # C would end a text at a NUL, and a name at its first "=". The errors are those of os.posix_spawn, the fallback.
     if b"\0" in program or len(variables) != len(env):
         raise ValueError("embedded null byte")
     if "" in env or "=" in "".join(env):
@@ -84,7 +84,7 @@ def _spawn_with_os(path: str, env: Mapping[str, str], moves: Sequence[tuple[int,
 
 @functools.cache
 def _libc() -> tuple[Any, Any, Any, Any]:
-    """Return ctypes, libc, libc for calls that are too quick to release the interpreter's lock, and the attributes.
+    """Return ctypes, libc, libc whose calls keep the interpreter's lock (for quick calls), and the spawn attributes.
 
     Raises:
         ImportError: there is no ctypes.

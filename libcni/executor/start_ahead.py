@@ -43,15 +43,15 @@ def reads_first(path: str) -> bool:
     """Return whether an executable is known to read its configuration before it acts.
 
     ELF executables that contain ``GO_MARKER`` are known to do so, and Python scripts and zipapps with
-    ``PLUGIN_MARKER``. A link to a file of another name and a file with several hard links are not: they may be one
-    program that acts by its name. The answer is cached until the file changes. Without it the whole file is read,
+    ``PLUGIN_MARKER``. A link to a file of another name and a file with several hard links are not: such a program
+    may act by its name. The answer is cached until the file changes. Without it the whole file is read,
     which takes some milliseconds for a plugin in the page cache.
 
     Args:
         path: the executable.
 
     Returns:
-        Whether that is known; False if the file cannot be read or is larger than 256 MiB.
+        True if that is known; False if the file cannot be read or is larger than 256 MiB.
     """
     try:
         return _examine(path, file_identity(path))
@@ -62,7 +62,7 @@ def reads_first(path: str) -> bool:
 def can_start_ahead() -> bool:
     """Return whether this process runs fewer plugins than it may use cores.
 
-    On a busy machine a plugin that starts ahead takes a core from one that works.
+    On a busy machine a plugin that starts ahead takes a core from a plugin that works.
     """
     return running_plugins() < len(os.sched_getaffinity(0))
 

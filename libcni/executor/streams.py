@@ -98,9 +98,9 @@ class Streams:
         write_end = self._stdin[1]
         if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
             return False
-        # The plugin may have made its pipe smaller. A non-blocking write then writes less.
+        # The plugin may have reduced the size of its pipe. A non-blocking write then writes fewer bytes.
         os.set_blocking(write_end, False)
-        # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
+        # The read end stays open until now: without a reader, SIGPIPE would kill a host that does not ignore it.
         is_complete = os.write(write_end, stdin) == len(stdin)
         close_all(self._stdin)
         return is_complete
@@ -143,11 +143,11 @@ class Streams:
 
 
 def close_all(*lists: list[int]) -> None:
-    """Close the descriptors in lists, the last one of a list first, and empty the lists."""
+    """Close the descriptors in lists, the last of each list first, and empty the lists."""
     for descriptors in lists:
         while descriptors:
             try:  # noqa: SIM105 - suppress() takes longer than the close
-                os.close(descriptors.pop())  # out of the list first: a number must not be closed twice
+                os.close(descriptors.pop())  # removed from the list first: a number must not be closed twice
             except OSError:
                 pass
 

@@ -15,7 +15,7 @@ _IDLE_SECONDS = 0.1
 
 
 class HelperThread:
-    """A thread that does one piece of work after the other.
+    """A thread that does pieces of work one after another.
 
     It starts with the first piece and ends when none has come for 0.1 s: some system calls need a process that has only
     one thread. A forked child has a thread of its own. Objects of this class are never freed.
@@ -54,5 +54,5 @@ class HelperThread:
                     queue.get_nowait()()
 
     def _forget(self) -> None:
-        # A forked child has neither the thread nor the one that may have held the lock.
+        # A forked child has neither this thread nor the thread that may have held the lock.
         self._queue, self._lock = None, threading.Lock()

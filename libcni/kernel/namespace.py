@@ -1,4 +1,4 @@
-"""Identify, open, enter, make and name network namespaces."""
+"""Identify, open, enter, create and name network namespaces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 def namespace_identity(netns: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the file at a namespace's path, or None if there is none."""
+    """Return (device, inode) of the file at a namespace's path, or None if there is no file."""
     try:
         status = system.stat(netns)
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def new_namespace(*, lo_up: bool = True) -> int:
     """Return a descriptor of a new network namespace. It ends with the descriptor, unless it has a name.
 
     Raises:
-        OSError: this user may not make one.
+        OSError: this user may not create a namespace.
     """
 
     def make() -> int:
@@ -84,13 +84,13 @@ def new_namespace(*, lo_up: bool = True) -> int:
 
 
 def make_namespace(path: str, announce: Callable[[str], object] | None = None, *, lo_up: bool = True) -> None:
-    """Make a network namespace with a name, which must not exist.
+    """Create a network namespace with a name, which must not exist.
 
     ``announce`` is called with another path of the namespace before it gets its name: a program that is killed earlier
     leaves nothing, because the namespace ends with the descriptor.
 
     Raises:
-        OSError: this user may not make one, or the name exists.
+        OSError: this user may not create a namespace, or the name exists.
     """
     descriptor = new_namespace(lo_up=lo_up)
     try:
@@ -109,11 +109,11 @@ def _share_ip_netns_directory() -> None:
     """Make ``/run/netns`` a shared mount, as the first ``ip netns add`` of a boot does.
 
     Otherwise that command would mount the directory over the names that exist already, and nobody could remove those:
-    unlink(2) of a name whose covered mount is still there fails with EBUSY.
+    unlink(2) of a name whose covered mount still exists fails with EBUSY.
     """
     if _share_mount(IP_NETNS_DIRECTORY):
         return
-    import fcntl  # once a boot
+    import fcntl  # needed once a boot
 
     directory = system.open(IP_NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -158,8 +158,8 @@ def bind(source: str, path: str) -> None:
 
 
 def unbind(path: str) -> bool:
-    """Remove the name of a namespace; return whether there was one. Any other file or mount stays. Raises OSError."""
-    # More than once: two programs may have mounted one above the other before either was killed.
+    """Remove the name of a namespace; return whether it existed. Any other file or mount stays. Raises OSError."""
+    # More than once: two programs may each have mounted a namespace on the name before they were killed.
     while _is_namespace(path):
         # MNT_DETACH: a plugin may still have the file open.
         system.call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
@@ -211,7 +211,7 @@ def netlink_socket(namespace: int) -> int:
     except OSError:
         return -1
     try:
-        # Each time: a program may drop privileges, or enter a user namespace, between two looks.
+        # Each time: a program may drop privileges, or enter a user namespace, between two calls.
         if system.functions_without_release()[0](home, CLONE_NEWNET) == 0:
             socket_fd, came_back = _visit(namespace, home)
             if not came_back:
@@ -236,7 +236,7 @@ def _visit(namespace: int, home: int) -> tuple[int, bool]:
         *([gc.enable] if gc.isenabled() else []),
     )
     failed, socket_fd, lost = list(map(operator.call, steps))[1:4]
-    if failed:  # the thread never left its own namespace, and the socket is there
+    if failed:  # the thread never left its own namespace, so the socket belongs to that
         if socket_fd >= 0:
             system.close(socket_fd)
         return -1, True

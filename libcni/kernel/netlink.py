@@ -25,7 +25,7 @@ _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 90, 1, 3
-_NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; the second fails if there is one already
+_NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 4, 10, 18, 1
 _IFLA_LINK_NETNSID = 37
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
@@ -56,12 +56,12 @@ class Link:
         index: its number.
         master: the number of the bridge that it belongs to, or 0.
         mac: its hardware address, "" if it has none.
-        kind: its driver, such as ``veth``, "" if the kernel does not say it.
+        kind: its driver, such as ``veth``, "" if the kernel does not report it.
         is_up: whether it is administratively up.
         mtu: its largest packet in bytes.
         addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
-        peer_namespace: the number, in this namespace, of the other namespace in which its peer or master is; None: it
-            has none there.
+        peer_namespace: the number, in this namespace, of the other namespace that its peer or master is in; None: its
+            peer or master is in no other namespace.
     """
 
     name: str
@@ -87,8 +87,8 @@ class IPRoute:
         destination: the network, such as ``0.0.0.0/0`` for the default route.
         gateway: the gateway's address, or "".
         ifindex: the number of the interface, 0 for several, or NOWHERE if the packets are dropped.
-        table: the number of its table; 254 is the main one.
-        metric: the lowest one of several routes to a network is used.
+        table: the number of its table; 254 is the main table.
+        metric: of several routes to a network, the route with the lowest metric is used.
     """
 
     destination: str
@@ -193,7 +193,7 @@ def _cookie(connection: socket.socket) -> int:
 def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:
     by_index = {link.index: link for link in read_links(connection)}
     for index, address in _read_addresses(connection):
-        # An interface can be made between the two lists, so an address may have no interface here.
+        # An interface can be created between the two lists, so an address may have no interface here.
         if index in by_index:
             by_index[index].addresses.append(address)
     return {link.name: link for link in by_index.values()}
@@ -227,7 +227,7 @@ def _read_addresses(connection: socket.socket) -> Iterator[tuple[int, str]]:
 
 
 def _number_of_own_namespace(connection: _socket.socket) -> int | None:
-    """Return the number that this thread's namespace has in a netlink socket's one, or None if it has none there."""
+    """Return the number of this thread's namespace in the namespace of a netlink socket, or None if it has none."""
     descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
@@ -274,7 +274,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def _signed(value: bytes | None) -> int | None:
-    """Return the number of a namespace; the kernel writes -1 for none."""
+    """Return the number of a namespace; the kernel writes -1 for no number."""
     number = struct.unpack_from("=i", value)[0] if value else -1
     return number if number >= 0 else None
 
@@ -283,7 +283,7 @@ def _number(value: bytes | None) -> int:
     return struct.unpack_from("=I", value)[0] if value else 0
 
 
-def _dump(connection: _socket.socket, request: int, wanted: int, body: bytes) -> Iterator[bytes]:
+def _dump(connection: _socket.socket, request: int, wanted_kind: int, body: bytes) -> Iterator[bytes]:
     """Send a dump request and yield the bodies of the answers."""
     connection.send(_HEADER.pack(_HEADER.size + len(body), request, _NLM_F_REQUEST_DUMP, 1, 0) + body)
     while True:
@@ -292,11 +292,11 @@ def _dump(connection: _socket.socket, request: int, wanted: int, body: bytes) ->
             length, kind, *_ = _HEADER.unpack_from(data)
             if kind == _NLMSG_DONE:
                 return
-            # An error is a negative errno. Without this the loop would wait for a DONE that never comes.
+            # An error is a negative errno. After an error comes no DONE, so the loop would wait for ever.
             if kind == _NLMSG_ERROR:
                 number = -struct.unpack_from("=i", data, _HEADER.size)[0]
                 raise OSError(number, os.strerror(number))
-            if kind == wanted:
+            if kind == wanted_kind:
                 yield data[_HEADER.size : length]
             data = data[(length + 3) & ~3 :]  # messages are aligned to four bytes
 

@@ -1,4 +1,4 @@
-"""The rules that Go's plugins make with iptables and nftables in this network namespace."""
+"""The rules that the CNI project's plugins create with iptables and nftables in this network namespace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rule = tuple[str, ...]
 
 
 class Table:
-    """The chains and rules of one table; its rules are found by a target, the address of one host, or a mark.
+    """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
     With 10,000 containers a chain has 10,000 rules.
     """
@@ -81,14 +81,14 @@ def _hash(text: str) -> str:
 
 
 def mark_of(rule: Rule) -> str:
-    """Return the beginning of the comment of a rule of nftables, which tells the plugin whose rule it is, or ""."""
+    """Return the start of the comment of an nftables rule, which identifies the rule's attachment, or ""."""
     return rule[-1].strip('"').partition(",")[0] if rule[-2] == "comment" else ""
 
 
 def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str, Table]:
     """Return the rules of all tables that exist, by table; of nft only the plugins' own, such as ``ip cni_hostport``.
 
-    Changes nothing, and makes no table.
+    Changes nothing, and creates no table.
 
     Raises:
         OSError: the program is missing, or it failed; a PermissionError if only root may read the rules.
@@ -106,7 +106,7 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
         elif line.startswith(":"):
             table.chains.setdefault(line[1:].split()[0], [])
         elif line.startswith("-A"):
-            # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared 60 MB.
+            # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared take 60 MB.
             words = tuple(sys.intern(plain or _ESCAPED.sub(r"\1", text)) for text, plain in _WORD.findall(line))
             table.add(words[1], words)
     return tables
@@ -132,7 +132,7 @@ def nft_table(name: str, text: str) -> Table:
 
 
 def _nft_rule(name: str, chain: str, line: str) -> Rule:
-    # A comment stays one word with its quotation marks, as nft reads it.
+    # A comment stays one word with its quotation marks: nft reads it in this form.
     words, separator, comment = line.partition(" comment ")
     rule = ("add", "rule", *name.split(), chain, *map(sys.intern, words.split()))
     return (*rule, "comment", sys.intern(comment)) if separator else rule
@@ -146,22 +146,22 @@ def port_rules(tables: Mapping[str, Table], container_id: str) -> Iterator[tuple
 
 
 def remove(program: str, table: str, rule: Rule) -> None:
-    """Remove a rule as ``saved_rules`` returns it. Raises OSError if it fails, for example if there is none."""
+    """Remove a rule as ``saved_rules`` returns it. Raises OSError, for example if the rule does not exist."""
     if program != "nft":
         _run([program, "--wait", "5", "-t", table, "-D", *rule[1:]], None)
         return
     chain = rule[4]
-    # A handle is looked up immediately before: after a flush it may be another rule's.
+    # Look up the handle immediately before the call: after a flush it may be another rule's.
     for line in _run(["nft", "-a", "list", "chain", *table.split(), chain], None).splitlines():
         text, separator, handle = line.strip().rpartition(" # handle ")
         if separator and _nft_rule(table, chain, text) == rule:
             _run(["nft", "delete", "rule", *table.split(), chain, "handle", handle], None)
             return
-    raise FileNotFoundError(2, "there is no such rule")
+    raise FileNotFoundError(2, "the rule does not exist", shlex.join(rule))
 
 
 def addresses_of(rule: Rule) -> Iterator[str]:
-    """Yield the addresses of single hosts that a rule names: sources, and targets of a translation. No loopback."""
+    """Yield the addresses of single hosts in a rule: sources, and targets of a translation. Omit loopback."""
     for option, word in itertools.pairwise(rule):
         if option in {"-s", "saddr", "--to-destination", "to"}:
             address, _, length = word.partition("/")
@@ -190,14 +190,16 @@ def _run(command: list[str], env: Mapping[str, str] | None) -> str:
         if os.access(executable := os.path.join(directory, command[0]), os.X_OK):
             break
     else:
-        raise FileNotFoundError(2, "there is no such program in PATH", command[0])
+        raise FileNotFoundError(2, "the program is not in PATH", command[0])
     try:
-        done = subprocess.run(  # noqa: S603 - iptables, iptables-save and nft
+        process = subprocess.run(  # noqa: S603 - iptables, iptables-save and nft
             [executable, *command[1:]], env=env, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(110, f"it did not end within {_SECONDS:.0f} s", command[0]) from error
-    if done.returncode:
+        raise TimeoutError(110, f"the program did not end within {_SECONDS:.0f} s", command[0]) from error
+    if process.returncode:
         kind = PermissionError if os.geteuid() else OSError
-        raise kind(done.returncode, done.stderr.strip() or f"exit status {done.returncode}", shlex.join(command))
-    return done.stdout
+        raise kind(
+            process.returncode, process.stderr.strip() or f"exit status {process.returncode}", shlex.join(command)
+        )
+    return process.stdout

@@ -1,7 +1,7 @@
-"""The system as verbs, store and namespaces see it: the disk, locks, clocks, and the kernel's namespaces.
+"""The system calls of verbs, store and namespaces: the disk, locks, clocks, and the kernel's namespaces.
 
-They call these names as attributes of this module, ``system.open(...)``. The simulated node of the tests puts its world
-in place of them, so it runs the code that users run.
+They call these names as attributes of this module, ``system.open(...)``. The simulated node of the tests replaces them,
+so it runs the same code as users.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def functions_without_release() -> tuple[Any, Any]:
 
 def call_libc(name: str, *arguments: object) -> None:
     """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
-    import ctypes  # takes 10 ms, and most programs never come here
+    import ctypes  # takes 10 ms, and few programs need it
 
     if getattr(_libc(), name)(*arguments):
         number = ctypes.get_errno()

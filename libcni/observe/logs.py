@@ -20,10 +20,10 @@ class LoggingObserver(Observer):
     Failures are warnings. Cancelled verbs are logged at DEBUG, a manager's cancelled set-up as one warning.
 
     Fields of each log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
-    ``cni_outcome`` (``ok``, ``failed``, or the error's class). A verb adds ``cni_waited``: how many of its seconds it
-    waited for other verbs. A call adds ``cni_plugin``, ``cni_path``, ``cni_call``
+    ``cni_outcome`` (``ok``, ``failed``, or the error's class). A verb adds ``cni_waited``: the part of these seconds in
+    which it waited for other verbs. A call adds ``cni_plugin``, ``cni_path``, ``cni_call``
     (the verb that the plugin received), ``cni_index``, ``cni_exit_status`` and ``cni_signal``. An error adds
-    ``cni_error``, and ``cni_code`` if it is a plugin's. The start of a call adds ``cni_config``, the plugin's
+    ``cni_error``, and the error of a plugin adds ``cni_code``. The start of a call adds ``cni_config``, the plugin's
     configuration.
 
     Args:
@@ -56,8 +56,8 @@ class LoggingObserver(Observer):
             config = redacted(invocation.stdin) if self.redact else invocation.stdin.decode(errors="backslashreplace")
             fields = {**_fields(operation, invocation), "cni_config": config}
             # A configuration may contain terminal escapes and line breaks, which could forge lines of the log.
-            what = printable(f"{invocation.plugin} {invocation.verb}: called with {config}")
-            self.logger.debug("%s", what, extra=fields)
+            subject = printable(f"{invocation.plugin} {invocation.verb}: called with {config}")
+            self.logger.debug("%s", subject, extra=fields)
 
     def after_call(
         self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
@@ -68,8 +68,8 @@ class LoggingObserver(Observer):
         fields = {**_fields(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
         succeeded = error is None and outcome is not None and outcome.exit_status == 0
         level = logging.INFO if succeeded else _level_of(error)
-        what = printable(f"{invocation.plugin} {invocation.verb}")
-        self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
+        subject = printable(f"{invocation.plugin} {invocation.verb}")
+        self.logger.log(level, "%s: %s in %.3f s", subject, fields["cni_outcome"], seconds, extra=fields)
 
     def end(self, operation: Operation, error: BaseException | None) -> None:
         """Log the end of a verb."""
@@ -77,15 +77,15 @@ class LoggingObserver(Observer):
         fields = {**_fields(operation), **_ended(None, error), "cni_seconds": seconds}
         fields["cni_waited"] = self._waited.pop(operation, 0.0)
         named = (operation.verb, operation.network, operation.container_id, operation.ifname)
-        what = printable(" ".join(filter(None, named)))
-        # Of a cancelled set-up one line is enough, and not one for each verb.
+        subject = printable(" ".join(filter(None, named)))
+        # A cancelled set-up needs one line, not a line for each verb.
         level = logging.INFO if error is None else logging.WARNING if operation.verb == "SET-UP" else _level_of(error)
         text = "%s: %s in %.3f s, %.3f s of them waiting for other verbs"
-        self.logger.log(level, text, what, fields["cni_outcome"], seconds, fields["cni_waited"], extra=fields)
+        self.logger.log(level, text, subject, fields["cni_outcome"], seconds, fields["cni_waited"], extra=fields)
 
 
 def _level_of(error: BaseException | None) -> int:
-    """Return the level of a failure. A cancellation or Ctrl-C is none: the program wanted it."""
+    """Return the level of a failure. A cancellation or Ctrl-C is no failure: the program wanted it."""
     return logging.WARNING if error is None or isinstance(error, Exception) else logging.DEBUG
 
 

@@ -15,7 +15,7 @@ OperationName = VerbName | Literal["FORGET", "TAKE-OVER", "RELOAD", "SET-UP", "T
 """
 
 
-# eq=False: two ADDs of equal parameters are two keys of an observer's dict.
+# eq=False: two ADDs with equal parameters are different keys of an observer's dict.
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
@@ -61,7 +61,7 @@ class Observer:
         """Observe the start of a verb, before it waits for locks.
 
         Returns:
-            Environment variables for each plugin of the verb. They replace inherited ones; the value None removes one.
+            Environment variables for each plugin. They replace inherited variables; the value None removes a variable.
         """
 
     def after_wait(self, operation: Operation, seconds: float) -> None:
@@ -81,7 +81,7 @@ class Observer:
         Args:
             operation: the verb.
             invocation: the call.
-            outcome: the outcome, whatever the exit status; None if the plugin was stopped or could not be started.
+            outcome: the outcome, with any exit status; None if the plugin was stopped or could not be started.
             error: why there is no outcome, for example PluginTimeoutError or KeyboardInterrupt.
         """
 

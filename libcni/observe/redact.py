@@ -21,6 +21,6 @@ def redacted(stdin: bytes) -> str:
                 text = jsontext.join_object([(inner.key_text, _INSTEAD) for inner in jsontext.members(text)])
             parts.append((member.key_text, text))
     except JSONTextError:
-        # It cannot be searched for secrets, so nothing of it may reach the log.
+        # The text cannot be searched for secrets, so no part of it may reach the log.
         return _INSTEAD
     return jsontext.join_object(parts)

@@ -35,8 +35,8 @@ class PluginInfo:
 
 
 def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
-    """Return the error for a plugin that did not exit with 0, from its error document if it printed one."""
-    # A signal may have stopped the plugin while it was writing: half of a document can look like a whole one.
+    """Return the error for a plugin that did not exit with 0, from its error document if it printed any."""
+    # A signal may have stopped the plugin while it was writing: half of a document can look like a whole document.
     document = _error_document(outcome.stdout) if outcome.signal is None else None
     if document is not None:
         code, msg, details = document
@@ -53,7 +53,7 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
-    """Return (code, msg, details) of the error document (spec 1.1.0, section 5), or None if stdout is not one."""
+    """Return (code, msg, details) of an error document (spec 1.1.0, section 5); None if stdout is no such document."""
     try:
         return _error_parts(jsontext.parse(_bounded(stdout)))
     except JSONTextError:
@@ -85,7 +85,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str) -> R
     try:
         result = read_result(outcome.stdout, version)
         # A result without addresses is legal (spec 1.1.0, section 5), for example from tuning. An error document has
-        # none either, so only such a result is checked for one.
+        # no addresses either, so check whether such a result is an error document.
         if not (result.interfaces or result.ips or result.routes):
             document = result.to_dict()
             error = None if _RESULT_KEYS & document.keys() else _error_parts(document)

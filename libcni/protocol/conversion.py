@@ -83,8 +83,8 @@ def _flat_to_listed(document: Document) -> Document:
         if document.get(key) is not None:
             part = object_of(document[key], key)
             routes += objects(part, "routes")
-            kept = {"address" if name == "ip" else name: value for name, value in part.items() if name != "routes"}
-            ips.append({"version": version, **kept})
+            ip = {"address" if name == "ip" else name: value for name, value in part.items() if name != "routes"}
+            ips.append({"version": version, **ip})
     if ips:
         result["ips"] = ips
     if routes:
@@ -105,10 +105,10 @@ def _flattened(document: Document) -> Document:
     result = _without(document, {"ips", "interfaces", "routes"})
     for ip in objects(document, "ips"):
         version = ip.get("version")
-        # 0.2.0 has one address for each family, so the first one wins, as in Go (pkg/types/040/types.go).
+        # 0.2.0 has one address for each family, so the first address wins, as in Go (pkg/types/040/types.go).
         if version in {"4", "6"} and f"ip{version}" not in result:
-            kept = _without(ip, {"version", "interface"})
-            flat = {"ip" if name == "address" else name: value for name, value in kept.items()}
+            parts = _without(ip, {"version", "interface"})
+            flat = {"ip" if name == "address" else name: value for name, value in parts.items()}
             routes = [route for route in objects(document, "routes") if _family(route.get("dst")) == version]
             result[f"ip{version}"] = {**flat, **({"routes": routes} if routes else {})}
     return result

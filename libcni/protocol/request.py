@@ -15,11 +15,11 @@ from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
-# The key's older name. Some plugins read only this one, so Go libcni sends both (libcni/api.go, GCNetworkList).
+# The key's older name. Some plugins read only this key, so Go libcni sends both (libcni/api.go, GCNetworkList).
 _OLD_VALID_ATTACHMENTS = "cni.dev/attachments"
 
 
-def execution_config(  # noqa: PLR0913 - all that an execution configuration is made of
+def execution_config(  # noqa: PLR0913 - the parts of an execution configuration
     plugin: PluginConfig,
     network: str,
     version: str,
@@ -54,7 +54,7 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
 def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
     """Return the forwarded members, with ``network_args`` merged into ``args``.
 
-    An ``args`` that is not an object is replaced. Only a record can have one, because Go libcni accepts it.
+    An ``args`` that is not an object is replaced. Only a record can have such a value, because Go libcni accepts it.
     """
     # The last duplicate counts, as in Go; the earlier ones are removed below.
     own = next((member for member in reversed(plugin.forwarded) if member.key == "args"), None)
@@ -70,7 +70,7 @@ def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
 
 
 def valid_attachments(valid: Iterable[tuple[str, str]]) -> str:
-    """Return the text of GC's list for (container ID, interface name) pairs; ``[]`` if there are none."""
+    """Return the text of GC's list for (container ID, interface name) pairs; ``[]`` if there is no pair."""
     return join_array([dumps({"containerID": container_id, "ifname": ifname}) for container_id, ifname in valid])
 
 

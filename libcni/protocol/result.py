@@ -94,7 +94,7 @@ class _Part:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Make the part from decoded JSON.
+        """Return the part for decoded JSON.
 
         Raises:
             ValueError: a value has the wrong type, or a required key is missing.
@@ -288,7 +288,7 @@ class Result:
         ips: its addresses.
         routes: its routes.
         dns: its name resolution.
-        unused_capabilities: the capability arguments given to this ADD that no plugin of the network declares.
+        unused_capabilities: the capability arguments of this ADD that no plugin of the network declares.
 
     Examples:
         >>> result = Result.from_bytes(b'{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')
@@ -339,7 +339,7 @@ class Result:
             raise VersionError(problem, version=version) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole document, decoded; each call makes a new one."""
+        """Return the whole document, decoded; each call returns a new object."""
         document: dict[str, Any] = jsontext.parse(self.text)
         return document
 
@@ -347,7 +347,7 @@ class Result:
         """Return the document as indented text, as cnitool prints it. Numbers and strings stay as they are written.
 
         Args:
-            indent: spaces for each level; None: everything in one line.
+            indent: spaces for each level; None: the whole document in one line.
         """
         return jsontext.reindent(self.text, indent)
 
@@ -387,13 +387,13 @@ def convert_text(text: str, source: str, target: str) -> str:
 
     Raises:
         ConversionError: see ``convert``; or the result has a number that is too large, such as 1e400.
-        JSONTextError: ``text`` is not one JSON document.
+        JSONTextError: ``text`` is not a single JSON document.
     """
     document = convert(object_of(jsontext.parse(text), "the result"), source, target)
     try:
         return jsontext.dumps(document)
     except ValueError as error:
-        raise ConversionError("it has a number that is too large") from error
+        raise ConversionError("it has a number that is too large for JSON, such as 1e400") from error
 
 
 def _with_version(text: str, members: list[Member], version: str) -> tuple[str, str]:

@@ -225,7 +225,7 @@ def _reported_mac(record: Record) -> str:
 
 
 def reported_macs(result: Result, ifname: str) -> list[str]:
-    """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
+    """Return the hardware addresses of a result's interfaces of this name in the container; "" is an unknown one."""
     return [
         (interface.mac or "").lower()
         for interface in result.interfaces

@@ -300,8 +300,8 @@ def node_of(
 ) -> Node:
     """Return a client's node on which a manager runs a verb: the interface between managers and clients.
 
-    The node waits like the client, by blocking or on asyncio. ``part_of``: the node of the manager's operation. Then
-    the verb has its own locks and timeout, and does not wait for a turn, because the operation has one.
+    The node waits like the client: it blocks, or awaits on asyncio. ``part_of``: the node of the manager's operation.
+    The verb then has its own locks and timeout, but waits for no turn, because the operation has a turn.
     """
     return client._node(operation, timeout, part_of)  # noqa: SLF001 - this module's own class
 

@@ -28,7 +28,7 @@ BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
     (b"\xef\xbb\xbf{}", None, "byte order mark"),
     (b'{"name":' + b"[" * 50_000, None, "nested too deeply"),
     (b'{"name":"n", // comment\n"plugins":[]}', "line 1, column 14", "remove the comment"),
-    (b'{"name":"n"} {"name":"m"}', "line 1, column 14", "more after the end"),
+    (b'{"name":"n"} {"name":"m"}', "line 1, column 14", "more text after the end"),
     (b"[1]", None, "not an object"),
     (b'{"name":"n","plugins":[{"type":"a","x":NaN}]}', "line 1, column 40", "NaN"),
     (_without("name"), "name", 'missing "name"'),

@@ -149,19 +149,19 @@ def test_a_chain_of_nftables_that_nothing_leads_to(
 def test_rules_that_are_elsewhere_are_not_missed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     made.attach("c1", *NFT, FIREWALL, capability_args=json.dumps(PORTS))
     monkeypatch.setattr(rules, "_FIREWALLD", str(made.root))
-    made.more |= {"rules": {}, "unread": {"the rules of nft": "there is no such program in PATH"}}
+    made.more |= {"rules": {}, "unread": {"the rules of nft": "the program is not in PATH"}}
     assert made.findings(check_rules) == []
     assert made.not_checked(check_rules) == [
-        ("network net", "rules of nft: there is no such program in PATH"),
+        ("network net", "rules of nft: the program is not in PATH"),
         ("network net", "rules of firewalld: the doctor reads those of iptables and nftables only"),
     ]
 
 
 def test_a_host_without_iptables_is_not_a_host_without_rules(made: MadeNode) -> None:
     made.attach("c1")
-    made.more |= {"rules": {}, "unread": {"the rules of iptables": "there is no such program in PATH"}}
+    made.more |= {"rules": {}, "unread": {"the rules of iptables": "the program is not in PATH"}}
     assert made.findings(check_rules) == []
-    assert made.not_checked(check_rules) == [("network net", "rules of iptables: there is no such program in PATH")]
+    assert made.not_checked(check_rules) == [("network net", "rules of iptables: the program is not in PATH")]
 
 
 @pytest.mark.real

@@ -72,7 +72,7 @@ BAD: list[tuple[Any, str]] = [
     (b" \n", "it printed nothing"),
     (b'{"ips":[', "line 1, column 9: it is not JSON: Expecting value"),
     (b'starting up\n{"cniVersion":"1.0.0"}', "something that is not a result"),
-    (b'{"cniVersion":"1.0.0"}\n{"cniVersion":"1.0.0"}', "more after the end"),
+    (b'{"cniVersion":"1.0.0"}\n{"cniVersion":"1.0.0"}', "more text after the end"),
     (b"\xff", "not UTF-8"),
     (b"[1]", "not an object"),
     (b"5", "not an object"),
