@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import ClassVar
 
 import libcni.kernel.system as system
 from libcni.kernel.namespace import namespace_identity
@@ -19,8 +20,8 @@ class Sight:
     ``remembers``: whether to search all namespaces of the node only once, for many attachments at about the same time.
     """
 
-    is_own_namespace = staticmethod(is_own_namespace)
-    is_no_namespace = staticmethod(is_no_namespace)
+    is_own_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_own_namespace)
+    is_no_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_no_namespace)
 
     def __init__(self, recorded: RecordedInterfaces, *, remembers: bool = False) -> None:
         self._recorded = recorded
