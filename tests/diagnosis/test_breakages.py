@@ -527,11 +527,22 @@ def cases(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
 
 
+IMPOSSIBLE = {
+    ("corrupt record of a dead container", "address changed by hand"),
+    ("reboot", "stopped within DEL"),
+    ("lost path", "eth0 renamed"),
+    ("all records lost", "record of another boot"),
+}
+"""Pairs of which the first breakage prevents the second one."""
+
+
 def pairs() -> list[tuple[str, str]]:
     """Return each breakage with the one that comes 7 places after it, and some of the first ones with another."""
     names = list(ALL)
     steps = [(7, name) for name in names] + [(19, name) for name in names[::3]]
-    return [(name, names[(names.index(name) + step) % len(names)]) for step, name in steps]
+    all_pairs = [(name, names[(names.index(name) + step) % len(names)]) for step, name in steps]
+    assert set(all_pairs) > IMPOSSIBLE
+    return [pair for pair in all_pairs if pair not in IMPOSSIBLE]
 
 
 def assert_nothing_is_lost(node: BreakableNode, before: dict[str, Seen]) -> None:
@@ -601,10 +612,7 @@ def test_nothing_becomes_worse(broken: BreakableNode, name: str) -> None:
 def test_two_breakages_at_once(broken: BreakableNode, first: str, second: str) -> None:
     before = broken.look()
     ALL[first](broken)
-    try:
-        ALL[second](broken)
-    except (KeyError, OSError, CNIError, subprocess.CalledProcessError):
-        pytest.skip("the first breakage prevents the second one")
+    ALL[second](broken)
     repair_and_compare(broken)
     if {first, second} <= MENDED.keys():
         assert broken.look() == {one: before[one] for one in broken.containers}
