@@ -9,17 +9,17 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+import libcni
 from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import UsageError, report_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.parser import closest, complete, overview, read_words
 from libcni.cli.render import Fields, print_block
 from libcni.cli.session import Session
-from libcni.errors import Hint
 
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
 _SIGNAL_EXIT = 128
-_DOCTOR = Hint("", "doctor")
+_DOCTOR = libcni.Hint("", "doctor")
 _OTHER_WORDS = {
     "ps": "attachments", "ls": "attachments", "list": "attachments", "get": "attachments", "containers": "attachments",
     "inspect": "show", "describe": "show", "rm": "del", "delete": "del", "remove": "del", "detach": "del",
