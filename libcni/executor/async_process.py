@@ -283,9 +283,8 @@ class _Watcher:
             try:
                 for pipe in self._child.streams.open_pipes:
                     self._watch(pipe, partial(self._on_output, pipe))
-            except (
-                OSError
-            ) as error:  # if it were raised, the loop would log it, and the call would wait for its deadline
+            except OSError as error:
+                # If it were raised, the loop would log it, and the call would wait for its deadline.
                 self._end(error)
                 return
         self._set_timer()

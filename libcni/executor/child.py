@@ -80,9 +80,8 @@ class Child:
         self.exit_fd: int = -1
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
-        self._pid = array(
-            "i", [0]
-        )  # the process ID; 0 before the start, and after the end, when another process may have it
+        # The process ID; 0 before the start, and after the end, when another process may have it.
+        self._pid = array("i", [0])
         self._lock = threading.Lock()  # protects _state
         self._state: str = "new"
         self._starter = 0  # the thread that starts the process
@@ -153,9 +152,8 @@ class Child:
         """Open the process's descriptors, and prepare its start. Raises the errors of ``start``."""
         if _unreaped:
             _reap_unreaped()
-        _running.add(
-            self.streams
-        )  # first: another thread may fork at any time, and the child must close the plugin's stdin
+        # First: another thread may fork at any time, and the child must close the plugin's stdin.
+        _running.add(self.streams)
         moves = self.streams.make(None if ahead else self.invocation.stdin)
         inherited = self.options.inherit() if self.options.inherit is not None else -1
         if inherited >= 0:
