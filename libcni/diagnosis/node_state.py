@@ -26,7 +26,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
 from libcni.store.entered_namespace import is_no_namespace
-from libcni.store.model import CORRUPT, LIVING, STALE_BOOT
+from libcni.store.model import CORRUPT, ENDED, LIVING, STALE_BOOT
 from libcni.store.records import RecordStore, names_of, without_hash
 
 NAMED = "/run/netns"
@@ -228,7 +228,7 @@ class NodeState:
             namespace_identity(attachment.netns)
             for attachment in self.recorded_addresses.get(address, ())
             # The path of an attachment that has ended may lead to another container's namespace now.
-            if attachment.netns and attachment.state not in {"gone", STALE_BOOT}
+            if attachment.netns and attachment.state not in ENDED
         }
         holders = self.holders.get(address, ())
         return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]

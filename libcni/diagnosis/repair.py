@@ -23,7 +23,7 @@ from libcni.kernel.netlink import Network
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
-from libcni.store.model import STALE_BOOT
+from libcni.store.model import ENDED
 from libcni.store.records import RecordStore
 from libcni.store.repair import remove_drafts
 
@@ -397,7 +397,7 @@ def _belongings(node: NodeState) -> _All:
     for attachment in node.attachments:
         place = namespace_identity(attachment.netns) if attachment.netns else None
         # After a reboot or a replacement, the recorded path leads to the namespace of another container.
-        has_ended = attachment.state in {"gone", STALE_BOOT} or attachment.record.netns_id not in {None, place}
+        has_ended = attachment.state in ENDED or attachment.record.netns_id not in {None, place}
         if place is not None and not has_ended and (belongings := everything.get(place)) is not None:
             belongings.is_ours = True
             belongings.names.add(id_of(attachment))

@@ -172,6 +172,9 @@ CORRUPT: Final = "corrupt"
 LIVING: Final[frozenset[State]] = frozenset({"ready", "lost", "renamed", "unknown"})
 """The states of a complete attachment whose namespace exists, or may exist."""
 
+ENDED: Final[frozenset[State]] = frozenset({"gone", STALE_BOOT})
+"""The states of an attachment whose namespace no longer exists. Its path may lead to another container's now."""
+
 UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
 """The states in which a verb works on the attachment, or was stopped."""
 
