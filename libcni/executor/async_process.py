@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -154,15 +154,6 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    starts = loop_events.of_running_loop().starts
-    left = None if deadline == math.inf else deadline - time.monotonic()
-    try:
-        # asyncio.timeout doubles the time that a start needs in this thread, so use it only if there is a wait.
-        async with asyncio.timeout(left) if starts.locked() else nullcontext():
-            await starts.acquire()
-    except TimeoutError:
-        problem = "it was not run: it waited for the start of other plugins until the deadline"
-        raise PluginTimeoutError(problem, child.invocation, was_run=False) from None
 
     def spawn() -> None:
         error: BaseException | None = None
@@ -185,8 +176,6 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
     except BaseException:
         child.kill(START_WAIT)
         raise
-    finally:
-        starts.release()
 
 
 async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -> None:

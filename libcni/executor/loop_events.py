@@ -16,12 +16,13 @@ _TICK = 0.005
 """Seconds between two runs of the timer, at least."""
 
 AT_ONCE = 8
-"""The number of verbs that begin, and of ended plugins that are handled, in one pass of the event loop.
+"""How many verbs that begin and plugins that have ended one pass of the event loop handles.
 
-Each blocks the loop for half a millisecond; the loop's other tasks run between two passes. It is also the number of
-plugins that have open descriptors while they wait for the thread that starts them: for each new process the kernel
-copies all descriptors, and walks through all locks for a descriptor of the lock file.
+Each blocks the loop for half a millisecond; the loop's other tasks run between two passes.
 """
+
+_handled: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+"""How many this pass of a loop has handled."""
 
 # Weak references: only the loop's reader keeps the LoopEvents alive. When a closed loop is freed, its calls are freed
 # too, and with them the locks of their verbs.
@@ -29,14 +30,9 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopEvents]] = WeakK
 
 
 class LoopEvents:
-    """One epoll instance and one timer of an event loop.
-
-    Attributes:
-        starts: a semaphore that a plugin's start holds.
-    """
+    """One epoll instance and one timer of an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.starts: asyncio.Semaphore = asyncio.Semaphore(AT_ONCE)
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], object]] = {}
         self._due: dict[object, tuple[float, Callable[[], object]]] = {}
@@ -74,7 +70,10 @@ class LoopEvents:
             self._next_tick, self._timer = math.inf, None
 
     def _on_ready(self) -> None:
-        for descriptor, _ in self._epoll.poll(0, AT_ONCE):
+        # At least one, because verbs may begin in every pass.
+        ready = self._epoll.poll(0, max(1, _room()))
+        _count(len(ready))
+        for descriptor, _ in ready:
             call = self._readers.get(descriptor)
             if call is not None:  # a call before this one may have removed it
                 call()
@@ -101,14 +100,20 @@ def of_running_loop() -> LoopEvents:
     return events
 
 
-_begun: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
-
-
 async def let_others_run() -> None:
-    """Wait until fewer than ``AT_ONCE`` verbs have begun in this pass of the event loop."""
-    loop = asyncio.get_running_loop()
-    while _begun.get(loop, 0) >= AT_ONCE:  # noqa: ASYNC110 - it waits for the next pass
+    """Wait for a pass of the event loop in which a verb may begin."""
+    while _room() <= 0:  # noqa: ASYNC110 - it waits for the next pass
         await asyncio.sleep(0)
-    if loop not in _begun:
-        loop.call_soon(_begun.pop, loop, None)  # in the next pass
-    _begun[loop] = _begun.get(loop, 0) + 1
+    _count(1)
+
+
+def _room() -> int:
+    """Return how many more this pass of the running event loop may handle."""
+    return AT_ONCE - _handled.get(asyncio.get_running_loop(), 0)
+
+
+def _count(number: int) -> None:
+    loop = asyncio.get_running_loop()
+    if loop not in _handled:
+        loop.call_soon(_handled.pop, loop, None)  # in the next pass
+    _handled[loop] = _handled.get(loop, 0) + number

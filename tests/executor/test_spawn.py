@@ -197,42 +197,6 @@ def test_a_call_that_is_cancelled_before_its_process_starts(tmp_path: Path) -> N
     assert not (tmp_path / "ran").exists()
 
 
-def test_many_calls_that_wait_for_their_start_have_no_descriptors_yet(tmp_path: Path) -> None:
-    """The kernel closes each of them for each process that starts."""
-    held, path = script(tmp_path, "echo '{}'", name="held"), script(tmp_path, "echo '{}'")
-    asked: list[int] = []
-
-    def opened() -> int:
-        asked.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        return asked[-1]
-
-    async def main(let_it_start: HeldStart) -> None:
-        executor = AsyncProcessExecutor()
-        first = asyncio.create_task(executor.execute(invocation(held), CallOptions(20.0, BASE)))
-        await let_it_start.begins()
-        before = len(os.listdir("/proc/self/fd"))
-        options = CallOptions(20.0, BASE, opened)
-        waiting = [asyncio.create_task(executor.execute(invocation(path), options)) for _ in range(40)]
-        late = asyncio.create_task(executor.execute(invocation(path), CallOptions(0.1, BASE, opened)))
-        with pytest.raises(PluginTimeoutError, match="it was not run: it waited for the start of other plugins"):
-            await late
-        assert 0 < len(asked) < 8
-        assert len(os.listdir("/proc/self/fd")) - before < 8 * 7
-        waiting.pop().cancel()  # while it waits
-        waiting.pop(0).cancel()  # while it is about to start
-        let_it_start()
-        outcomes = await asyncio.gather(first, *waiting)
-        assert {one.stdout for one in outcomes} == {b"{}\n"}
-        assert len(asked) == 39
-
-    try:
-        with held_start(held) as let_it_start:
-            asyncio.run(main(let_it_start))
-    finally:
-        for descriptor in asked:
-            os.close(descriptor)
-
-
 def test_a_forked_worker_has_no_descriptor_of_a_process_that_is_being_started(tmp_path: Path) -> None:
     path = script(tmp_path, "echo '{}'")
 
