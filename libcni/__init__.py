@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from libcni.protocol.invocation import Invocation, Outcome
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
-    from libcni.store.repair import RepairReport, repair_records
 
 _MODULES = {
     "aio": "AsyncCNIConfig",
@@ -68,7 +67,6 @@ _MODULES = {
     "options": "DelPolicy",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
-    "store.repair": "RepairReport repair_records",
     "protocol.result": "DNS IPConfig Interface Result Route",
     "config.runtime_conf": "RuntimeConf",
     "config.versions": "ALL_VERSIONS CURRENT_VERSION",
@@ -80,9 +78,9 @@ __all__ = [
     "DelPolicy", "ErrorCode", "Hint", "IPConfig", "IPRange", "Interface", "InterfaceExistsError",
     "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError", "NamespaceMismatchError",
     "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome", "PluginConfig", "PluginError",
-    "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "RepairReport", "Result",
+    "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "Result",
     "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "load_network_conf",
-    "parse_args", "read_config_directory", "repair_records",
+    "parse_args", "read_config_directory",
 ]  # fmt: skip
 
 

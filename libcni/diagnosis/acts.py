@@ -19,7 +19,8 @@ from libcni.errors import LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.records import RecordStore
+from libcni.store.model import Unreadable
+from libcni.store.records import RecordStore, names_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
 from libcni.verbs.delete import check_unchanged
@@ -147,8 +148,10 @@ def _reload(node: NodeState, mend: Mend) -> None:
 
 def _set_aside(node: NodeState, mend: Mend) -> None:
     store = RecordStore(node.cni.cache_dir)
-    record = store.read(os.path.basename(mend.target))
-    if record is not None:
+    name = os.path.basename(mend.target)
+    record = store.read(name)
+    # The diagnosis may have failed to read a record that is in order, for example because of too many open files.
+    if isinstance(record, Unreadable) or (record is not None and name not in names_of(record.identity)):
         store.set_aside(record)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from libcni.diagnosis.mends import FOR_THE_DEAD, GROUPED, ORDER, Mend, merged
 from libcni.diagnosis.node_state import PENDING_AFTER, Identity, NodeState, addresses_in, grouped, id_of, read_node
 from libcni.diagnosis.report import DoctorReport, NodeCheck, NodeFinding, some
 from libcni.diagnosis.rules import facts_of
-from libcni.errors import CNIError, CNIErrorGroup, RecordError
+from libcni.errors import CNIError, CNIErrorGroup
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import Network
 from libcni.options import DelPolicy
@@ -25,11 +24,8 @@ from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
 from libcni.store.model import ENDED
 from libcni.store.records import RecordStore
-from libcni.store.repair import remove_drafts
 
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
-
-logger: logging.Logger = logging.getLogger("libcni")
 
 _LOOKS = 8
 """How often a repair of very many attachments examines the node while it carries out mends of one kind."""
@@ -131,23 +127,12 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             node = run.read()
             # A mend can reveal the next one: a link that is up again lacks its routes.
             report = report_on(node, run_check=run_check)
-        _remove_drafts(cni)
+        RecordStore(cni.cache_dir).remove_old_drafts()
     left = run.plan(node, report) if not run.stopped else []
     states = ({"planned"} if dry_run else set()) | {"left"}
     return NodeRepair(
         (*run.outcomes.values(), *(outcome for outcome in left if outcome.state in states)), report, run.stopped
     )
-
-
-def _remove_drafts(cni: CNIConfig) -> None:
-    problems: list[str] = []
-    try:
-        for path in remove_drafts(RecordStore(cni.cache_dir), problems, dry_run=False):
-            logger.info("%s: removed; its writer was killed more than an hour ago", path)
-    except RecordError as error:
-        problems.append(str(error))
-    for problem in problems:
-        logger.warning("%s", problem)
 
 
 def _detached_by(node: NodeState, mend: Mend) -> list[Attachment]:

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from libcni.store.files import (
     MAX_RECORD_BYTES,
     Directory,
     draft,
+    is_draft,
     is_strangers,
     open_file,
     record_error,
@@ -38,6 +40,7 @@ _NAME_BYTES = 255
 _CLAIMS = 10
 _SETTLED_NS = 20_000_000
 """Nanoseconds: two ticks of the kernel's clock, which sets the times of files."""
+_OLD_SECONDS = 3600.0
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
@@ -365,6 +368,25 @@ class RecordStore:
             return []
         except OSError as error:
             raise record_error("the directory cannot be listed", self.aside, error) from error
+
+    def remove_old_drafts(self) -> None:
+        """Remove the temporary files that killed writers left, and log each; log a warning if that fails.
+
+        No lock is needed: a file whose last write is an hour ago has no living writer.
+        """
+        try:
+            with Directory(self.drafts) as directory:
+                # Other programs may keep files here, too.
+                for name in filter(is_draft, sorted(system.listdir(directory))):
+                    status = system.stat(name, dir_fd=directory, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and system.time() - status.st_mtime >= _OLD_SECONDS:
+                        system.unlink(name, dir_fd=directory)
+                        logger.info("%s/%s: removed; its writer was killed more than an hour ago", self.drafts, name)
+        except FileNotFoundError:  # the directory, or a file that another repair or its writer has removed meanwhile
+            return
+        except OSError as error:
+            problem = record_error("the temporary files of killed writers cannot be removed", self.drafts, error)
+            logger.warning("%s", problem)
 
     def read(self, name: str) -> Record | None:
         """Return the record in the file of this name, or None; Unreadable if the file is not a record.

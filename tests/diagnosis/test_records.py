@@ -11,9 +11,13 @@ from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only, plugins_of
 from diagnosis.made import MadeNode
-from libcni import CNIConfig, InterfaceExistsError, RuntimeConf, repair_records
+from libcni import CNIConfig, InterfaceExistsError, RuntimeConf
 from libcni.diagnosis import diagnose, repair_node
+from libcni.diagnosis.acts import ACTS
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import read_node
 from libcni.diagnosis.records import check_records
+from libcni.store.records import RecordStore
 from libcni.testing import wait_until
 
 
@@ -86,7 +90,8 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     container = node.attach("c1")
     node.record("c1").write_bytes(b"")
     if is_set_aside:
-        repair_records(node.cache)
+        store = RecordStore(str(node.cache))
+        store.set_aside(store.records()[0])
     found = node.finding("a record that was set aside" if is_set_aside else "it is empty")
     assert found.mends == (), "as long as it lives, the unreadable record keeps GC from freeing its address"
     assert f"is on eth0 in {container.path}: the container lives" in found.meaning
@@ -122,6 +127,13 @@ def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> 
     [mend] = only(cni).mends
     assert mend.kind == "set-aside"
     assert repair_node(cni).report.status == "ok"
+
+
+def test_a_record_that_can_be_read_again_is_not_set_aside(healthy: FakeNode) -> None:
+    """The diagnosis could not read it, for example because of too many open files."""
+    record = healthy.cache / "results" / "net-c1-eth0"
+    ACTS["set-aside"](read_node(healthy.cni), Mend("set-aside", str(record)))
+    assert record.exists()
 
 
 def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) -> None:

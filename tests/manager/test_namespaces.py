@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 import libcni.kernel.namespace as kernel
-from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError, RuntimeConf, repair_records
+from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError, RuntimeConf
 from libcni.kernel.namespace import bind
 from libcni.manager import Container, NamespaceError, namespaces
 from libcni.manager.namespaces import ContainerNamespaces
 from libcni.store import files
 from libcni.store.boot import boot_id
+from libcni.store.records import RecordStore
 from manager.fakes import AfterAdd, FakeNamespaces, Killed, Make, ManagerNode, fails, removed
 
 
@@ -268,7 +269,7 @@ def test_a_repair_leaves_the_record_of_a_namespace_that_is_being_written(
     def keep_and_repair(descriptor: int) -> None:
         monkeypatch.setattr(files, "keep_mode", keep)
         keep(descriptor)
-        repair_records(node.cache)
+        RecordStore(str(node.cache)).remove_old_drafts()
 
     own = ContainerNamespaces(tool, str(node.cache), "")
     monkeypatch.setattr(files, "keep_mode", keep_and_repair)

@@ -19,7 +19,6 @@ import libcni.oci
 import libcni.options
 import libcni.plugin
 import libcni.testing
-from libcni.store.repair import repair_records
 
 PACKAGES = (
     libcni, libcni.diagnosis, libcni.executor, libcni.manager, libcni.observe, libcni.oci, libcni.options,
@@ -53,7 +52,6 @@ def names(owner: type) -> dict[str, object]:
         "manager": libcni.manager.NetworkManager(cni),
         "net": libcni.NetworkConfigList.from_dict(NET),
         "rt": libcni.RuntimeConf("c1", "/run/netns/c1", "eth0"),
-        "repair_records": repair_records,
     }
 
 

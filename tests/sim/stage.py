@@ -12,7 +12,8 @@ from functools import cache, partial
 from inspect import isgeneratorfunction
 from typing import Any, ClassVar, TypeVar, cast
 
-from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
+from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf
+from libcni.kernel import system
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import Wanted
 from libcni.oci.ended_containers import collect
@@ -20,8 +21,10 @@ from libcni.oci.hook import Hook
 from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
-from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State, Unreadable
 from libcni.store.record_format import decode
+from libcni.store.records import RecordStore
 from sim.disk import File
 from sim.go import last_event, read_as_go
 from sim.loop import OnAsyncio, SimAsyncExecutor
@@ -238,7 +241,21 @@ class Stage:
         self._try(f"GC {network}", lambda: self._verbs().gc_network_list(self.networks[network], pairs))
 
     def repair(self) -> None:
-        self._try("repair", lambda: repair_records(CACHE))
+        """Set corrupt records aside and remove old drafts, like ``libcni repair``, which examines the whole node."""
+
+        def work() -> None:
+            store, locks = RecordStore(CACHE), LockSet(CACHE, LockRequest(all_containers=True))
+            try:
+                for delay in locks.retry_delays(system.monotonic() + 30.0):
+                    system.sleep(delay)
+                for record in store.records():
+                    if isinstance(record, Unreadable):
+                        store.set_aside(record)
+                store.remove_old_drafts()
+            finally:
+                locks.close()
+
+        self._try("repair", work)
 
     def take_over(self, container: str, network: str, owner: str) -> None:
         """Take over the attachment of a container, if there is one: from then on it is this owner's."""

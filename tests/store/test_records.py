@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIConfig, repair_records
+from libcni import CNIConfig
 from libcni.errors import RecordError
 from libcni.kernel import system
 from libcni.store import records
@@ -199,12 +199,48 @@ def test_a_file_that_cannot_be_a_record_is_its_own_problem_alone(unusable: tuple
     assert files(store) == ["net-c2-eth0"]
 
 
-def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore, Path, str]) -> None:
-    store, path, _ = unusable
-    report = repair_records(store.cache_dir)
-    assert [one.path for one in report.corrupt] == [str(path)]
-    assert len(os.listdir(f"{store.cache_dir}/corrupt")) == 1
+def test_a_file_that_cannot_be_a_record_can_be_set_aside(unusable: tuple[RecordStore, Path, str]) -> None:
+    store = unusable[0]
+    assert os.path.lexists(store.set_aside(store.records()[0]))
     assert files(store) == ["net-c2-eth0"]
+
+
+def _old_drafts(store: RecordStore, *names: str) -> Path:
+    drafts = Path(store.drafts)
+    drafts.mkdir(parents=True)
+    for name in names:
+        (drafts / name).touch()
+        os.utime(drafts / name, (1, 1))
+    return drafts
+
+
+def test_the_file_of_another_program_is_no_draft(store: RecordStore) -> None:
+    """A runtime may keep its own state below the same directory."""
+    drafts = _old_drafts(store, "4194305-1-1", "session", "12-34", "12-34-5.bak")
+    (drafts / "1-1-1").touch()
+    store.remove_old_drafts()
+    assert sorted(os.listdir(drafts)) == ["1-1-1", "12-34", "12-34-5.bak", "session"]
+
+
+def test_a_link_in_the_place_of_the_drafts_is_not_followed(
+    store: RecordStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    drafts = _old_drafts(store, "1-1-1")
+    drafts.rename(drafts.parent / "elsewhere")
+    drafts.symlink_to("elsewhere")
+    store.remove_old_drafts()
+    assert "cannot be removed: Not a directory" in caplog.text
+    assert os.listdir(drafts) == ["1-1-1"]
+
+
+def test_a_draft_that_cannot_be_removed_is_only_logged(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drafts = _old_drafts(store, "1-1-1")
+    monkeypatch.setattr(system, "unlink", no_space)
+    store.remove_old_drafts()
+    assert "cannot be removed: No space left" in caplog.text
+    assert os.listdir(drafts) == ["1-1-1"]
 
 
 def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:
