@@ -75,16 +75,12 @@ if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt na
         return ErrorCode
 
 
-DEFAULTS = {
-    "conf_dir": "/etc/cni/net.d", "path": "/opt/cni/bin:/usr/lib/cni", "cache_dir": "/var/lib/cni", "owner": "",
-}  # fmt: skip
-"""The directories and the owner that a command of ``libcni`` uses without options."""
 _NEEDED = {
     "attachments": ("cache_dir",), "show": ("cache_dir",), "forget": ("cache_dir",), "networks": ("conf_dir", "path"),
     # Without the client's owner, these commands would detach the attachments that have no owner.
     "gc": ("conf_dir", "path", "cache_dir", "owner"), "repair": ("conf_dir", "path", "cache_dir", "owner"),
 }  # fmt: skip
-"""The options of DEFAULTS that a command needs. All other commands need the three directories."""
+"""The options that a command needs for the client's directories and owner. All others need the three directories."""
 
 
 class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the caller, so it has no hash
@@ -162,9 +158,14 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         """Return the hint without its command, with ``argument`` in place of ``{argument}``."""
         return self.text.replace("{argument}", argument) if self.argument else self.text
 
-    def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS) -> str:
-        """Return the command for a shell, or "". It has options where ``client`` differs from ``defaults``."""
-        from shlex import join  # plugins start without it
+    def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> str:
+        """Return the command for a shell, or "". It has options where ``client`` differs from ``defaults``.
+
+        ``defaults``: the client that the command has without options; None: the one without environment variables.
+        """
+        from shlex import join  # plugins start without these
+
+        from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
 
         if not self.command:
             return join(self.other_command)
@@ -172,6 +173,7 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         for option, name in (("-i", self.ifname), ("-n", self.network)):
             words += [option, name] if name else []
         words += self.options
+        defaults = defaults or {"conf_dir": CONF_DIR, "path": PLUGIN_PATH, "cache_dir": CACHE_DIR, "owner": ""}
         for name in _NEEDED.get(self.command, ("conf_dir", "path", "cache_dir")):
             value = client.get(name, defaults[name])
             words += [f"--{name.replace('_', '-')}", value] if value != defaults[name] else []
@@ -365,7 +367,9 @@ class PluginNotFoundError(CNIError):
         self.rejected = rejected
 
     def _usual_hint(self) -> Hint | None:
-        text = "install it there, or name its directory in {argument}" if self.searched else "name one in {argument}"
+        text = (
+            "install it there, or pass its directory with {argument}" if self.searched else "pass one with {argument}"
+        )
         return Hint(text, argument="path", value=None)
 
 

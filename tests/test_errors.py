@@ -121,7 +121,7 @@ def test_texts_say_what_is_known() -> None:
     assert str(ConfigError("it is empty")) == "it is empty"
     assert (
         str(PluginNotFoundError("x"))
-        == 'plugin "x": no plugin directories given (CNI_PATH is empty) (name one in path)'
+        == 'plugin "x": no plugin directories given (CNI_PATH is empty) (pass one with path)'
     )
     assert str(PluginError("p", Invocation("VERSION", "x", "", b"", {}))) == 'plugin "x" failed (VERSION): p'
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from libcni import Hint
+from libcni._defaults import TIMEOUT
 from libcni.cli.render import one_line
 from libcni.cli.session import Session
 from libcni.diagnosis import Mend, MendOutcome, NodeRepair
@@ -36,7 +37,7 @@ def repair_commands(
     needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
     names = sorted({*interrupt, *(need["interrupt"] for need in needs if "interrupt" in need)})
     words = ["--yes", *options]
-    words += ["--timeout", f"{session.timeout:g}"] if session.timeout != 60.0 else []  # noqa: PLR2004 - the default
+    words += ["--timeout", f"{session.timeout:g}"] if session.timeout != TIMEOUT else []
     if any("include_go" in need for need in needs) and not session.owner and "--include-go" not in words:
         words.append("--include-go")
     commands = []

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH, TIMEOUT
 from libcni.cli.completion import containers, namespaces, networks, owners
 
 Completer = Callable[[argparse.Namespace, str], Iterable[str]]
@@ -112,11 +113,11 @@ INCLUDE_GO = Argument("--include-go", action="store_true",
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
 DIRECTORIES = (
-    Argument("--conf-dir", variable="NETCONFPATH", default="/etc/cni/net.d", metavar="DIR",
+    Argument("--conf-dir", variable="NETCONFPATH", default=CONF_DIR, metavar="DIR",
         help="The directory of network configurations."),
-    Argument("--path", variable="CNI_PATH", default=os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
-        metavar="DIR[:DIR]", help="The directories of plugins."),
-    Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default="/var/lib/cni", metavar="DIR",
+    Argument("--path", variable="CNI_PATH", default=PLUGIN_PATH, metavar="DIR[:DIR]",
+        help="The directories of plugins."),
+    Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default=CACHE_DIR, metavar="DIR",
         help="The directory of records and locks."),
 )  # fmt: skip
 OWNER = Argument(
@@ -125,7 +126,8 @@ OWNER = Argument(
 )  # fmt: skip
 COMMON = (
     *DIRECTORIES, OWNER,
-    Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="The time limit of each verb; 0: none."),
+    Argument("--timeout", type=seconds, default=TIMEOUT, metavar="SECONDS",
+        help="The time limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "openmetrics"), default="text", metavar="FORMAT",
         help="text or json; for doctor also openmetrics."),
     Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),

@@ -7,6 +7,7 @@ import os
 # Import nothing slow here: plugins import this module to find the plugins that they delegate to.
 
 DIRECTORIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Debian": (("/etc/cni/net.d",), ("/usr/lib/cni",)),
     "k3s": (
         ("/var/lib/rancher/k3s/agent/etc/cni/net.d",),
         ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"),

@@ -10,17 +10,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
 from libcni.errors import ConfigError
 
 if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
 
-CACHE_DIR = "/var/lib/cni"
-"""The default directory of records."""
-
 _PATHS = (
-    ("conf-dir", "NETCONFPATH", "/etc/cni/net.d", "network configurations"),
-    ("path", "CNI_PATH", "/opt/cni/bin:/usr/lib/cni", "directories of plugins"),
+    ("conf-dir", "NETCONFPATH", CONF_DIR, "network configurations"),
+    ("path", "CNI_PATH", PLUGIN_PATH, "directories of plugins"),
     ("cache-dir", "LIBCNI_CACHE_DIR", CACHE_DIR, "records and locks"),
     ("log", "", "", "a file to which every plugin call is appended, with its documents"),
 )

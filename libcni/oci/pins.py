@@ -14,7 +14,7 @@ import os
 from typing import NamedTuple
 
 import libcni.kernel.system as system
-from libcni.engine.program import CACHE_DIR
+from libcni._defaults import CACHE_DIR
 from libcni.errors import CNIError
 from libcni.kernel.namespace import bind, is_empty_file, namespace_identity, unbind
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from libcni._defaults import CACHE_DIR, CLEANUP_TIMEOUT, CONF_DIR, MAX_VERBS, TIMEOUT
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
 from libcni.config.network import NetworkConfigList, PluginConfig
@@ -35,7 +36,7 @@ from libcni.store.records import RecordStore
 from libcni.verbs.arguments import check_type, check_word
 from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
-from libcni.verbs.turns import MAX_VERBS, Turns, verbs_at_once
+from libcni.verbs.turns import Turns, verbs_at_once
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -51,14 +52,14 @@ class ClientBase(Generic[ExecutorT]):
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
         path: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
-        cache_dir: str | os.PathLike[str] = "/var/lib/cni",
+        cache_dir: str | os.PathLike[str] = CACHE_DIR,
         *,
-        conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
+        conf_dir: str | os.PathLike[str] = CONF_DIR,
         owner: str = "",
         executor: ExecutorT | None = None,
-        timeout: float | None = 60.0,
+        timeout: float | None = TIMEOUT,
         plugin_timeout: float | None = None,
-        cleanup_timeout: float | None = 30.0,
+        cleanup_timeout: float | None = CLEANUP_TIMEOUT,
         env: Env | None = None,
         durable: bool = True,
         stderr: StderrSink | None = None,
@@ -70,14 +71,15 @@ class ClientBase(Generic[ExecutorT]):
 
         Args:
             path: the directories with plugins (CNI_PATH): a sequence, or a string or path to split at ``os.pathsep``.
-            cache_dir: the directory of the records and the lock file.
-            conf_dir: the directory from which networks are loaded by name.
+            cache_dir: the directory of the records and the lock file; by default ``/var/lib/cni``.
+            conf_dir: the directory from which networks are loaded by name; by default ``/etc/cni/net.d``.
             owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
                 GC detaches only attachments of this owner. "" stands for none: records of Go libcni have none.
             executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: run processes.
-            timeout: seconds for a whole verb, the wait for locks included; None: no limit.
+            timeout: seconds for a whole verb, the wait for locks included, 60 by default; None: no limit.
             plugin_timeout: seconds for each plugin; None: only the verb's limit applies.
-            cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``; None: no limit.
+            cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``, 30 by default; None:
+                no limit.
             env: the plugins' environment without CNI_*: a mapping replaces this process's environment; a list names
                 the variables that plugins inherit.
             durable: whether to sync each record to the disk (fsync) before it gets its name.
@@ -87,9 +89,10 @@ class ClientBase(Generic[ExecutorT]):
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
                 that read it before they act (built with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
-            max_verbs: how many operations of this client run at once: verbs, and a manager's operations, each with all
-                of its verbs. The number is lower if this program may open few files (``ulimit -n``). Other operations
-                wait in the order of their calls, within their timeout, before they write a record.
+            max_verbs: how many operations of this client run at once, 128 by default: verbs, and a manager's
+                operations, each with all of its verbs. The number is lower if this program may open few files
+                (``ulimit -n``). Other operations wait in the order of their calls, within their timeout, before they
+                write a record.
 
         Raises:
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is

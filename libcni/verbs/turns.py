@@ -16,8 +16,6 @@ from collections.abc import Callable
 import libcni.kernel.system as system
 from libcni.errors import LockTimeoutError, short_repr
 
-MAX_VERBS = 128
-
 _DESCRIPTORS = 8
 """File descriptors of a verb: 1 for its namespace, 1 for its record, 2 for the lock file, 4 for a plugin."""
 

@@ -36,6 +36,12 @@ PACKAGES = [
 ]
 PUBLIC = {package.__name__: package.__all__ for package in PACKAGES}
 PUBLIC["libcni.config.yamltext"] = ["read_yaml"]  # the one way to read YAML, which programs do without
+PUBLIC["libcni._defaults"] = [
+    "CACHE_DIR",
+    "CONF_DIR",
+    "PLUGIN_PATH",
+    "TIMEOUT",
+]  # as of the library
 PUBLIC["libcni.errors"] = ["printable"]  # for text that is not an error's; the text of each error is printable already
 
 

@@ -32,15 +32,15 @@ def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) ->
     with pytest.raises(NetworkNotFoundError) as caught:
         cni.network("net")
     both = f"{k3s}/k3s/net.d (k3s), {k3s}/home/.config/cni/net.d (nerdctl)"
-    assert str(caught.value.hint) == f"this node has {both}: name one in conf_dir"
+    assert str(caught.value.hint) == f"this node has {both}: pass one with conf_dir"
     (k3s / "broken").mkdir()
     (k3s / "broken/a.conf").write_text("{")
     with pytest.raises(NetworkNotFoundError, match="1 file cannot be used") as unusable:
         CNIConfig([k3s / "opt"], k3s / "cache", conf_dir=k3s / "broken").network("net")
-    assert "name one in" not in str(unusable.value.hint), "the file's error is the one to mend"
+    assert "pass one with" not in str(unusable.value.hint), "the file's error is the one to mend"
     with pytest.raises(PluginNotFoundError) as missing:
         cni.find_plugin("bridge")
-    assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): name the directory in path"
+    assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): pass the directory with path"
     remedies = [one.remedy for one in diagnose(cni).findings]
     assert f"this node has {both}: choose with --conf-dir" in remedies
     assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): choose with --path" in remedies

@@ -23,10 +23,10 @@ from nodes import PLUGINS, Namespace, NewNamespace
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni import PluginError
+from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
 from libcni.diagnosis import DoctorReport, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.node_state import NAMED
-from libcni.errors import DEFAULTS
 
 ROOT = str(Path(__file__).parents[2])
 SMALL = {**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/26"}}
@@ -485,5 +485,5 @@ def test_the_pod_that_frees_addresses_sees_the_node() -> None:
     assert {one["name"]: one["hostPath"]["path"] for one in spec["volumes"]} == {
         mount["name"]: path for path, mount in mounts.items()
     }
-    assert mounts.keys() > {DEFAULTS["conf_dir"], DEFAULTS["path"].split(":")[0], DEFAULTS["cache_dir"], NAMED}
+    assert mounts.keys() > {CONF_DIR, PLUGIN_PATH.split(":")[0], CACHE_DIR, NAMED}
     assert mounts[NAMED]["mountPropagation"] == "HostToContainer"

@@ -22,11 +22,11 @@ from typing import Any
 from unittest.mock import patch
 
 import libcni.kernel.system
+from libcni._defaults import MAX_VERBS
 from libcni.kernel import netlink
 from libcni.kernel.namespace import CLONE_NEWNET
 from libcni.store import boot, entered_namespace, files
 from libcni.store.lock_file import _FLOCK, _GETLK
-from libcni.verbs.turns import MAX_VERBS
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
 from sim.world import Interface, Namespace
