@@ -12,13 +12,12 @@ The names are resolved on first use, so that ``import libcni.plugin`` stays ligh
 
 from __future__ import annotations
 
-from libcni._version import __version__
-
 TYPE_CHECKING = False  # typing and importlib cost a plugin a quarter of its start; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from libcni._version import __version__
     from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
     from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from libcni.store.attachments import Attachment
 
 _MODULES = {
+    "_version": "__version__",
     "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
     "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",

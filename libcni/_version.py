@@ -1,3 +1,5 @@
 """The version of this distribution, in one place."""
 
+__all__ = ["__version__"]
+
 __version__ = "1.0.0rc1"

@@ -21,14 +21,15 @@ need is imported on first use.
 
 from __future__ import annotations
 
+from libcni import _lazy
 from libcni.plugin.dispatch import Plugin
 from libcni.plugin.failure import VerbError
 from libcni.plugin.request import Request
-from libcni.plugin.results import PluginResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from libcni.errors import ErrorCode
+    from libcni.plugin.results import PluginResult
 
 __all__ = ["ErrorCode", "Plugin", "PluginResult", "Request", "VerbError"]
 
@@ -53,3 +54,4 @@ class _LazyErrorCode:
 
 if not TYPE_CHECKING:
     ErrorCode = _LazyErrorCode()
+    __getattr__ = _lazy(__name__, {"results": "PluginResult"})[0]

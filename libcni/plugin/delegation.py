@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,32 +15,32 @@ from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
 from libcni.executor.process import ProcessExecutor
 from libcni.plugin.failure import VerbError
+from libcni.plugin.received import decode_document
+from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
-from libcni.plugin.stdin import decode_document
 from libcni.protocol.invocation import Invocation, Outcome
 
 
 class Delegate:
-    """A plugin that this plugin runs, with the environment and the configuration that it gets.
+    """A plugin that this plugin runs during a call, with the call's environment.
 
     Args:
+        request: the call.
         plugin_type: the executable's name, to be found on CNI_PATH.
         stdin: the configuration for the delegate.
-        env: the environment of this plugin.
-        network: the network's name, for errors.
 
     Raises:
         PluginNotFoundError: if no such executable is on CNI_PATH.
         InvalidIdentifierError: if ``plugin_type`` is empty or a path.
     """
 
-    def __init__(self, plugin_type: str, stdin: bytes, env: Mapping[str, str], network: str) -> None:
-        directories = [part for part in env.get("CNI_PATH", "").split(os.pathsep) if part]
-        path = find_plugin(plugin_type, directories)
-        attachment = env.get("CNI_CONTAINERID", ""), env.get("CNI_IFNAME", "")
-        own = {name: value for name, value in env.items() if name.startswith("CNI_")}
-        self._invocation = Invocation(env["CNI_COMMAND"], plugin_type, path, stdin, own, network, *attachment)
-        self._options = CallOptions(env={name: value for name, value in env.items() if name not in own})
+    def __init__(self, request: Request, plugin_type: str, stdin: bytes) -> None:
+        path = find_plugin(plugin_type, request.path)
+        own = {name: value for name, value in request.env.items() if name.startswith("CNI_")}
+        attachment = request.name, request.container_id, request.ifname
+        self._invocation = Invocation(request.verb, plugin_type, path, stdin, own, *attachment)
+        self._options = CallOptions(env={name: value for name, value in request.env.items() if name not in own})
+        self._version = request.version
 
     def run(self, verb: str) -> Outcome:
         """Run ``verb``, and print the delegate's stderr on this plugin's stderr.
@@ -60,15 +60,15 @@ class Delegate:
             raise plugin_error(invocation, outcome)
         return outcome
 
-    def add(self, version: str) -> PluginResult:
-        """Run ADD and return its result, to be printed in ``version``.
+    def add(self) -> PluginResult:
+        """Run ADD and return its result, to be printed in the call's spec version.
 
         Raises PluginError if ADD fails, with the code of the error document. Raises InvalidOutputError if the delegate
         exits with status 0 and prints no result.
         """
         outcome = self.run("ADD")
         try:
-            return PluginResult.from_document(decode_document(outcome.stdout), version)
+            return PluginResult.from_document(decode_document(outcome.stdout), self._version)
         except VerbError as error:
             problem = f"it printed no result: {error.details or error.msg}"
             raise InvalidOutputError(problem, self._invocation, outcome) from error

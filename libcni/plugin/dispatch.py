@@ -8,17 +8,24 @@ from io import BytesIO, StringIO
 
 from libcni.config.versions import ALL_VERSIONS, check_known
 from libcni.errors import CNIError
-from libcni.plugin.environment import check_environment, check_netns
 from libcni.plugin.failure import VerbError, error_document
 from libcni.plugin.fastjson import dumps
+from libcni.plugin.received import (
+    check_config,
+    check_environment,
+    check_netns,
+    decode_document,
+    read_stdin,
+    version_of,
+)
 from libcni.plugin.request import Request
-from libcni.plugin.results import PluginResult
-from libcni.plugin.stdin import check_name, check_version, decode_document, read, read_version_request, version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, BinaryIO, NoReturn, TextIO, TypeAlias, TypeVar
+
+    from libcni.plugin.results import PluginResult
 
     Function: TypeAlias = Callable[[Request], PluginResult | Mapping[str, Any] | None]
     FunctionT = TypeVar("FunctionT", bound=Function)
@@ -162,7 +169,7 @@ class Plugin:
             problem: VerbError | None = None
             try:
                 # Read stdin before anything else: a runtime may start this process before it has the configuration.
-                raw = read_version_request(stdin) if verb == "VERSION" else read(stdin)
+                raw = read_stdin(verb, stdin)
                 config = decode_document(raw)
                 version = version_of(config)
             except VerbError as error:
@@ -175,33 +182,30 @@ class Plugin:
                 raise problem
             return 0, self._serve(verb, env, config, raw)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
-            # Errors of this library explain themselves. Any other exception is a defect, and its author needs the line.
+            # A VerbError, or the error of a delegate, says what failed. For all others the author needs the line.
             if not isinstance(error, CNIError):
                 from traceback import print_exception
 
                 print_exception(error, file=stderr)
-            return 1, _encode(error_document(error, version))
+            return 1, dumps(error_document(error, version))
 
     def _serve(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> str:
         """Run ``verb`` and return the text for stdout."""
         if verb == "VERSION":
             version = config.get("cniVersion") or self.versions[-1]
-            return _encode({"cniVersion": version, "supportedVersions": [*self.versions]})
-        check_name(config)
-        check_version(verb, version_of(config), self.versions)
+            return dumps({"cniVersion": version, "supportedVersions": [*self.versions]})
+        check_config(verb, config, self.versions)
         if verb in {"ADD", "DEL"}:
             check_netns(env)
         request = Request(verb, env, config, stdin)
-        if verb == "ADD":
-            return self._add(request)
-        self._forward(request)
-        return ""
-
-    def _add(self, request: Request) -> str:
+        if verb != "ADD":
+            self._forward(request)
+            return ""
         try:
+            from libcni.plugin.results import document_of  # other verbs seldom need results, whose import takes 0.5 ms
+
             returned = self._functions["ADD"](request)
-            document = _result_document(request.result if returned is None else returned, request.version)
-            return _encode(document)
+            return dumps(document_of(request.result if returned is None else returned, request.version))
         except BaseException:
             # Undo the delegate's ADD now, because a runtime may never send a DEL.
             request.undo_delegated()
@@ -240,13 +244,6 @@ class Plugin:
             raise
 
 
-def _result_document(returned: object, version: str) -> dict[str, Any]:
-    if isinstance(returned, PluginResult):
-        returned.version = version
-        return returned.to_document()
-    return PluginResult.from_document(returned, version).to_document()
-
-
 def _claim_stdout() -> int:
     """Return a descriptor for the real stdout, and make descriptor 1 a copy of stderr."""
     # Descriptors, not only sys.stdout: programs that the plugin starts inherit descriptor 1.
@@ -261,7 +258,3 @@ def _fill_stdio() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - stderr
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
-
-
-def _encode(document: dict[str, Any]) -> str:
-    return dumps(document) + "\n"

@@ -49,7 +49,7 @@ def loads(text: str) -> Any:
 
 
 def dumps(document: object) -> str:
-    """Return ``document`` as JSON.
+    """Return ``document`` as one line of JSON.
 
     Raises TypeError for a value that JSON does not have, and ValueError for NaN, an infinity or a cycle.
     """
@@ -57,7 +57,7 @@ def dumps(document: object) -> str:
 
     # The dictionary makes the encoder notice a document that contains itself.
     encoder = make_encoder({}, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False)
-    return "".join(encoder(document, 0))
+    return "".join(encoder(document, 0)) + "\n"
 
 
 def _refuse(value: object) -> NoReturn:

@@ -8,8 +8,7 @@ import sys
 from libcni.errors import CNIError
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.results import PluginResult
-from libcni.plugin.stdin import version_of
+from libcni.plugin.received import version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from libcni.plugin.delegation import Delegate
+    from libcni.plugin.results import PluginResult
     from libcni.plugin.runtime_config import RuntimeConfig
 
     ConfigT = TypeVar("ConfigT")
@@ -74,10 +74,10 @@ class Request:
         Raises:
             VerbError: with code 6, if it is not a result.
         """
+        from libcni.plugin.results import PluginResult
+
         document = self.config.get("prevResult")
-        if document is None:
-            return None
-        return PluginResult.from_document(document, self.version)
+        return None if document is None else PluginResult.from_document(document, self.version)
 
     def require_prev_result(self) -> PluginResult:
         """Return the previous result, for a plugin that cannot be the first of a chain.
@@ -95,6 +95,8 @@ class Request:
     @property
     def result(self) -> PluginResult:
         """The result that ADD prints: a copy of ``prev_result`` to change, or an empty one."""
+        from libcni.plugin.results import PluginResult
+
         if self._result is None:
             self._result = self.prev_result or PluginResult(self.version)
         return self._result
@@ -192,7 +194,7 @@ class Request:
         # Before the call: an exception such as KeyboardInterrupt may come after the delegate has allocated.
         self._to_undo.append(delegate)
         try:
-            return delegate.add(self.version)
+            return delegate.add()
         except CNIError as error:
             if getattr(error, "code", None) is not None:
                 self._to_undo.remove(delegate)
@@ -205,8 +207,7 @@ class Request:
     def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:
         from libcni.plugin.delegation import Delegate
 
-        stdin = self.stdin if config is None else dumps(dict(config)).encode()
-        return Delegate(plugin_type, stdin, self.env, self.name)
+        return Delegate(self, plugin_type, self.stdin if config is None else dumps(dict(config)).encode())
 
     @property
     def ipam_type(self) -> str:

@@ -193,6 +193,14 @@ class PluginResult:
             ) from error
 
 
+def document_of(returned: object, version: str) -> dict[str, Any]:
+    """Return the JSON object to print for a result, or for a mapping with a result's keys; raises VerbError."""
+    if not isinstance(returned, PluginResult):
+        returned = PluginResult.from_document(returned, version)
+    returned.version = version
+    return returned.to_document()
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}

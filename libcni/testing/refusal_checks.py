@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.plugin.environment import REQUIRED
+from libcni.plugin.received import REQUIRED
 from libcni.testing.calling import Answer
 from libcni.testing.document_checks import error_problems, version_problems
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
