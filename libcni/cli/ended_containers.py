@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import libcni.netavark
 from libcni import Attachment, CNIError, Hint
 from libcni.cli.session import Session
 from libcni.diagnosis import Checked, DoctorReport, NodeFinding, NotChecked
 from libcni.manager import Item
+from libcni.netavark import OWNER as PODMAN
 from libcni.oci import OWNER, Ended, collect, find_ended
 
 _DETACH = Hint("this detaches them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
@@ -46,21 +46,18 @@ def _findings(ended: Ended, remedy: str) -> Iterator[NodeFinding]:
 def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> list[Attachment | Item]:
     """Detach the attachments of ended containers, and return them; ``dry_run``: only return them.
 
-    ``runtimes``: the runtimes to ask, as for ``libcni.oci.find_ended``, or ``podman``.
+    ``runtimes``: the runtimes to ask, as for ``libcni.oci.find_ended``.
     """
     from libcni.manager import NetworkManager
 
     ended: list[Attachment | Item] = []
-    if libcni.netavark.OWNER in runtimes:
-        cni = replace(session, owner=libcni.netavark.OWNER).client()
+    for owner in (PODMAN, OWNER):
+        asked = [runtime for runtime in runtimes if (runtime == PODMAN) is (owner == PODMAN)]
+        if not asked:
+            continue
+        cni = replace(session, owner=owner).client()
         if dry_run:
-            ended += libcni.netavark.find_ended(cni)
+            ended += find_ended(cni, asked).attachments
         else:
-            ended += libcni.netavark.collect(NetworkManager(cni)).of("detached")
-    if others := [runtime for runtime in runtimes if runtime != libcni.netavark.OWNER]:
-        cni = replace(session, owner=OWNER).client()
-        if dry_run:
-            ended += find_ended(cni, others).attachments
-        else:
-            ended += collect(NetworkManager(cni), others)[0].of("detached")
+            ended += collect(NetworkManager(cni), asked)[0].of("detached")
     return ended

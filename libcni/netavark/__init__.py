@@ -12,12 +12,11 @@ from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.netavark.command import main
-    from libcni.netavark.ended_containers import collect, find_ended
     from libcni.netavark.request import OWNER
 
-_MODULES = {"command": "main", "ended_containers": "collect find_ended", "request": "OWNER"}
+_MODULES = {"command": "main", "request": "OWNER"}
 
-__all__ = ["OWNER", "collect", "find_ended", "main"]
+__all__ = ["OWNER", "main"]
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names
     __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -1,22 +1,24 @@
-"""Find attachments whose container has ended without its ``poststop`` hook, from records and the runtimes' state.
+"""Find and detach attachments whose container has ended without its hook or its driver, from the records.
 
-A container is alive while a runtime has a state directory for it, or while a process is in its network namespace. Both
-count: a runtime with an unknown ``--root`` still has processes, and a container between its end and its deletion still
-has a directory.
+A container is alive while a runtime has a state directory for it, or podman lists it, or while a process is in its
+network namespace. Both count: a runtime with an unknown ``--root`` still has processes, and a container between its end
+and its deletion still has a directory.
 """
 
 from __future__ import annotations
 
 import glob
+import subprocess
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcni.kernel.system as system
-from libcni.engine.ended_containers import ended_among, sweep
 from libcni.errors import ConfigError
 from libcni.manager.iterables import read_once
+from libcni.netavark.request import OWNER as PODMAN
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
-from libcni.store.boot import namespaces_of_processes
+from libcni.store.boot import namespaces_of_processes, sees_same_processes
+from libcni.store.model import STALE_BOOT
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -32,14 +34,16 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
 }
 """The patterns of each runtime's state directories. Each container has a subdirectory in one of them."""
 
+_PODMAN_LIST = ("podman", "ps", "--all", "--external", "--no-trunc", "--format", "{{.ID}}")
+
 
 class Ended(NamedTuple):
     """The attachments and namespaces of containers that have ended.
 
     Attributes:
-        attachments (tuple[Attachment, ...]): attachments of this hook whose container has ended.
-        pins (tuple[Pin, ...]): pinned namespaces of such containers.
-        seen (int): the number of all attachments of this hook.
+        attachments (tuple[Attachment, ...]): attachments whose container has ended.
+        pins (tuple[Pin, ...]): namespaces of such containers that the hook pinned.
+        seen (int): the number of all attachments of the hook, or of podman's driver.
 
     Examples:
         >>> ended = Ended(attachments=(), pins=(), seen=3)
@@ -52,23 +56,75 @@ class Ended(NamedTuple):
     seen: int
 
 
-def container_ids(runtimes: Iterable[str]) -> set[str]:
-    """Return the IDs of the containers that runtimes have; raises ConfigError as ``find_ended`` does."""
-    ids: set[str] = set()
-    for runtime in runtimes:
-        if "/" not in runtime and runtime not in RUNTIMES:
-            known = ", ".join(RUNTIMES)
-            raise ConfigError(f'unknown runtime "{runtime}"', hint=f"give {known}, or the path of its state directory")
-        patterns = RUNTIMES.get(runtime)
-        for directory in [runtime] if patterns is None else [path for text in patterns for path in glob.glob(text)]:
-            try:
-                # A directory without a state file counts: runc writes the file after the createRuntime hooks.
-                ids |= set(system.listdir(directory))
-            except OSError as error:
-                # A failed listing must not look like an empty one: containers that are not listed are detached.
-                problem = f"cannot list the containers of a runtime: {error.strerror}"
-                raise ConfigError(problem, file=directory) from error
-    return ids
+def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> Ended:
+    """Return the attachments and pinned namespaces of the hook whose containers have ended.
+
+    Args:
+        cni: a client of the records.
+        runtimes: names of ``RUNTIMES``, or paths of state directories (the runtime's ``--root``). ``["podman"]``
+            alone: return the attachments of podman's driver.
+
+    Raises:
+        ConfigError: an unknown name, a directory that does not exist or cannot be read, podman cannot be asked, or a
+            container may have processes that this program cannot see.
+        RecordError: the records cannot be listed.
+        CNIError: the pins cannot be listed.
+    """
+    asked = _read_runtimes(runtimes)
+    is_podman = set(asked) == {PODMAN}
+    owner = PODMAN if is_podman else OWNER
+    # The order matters. A container that starts is known to its runtime first, then has its pin, then its record. The
+    # records are listed first and the containers last, so each container with a listed record is also known.
+    attachments = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == owner]
+    # A hook that was killed leaves a pin without a record.
+    pins = [] if is_podman else Pins(directory_for(cni.cache_dir)).all()
+    known = container_ids(asked)
+    used = namespaces_of_processes()
+    ended = tuple(
+        attachment
+        for attachment in attachments
+        # After a reboot the kernel uses the recorded inode numbers for other namespaces.
+        if attachment.container_id not in known
+        and (attachment.state == STALE_BOOT or attachment.record.netns_id not in used)
+    )
+    for attachment in ended:
+        # A node agent's pod, for example, sees neither the containers' processes nor, perhaps, the engine's state.
+        if attachment.state != STALE_BOOT and not sees_same_processes(attachment.record):
+            raise ConfigError(
+                f"container {attachment.container_id} was attached in another PID namespace, so this process cannot "
+                "tell whether the container runs",
+                hint="run this program in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
+            )
+    ended_pins = tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used)
+    return Ended(ended, ended_pins, len(attachments))
+
+
+def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) -> tuple[Report, list[Pin]]:
+    """Detach the attachments of ended containers and unpin their namespaces; return the report and the removed pins.
+
+    Args:
+        manager: runs GC; its client has the owner ``OWNER``, for podman's driver ``"podman"``.
+        runtimes: as for ``find_ended``.
+
+    Raises:
+        CNIErrorGroup: some attachments could not be detached. They stay recorded, and their namespaces pinned.
+        CNIError: as ``find_ended``.
+    """
+    asked = _read_runtimes(runtimes)
+    cni = manager.cni
+
+    def living() -> list[Attachment]:
+        ended = {attachment.path for attachment in find_ended(cni, asked).attachments}
+        # Listed after ``ended``: a container that was attached meanwhile is alive.
+        recorded = cni.get_cached_attachments()
+        return [attachment for attachment in recorded if attachment.path not in ended and attachment.network]
+
+    report = manager.gc(living)
+    recorded = {attachment.netns for attachment in cni.get_cached_attachments()}
+    removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
+    for pin in removed:
+        Pins(directory_for(cni.cache_dir)).remove(pin)
+    return report, removed
 
 
 def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
@@ -80,50 +136,33 @@ def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
     return asked
 
 
-def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> Ended:
-    """Return the attachments and pinned namespaces of this hook whose containers have ended.
-
-    Args:
-        cni: a client of the records.
-        runtimes: names of ``RUNTIMES``, or paths of state directories (the runtime's ``--root``).
-
-    Raises:
-        ConfigError: an unknown name, a directory that does not exist or cannot be read, or a container may have
-            processes that this program cannot see.
-        RecordError: the records cannot be listed.
-        CNIError: the pins cannot be listed.
-    """
-    # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
-    # are listed first and the directories last, so each container with a listed record also has a listed directory.
-    asked = _read_runtimes(runtimes)
-    attachments = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == OWNER]
-    pins = Pins(directory_for(cni.cache_dir)).all()  # a hook that was killed leaves a pin without a record
-    known = container_ids(asked)
-    used = namespaces_of_processes()
-    return Ended(
-        ended_among(attachments, known, used),
-        tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
-        len(attachments),
-    )
+def container_ids(runtimes: Iterable[str]) -> set[str]:
+    """Return the IDs of the containers that runtimes have; raises ConfigError as ``find_ended`` does."""
+    # A failed listing must not look like an empty one: containers that are not listed are detached.
+    ids: set[str] = set()
+    for runtime in runtimes:
+        if runtime == PODMAN:
+            ids |= _podman_ids()
+            continue
+        if "/" not in runtime and runtime not in RUNTIMES:
+            known = ", ".join((*RUNTIMES, PODMAN))
+            raise ConfigError(f'unknown runtime "{runtime}"', hint=f"give {known}, or the path of its state directory")
+        patterns = RUNTIMES.get(runtime)
+        for directory in [runtime] if patterns is None else [path for text in patterns for path in glob.glob(text)]:
+            try:
+                # A directory without a state file counts: runc writes the file after the createRuntime hooks.
+                ids |= set(system.listdir(directory))
+            except OSError as error:
+                problem = f"cannot list the containers of a runtime: {error.strerror}"
+                raise ConfigError(problem, file=directory) from error
+    return ids
 
 
-def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) -> tuple[Report, list[Pin]]:
-    """Detach the attachments of ended containers and unpin their namespaces; return the report and the removed pins.
-
-    Args:
-        manager: runs GC; its client has the owner ``OWNER``.
-        runtimes: as for ``find_ended``.
-
-    Raises:
-        CNIErrorGroup: some attachments could not be detached. They stay recorded, and their namespaces pinned.
-        CNIError: as ``find_ended``.
-    """
-    asked = _read_runtimes(runtimes)
-    cni = manager.cni
-
-    report = sweep(manager, lambda: find_ended(cni, asked).attachments)
-    recorded = {attachment.netns for attachment in cni.get_cached_attachments()}
-    removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
-    for pin in removed:
-        Pins(directory_for(cni.cache_dir)).remove(pin)
-    return report, removed
+def _podman_ids() -> set[str]:
+    """Return the IDs of podman's containers, those that have stopped included."""
+    try:
+        listed = subprocess.run(_PODMAN_LIST, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
+    except (OSError, subprocess.CalledProcessError) as error:
+        problem = (getattr(error, "stderr", "") or str(error)).strip()
+        raise ConfigError(f"cannot list the containers of podman: {problem}") from error
+    return set(listed.stdout.split())
