@@ -10,18 +10,16 @@ from uuid import uuid4
 from libcni.plugin import PluginResult, VerbError
 from libcni.testing.calling import Answer
 from libcni.testing.document_checks import result_problems
-from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
+from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, without
 from libcni.testing.snapshot import difference, settled, snapshot, without_routes
 
-_STILL_SUCCEEDS = "CHECK still succeeds"
+
+def check_attachment(exam: Examination) -> None:
+    """Check one attachment from ADD to DEL."""
+    _Life(exam).run()
 
 
-def check_attachment(exam: Examination, version: str) -> None:
-    """Check one attachment from ADD to DEL in ``version``."""
-    _Life(exam, version).run()
-
-
-def check_host(exam: Examination, version: str) -> None:
+def check_host(exam: Examination) -> None:
     """Check that an attachment leaves nothing on the host.
 
     An earlier attachment has created the objects that attachments share, such as a bridge or a chain of rules.
@@ -30,17 +28,15 @@ def check_host(exam: Examination, version: str) -> None:
         return
     before = snapshot(None)
     container = _container()
-    added = exam.call("ADD", exam.config(version), container_id=container)
-    result = document_of(added, 0)[0]
-    config = exam.config(version, prevResult=result) if result else exam.config(version)
-    exam.call("DEL", config, container_id=container)
-    exam.add_finding("DEL leaves nothing on the host", sorted(settled(None, before) - before), version)
+    added = exam.call("ADD", exam.config(), container_id=container)
+    exam.call("DEL", exam.config(result=document_of(added, 0)[0]), container_id=container)
+    exam.add_finding("DEL leaves nothing on the host", sorted(settled(None, before) - before))
 
 
-def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
+def gives_fixed_addresses(exam: Examination, result: dict[str, Any]) -> bool:
     """Return whether the configuration or CNI_ARGS name all addresses of ``result``, as for Go's plugin ``static``."""
     text = json.dumps([exam.config_base, exam.args])
-    return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, version).ips)
+    return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, exam.version).ips)
 
 
 def _container() -> str:
@@ -50,45 +46,41 @@ def _container() -> str:
 class _Life:
     """One attachment, and the checks along its life."""
 
-    def __init__(self, exam: Examination, version: str) -> None:
+    def __init__(self, exam: Examination) -> None:
         self.exam = exam
-        self.version = version
         self.container = _container()
         self.result: dict[str, Any] = {}
         self.has_state = bool(exam.keeps_state)
         self.before = exam.snapshot()
 
-    def add_finding(self, check: str, problems: Any) -> None:
-        self.exam.add_finding(check, problems, self.version)
-
-    def expect_success(self, check: str, answer: Answer) -> None:
-        self.exam.expect_success(check, answer, self.version)
-
     def run(self) -> None:
-        self._status()
+        exam = self.exam
+        if exam.has_verb("STATUS"):
+            config = without(exam.config(), "prevResult")
+            exam.expect_success("STATUS", self._call_forwarded("STATUS", config, env=ATTACHMENT))
         try:
-            self._added(self._call_forwarded("ADD", self.exam.config(self.version)))
+            self._added(self._call_forwarded("ADD", exam.config()))
         finally:
             # Also after an ADD that failed or hung: the plugin may have allocated an address before.
             self._deleted()
-        self.add_finding("DEL leaves nothing", self._left())
-        never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
-        self.expect_success("DEL without an earlier ADD", never)
-        if self.result and self.exam.prev_result is None:
-            again = self._call("ADD", self.exam.config(self.version))
-            self.expect_success("ADD after DEL", again)
+        exam.add_finding("DEL leaves nothing", self._left())
+        never = exam.call("DEL", exam.config(), container_id=_container())
+        exam.expect_success("DEL without an earlier ADD", never)
+        if self.result and exam.prev_result is None:
+            again = self._call("ADD", exam.config())
+            exam.expect_success("ADD after DEL", again)
             self.result = document_of(again, 0)[0]
-            if self.result and has_verb("GC", self.version):
+            if self.result and exam.has_verb("GC"):
                 self._gc_everything()
             self._call("DEL", self._config())
-        self.add_finding("DEL creates no namespace file", self._created_file())
+        exam.add_finding("DEL creates no namespace file", self._created_file())
 
     def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
         return self.exam.call(verb, config, container_id=self.container, **changes)
 
     def _config(self) -> dict[str, Any]:
         """Return the configuration with the result of ADD, if there is one."""
-        return self.exam.config(self.version, **({"prevResult": self.result} if self.result else {}))
+        return self.exam.config(result=self.result)
 
     def _call_forwarded(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
         """Call the plugin, and check that a success has reached the IPAM plugin of a plugin that delegates."""
@@ -100,83 +92,72 @@ class _Life:
         if recorder is not None and answer.status == 0:
             verbs = list(recorder.verbs)
             problem = "" if verb in verbs else f"it got {verbs or 'no call'}"
-            self.add_finding(f"{verb} is forwarded to the IPAM plugin", problem)
+            self.exam.add_finding(f"{verb} is forwarded to the IPAM plugin", problem)
         return answer
-
-    def _status(self) -> None:
-        if has_verb("STATUS", self.version):
-            config = without(self.exam.config(self.version), "prevResult")
-            self.expect_success("STATUS", self._call_forwarded("STATUS", config, env=ATTACHMENT))
-
-    def _added(self, answer: Answer) -> None:
-        result, problem = document_of(answer, 0)
-        self.add_finding("ADD", problem or result_problems(result, self.version, abbreviated=self.exam.ipam))
-        if problem:
-            return
-        self.result = result
-        self.has_state = self._sees_state()
-        self.add_finding("ADD keeps prevResult", self._lost_of_prev_result())
-        if has_verb("CHECK", self.version):
-            checked = self._call_forwarded("CHECK", self._config())
-            self.expect_success("CHECK", checked)
-            if has_verb("GC", self.version):
-                self._gc_valid(checked)
-        # Other plugins get a second attachment for this GC, because a DEL after it would have nothing left to free.
-        if self._gc_comes_first:
-            self._gc_everything()
-
-    @property
-    def _gc_comes_first(self) -> bool:
-        """Whether the GC without valid attachments runs before DEL: this check attaches a chained plugin only once."""
-        return has_verb("GC", self.version) and self.exam.prev_result is not None
 
     def _check(self) -> Answer:
         return self._call("CHECK", self._config())
 
-    def _sees_state(self) -> bool:
-        """Whether ADD has changed state that DEL restores. Then CHECK must succeed before DEL, and fail after DEL."""
-        if self.exam.keeps_state is not None:
-            return self.exam.keeps_state
-        if self.exam.ipam:
-            return not gives_fixed_addresses(self.exam, self.result, self.version)
-        return self.exam.snapshot() != self.before
+    def _expect_failed_check(self, check: str) -> None:
+        self.exam.add_finding(check, "CHECK still succeeds" if self._check().status == 0 else "")
+
+    def _added(self, answer: Answer) -> None:
+        exam = self.exam
+        result, problem = document_of(answer, 0)
+        exam.add_finding("ADD", problem or result_problems(result, exam.version, abbreviated=exam.ipam))
+        if problem:
+            return
+        self.result = result
+        # Whether ADD has changed state that DEL restores. Then CHECK must succeed before DEL, and fail after DEL.
+        if exam.keeps_state is None and exam.ipam:
+            self.has_state = not gives_fixed_addresses(exam, result)
+        elif exam.keeps_state is None:
+            self.has_state = exam.snapshot() != self.before
+        exam.add_finding("ADD keeps prevResult", self._lost_of_prev_result())
+        if exam.has_verb("CHECK"):
+            checked = self._call_forwarded("CHECK", self._config())
+            exam.expect_success("CHECK", checked)
+            if exam.has_verb("GC"):
+                self._gc_valid(checked)
+        # A chained plugin is attached only once. Other plugins get a second attachment for this GC, because a DEL after
+        # it would have nothing left to free.
+        if exam.has_verb("GC") and exam.prev_result is not None:
+            self._gc_everything()
 
     def _gc_valid(self, checked: Answer) -> None:
         config = self._gc_config([{"containerID": self.container, "ifname": IFNAME}])
         answer = self._call_forwarded("GC", config, env=ATTACHMENT)
-        self.expect_success("GC", answer)
+        self.exam.expect_success("GC", answer)
         if checked.status:
             return  # a CHECK that always fails cannot tell whether a GC has freed something
-        self.expect_success("GC keeps valid attachments", self._check())
+        self.exam.expect_success("GC keeps valid attachments", self._check())
         other = {**self._gc_config([]), "name": f"{self.exam.config_base['name']}-other"}
         self._call("GC", other, env=ATTACHMENT)
-        self.expect_success("GC keeps other networks", self._check())
+        self.exam.expect_success("GC keeps other networks", self._check())
 
     def _gc_everything(self) -> None:
-        self.expect_success("GC without valid attachments", self._call("GC", self._gc_config([]), env=ATTACHMENT))
+        self.exam.expect_success("GC without valid attachments", self._call("GC", self._gc_config([]), env=ATTACHMENT))
         # An interface may stay until its namespace ends, but nothing else frees an address.
         if self.exam.keeps_state or (self.exam.ipam and self.has_state):
-            self.add_finding(
-                "GC without valid attachments frees all", _STILL_SUCCEEDS if self._check().status == 0 else ""
-            )
+            self._expect_failed_check("GC without valid attachments frees all")
 
     def _gc_config(self, valid: list[dict[str, str]]) -> dict[str, Any]:
         lists = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
-        return without({**self.exam.config(self.version), **lists}, "prevResult")
+        return without({**self.exam.config(), **lists}, "prevResult")
 
     def _deleted(self) -> None:
         config = self._config()
-        self.expect_success("DEL", self._call_forwarded("DEL", config))
-        if self.result and self.has_state and has_verb("CHECK", self.version):
-            self.add_finding("CHECK fails after DEL", _STILL_SUCCEEDS if self._check().status == 0 else "")
+        self.exam.expect_success("DEL", self._call_forwarded("DEL", config))
+        if self.result and self.has_state and self.exam.has_verb("CHECK"):
+            self._expect_failed_check("CHECK fails after DEL")
         # A runtime repeats DEL after a crash or a reboot, when the namespace and the result may be lost.
-        self.expect_success("DEL again", self._call("DEL", config))
+        self.exam.expect_success("DEL again", self._call("DEL", config))
         for check, env in (
             ("DEL without CNI_NETNS", {"CNI_NETNS": None}),
             ("DEL without namespace", {"CNI_NETNS": self.exam.missing_netns}),
         ):
-            self.expect_success(check, self._call("DEL", config, env=env))
-        self.expect_success("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
+            self.exam.expect_success(check, self._call("DEL", config, env=env))
+        self.exam.expect_success("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
 
     def _left(self) -> str:
         if self.exam.namespace is None:
@@ -196,10 +177,10 @@ class _Life:
     def _lost_of_prev_result(self) -> list[str]:
         if self.exam.prev_result is None:
             return []
-        document = self.exam.config(self.version)["prevResult"]
+        document = self.exam.config()["prevResult"]
         try:
-            before = PluginResult.from_document(document, self.version)
-            after = PluginResult.from_document(self.result, self.version)
+            before = PluginResult.from_document(document, self.exam.version)
+            after = PluginResult.from_document(self.result, self.exam.version)
         except VerbError as error:
             return [str(error)]
         lost = [f"dns.{key} is lost" for key, value in before.dns.items() if after.dns.get(key) != value]

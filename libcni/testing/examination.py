@@ -38,10 +38,10 @@ class Examination:
     """One examination of one plugin. The first attributes are the arguments of ``check_plugin``.
 
     Attributes:
+        version: the spec version that is being checked; "" during the checks that do not depend on one.
+        recorder: the recording IPAM plugin, if the plugin delegates.
         missing_netns: a path without a namespace.
         report: the findings so far.
-        supported: the known versions that the plugin claims to support.
-        recorder: the recording IPAM plugin, if the plugin delegates.
     """
 
     plugin: Target
@@ -53,12 +53,12 @@ class Examination:
     ipam: bool = False
     keeps_state: bool | None = None
     timeout: float = 30.0
-    supported: tuple[str, ...] = ()
+    version: str = ""
     recorder: FakePlugin | None = None
     # A random name, so that no other test creates a namespace at this path.
     missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
-    _chatty: list[str] = field(default_factory=list)
-    _odd_codes: list[str] = field(default_factory=list)
+    _chatty: set[str] = field(default_factory=set)
+    _odd_codes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         # This machine may use a network of the configured name. GC would free the addresses of its containers, because
@@ -69,50 +69,52 @@ class Examination:
             self.plugin.name if isinstance(self.plugin, Plugin) else os.fspath(self.plugin)
         )
 
-    @property
-    def options(self) -> dict[str, str]:
-        """The CNI variables of a call, apart from the container's ID."""
-        netns = self.namespace.path if self.namespace else self.missing_netns
-        return {"netns": netns, "ifname": IFNAME, "args": self.args, "path": self.path}
-
-    @property
-    def is_executable(self) -> bool:
-        """Whether the plugin runs as a process of its own."""
-        return not isinstance(self.plugin, Plugin)
-
     def snapshot(self) -> Snapshot:
         """Return the state of the namespace, if there is one."""
         return snapshot(self.namespace) if self.namespace else frozenset()
 
-    def add_finding(self, check: str, problems: str | Iterable[str], version: str = "") -> None:
+    def add_finding(self, check: str, problems: str | Iterable[str]) -> None:
         """Add a finding; no problem means that the plugin follows the rule."""
         text = problems if isinstance(problems, str) else "; ".join(problems)
-        self.report.findings.append(ConformanceFinding(check, version, text))
+        self.report.findings.append(ConformanceFinding(check, self.version, text))
 
-    def expect_success(self, check: str, answer: Answer, version: str = "") -> None:
+    def expect_success(self, check: str, answer: Answer) -> None:
         """Add a finding: no problem if the call has succeeded, else its failure."""
-        self.add_finding(check, "" if answer.status == 0 else shown(answer), version)
+        self.add_finding(check, "" if answer.status == 0 else shown(answer))
 
-    def config(self, version: str, **more: Any) -> dict[str, Any]:
-        """Return the configuration in ``version``, with ``prevResult`` for a chained plugin."""
-        config = {**self.config_base, "cniVersion": version, **more}
-        if self.prev_result is not None and "prevResult" not in more:
+    def has_verb(self, verb: str) -> bool:
+        """Return whether the specification of the version that is being checked has ``verb``."""
+        return verb not in SINCE or supports(self.version, verb)
+
+    def config(self, version: str = "", result: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the configuration of a call.
+
+        Args:
+            version: its spec version; "" for the one that is being checked.
+            result: ``prevResult``; if there is none, a chained plugin gets ``prev_result``.
+
+        Raises:
+            ValueError: the version cannot express ``prev_result``.
+        """
+        version = version or self.version
+        config = {**self.config_base, "cniVersion": version}
+        if result:
+            config["prevResult"] = result
+        elif self.prev_result is not None:
             previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
             try:
                 config["prevResult"] = PluginResult.from_document(previous, version).to_document()
             except VerbError as error:
-                reason = f"{error.msg}; {error.details}" if error.details else error.msg
-                raise ValueError(
-                    f"prev_result cannot be converted to version {version} (leave it out of versions): {reason}"
-                ) from error
+                problem = f"prev_result cannot be converted to version {version} (leave it out of versions): {error}"
+                raise ValueError(problem) from error
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
         """Call the plugin; raises TooSlowError if it does not answer in time."""
-        env = changes.pop("env", {})
-        options = {**self.options, **changes}
+        netns = self.namespace.path if self.namespace else self.missing_netns
+        options = {"netns": netns, "ifname": IFNAME, "args": self.args, "path": self.path, **changes}
         try:
-            answer = call_plugin(self.plugin, verb, config, env=env, timeout=self.timeout, **options)
+            answer = call_plugin(self.plugin, verb, config, timeout=self.timeout, **options)
         except subprocess.TimeoutExpired as error:
             problem = [f"no answer to {verb} within {self.timeout:g} s", *getattr(error, "__notes__", ())]
             raise TooSlowError("; ".join([*problem, "the other checks were not run"])) from None
@@ -123,21 +125,16 @@ class Examination:
 
     def _observe(self, verb: str, answer: Answer) -> None:
         if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
-            self._chatty.append(f"{verb}: {answer.stdout[:200]!r}")
+            self._chatty.add(f"{verb}: {answer.stdout[:200]!r}")
         code = document_of(answer, 1)[0].get("code")
         # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
         if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
-            self._odd_codes.append(f"{verb}: code {code}")
+            self._odd_codes.add(f"{verb}: code {code}")
 
     def report_observations(self) -> None:
         """Add the findings that concern all calls."""
-        self.add_finding("only ADD and VERSION print on stdout", sorted(set(self._chatty)))
-        self.add_finding("error codes below 100 are the specification's", sorted(set(self._odd_codes)))
-
-
-def has_verb(verb: str, version: str) -> bool:
-    """Return whether the specification of ``version`` has ``verb``."""
-    return verb not in SINCE or supports(version, verb)
+        self.add_finding("only ADD and VERSION print on stdout", sorted(self._chatty))
+        self.add_finding("error codes below 100 are the specification's", sorted(self._odd_codes))
 
 
 def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
