@@ -11,7 +11,7 @@ from types import FrameType
 
 import libcni
 from libcni.cli.commands import COMMANDS
-from libcni.cli.failures import UsageError, report_errors
+from libcni.cli.failures import report_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.parser import closest, complete, overview, read_words
 from libcni.cli.render import Fields, print_block
@@ -82,8 +82,6 @@ def _run(argv: Sequence[str]) -> None:
             options[name] = kind(**{field: options.pop(field) for field in kind._fields if field in options})
     try:
         with report_errors(session):
-            if session.output == "openmetrics" and command.name != "doctor":
-                raise UsageError("only doctor has --output openmetrics")
             function(session, **options)
     except KeyboardInterrupt as interruption:
         # All other commands leave the records as they are.

@@ -128,8 +128,7 @@ COMMON = (
     *DIRECTORIES, OWNER,
     Argument("--timeout", type=seconds, default=TIMEOUT, metavar="SECONDS",
         help="The time limit of each verb; 0: none."),
-    Argument("--output", "-o", choices=("text", "json", "openmetrics"), default="text", metavar="FORMAT",
-        help="text or json; for doctor also openmetrics."),
+    Argument("--output", "-o", choices=("text", "json"), default="text", metavar="FORMAT", help="text or json."),
     Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),
 )  # fmt: skip
 """The options of all commands: the fields of ``Session``."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from libcni.cli.progress import Progress
     from libcni.observe import Observer
 
-Output = Literal["text", "json", "openmetrics"]
-
 
 def _forward(_: Invocation, text: str) -> None:
     """Print the stderr of a plugin that succeeded."""
@@ -32,7 +30,7 @@ class Session:
     cache_dir: str
     owner: str
     timeout: float
-    output: Output
+    output: Literal["text", "json"]
     verbose: bool
 
     def client(self) -> CNIConfig:

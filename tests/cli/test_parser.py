@@ -63,7 +63,6 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("add net /ns --timeout nan", "argument --timeout: it must be a number of seconds, 0 or more, not 'nan'"),
         ("explain net --verb del --verb chek", "invalid choice: 'CHEK'"),
         ("attachments --state nosuch", "invalid choice: 'nosuch'"),
-        ("networks -o openmetrics", "only doctor has --output openmetrics"),
         ("nosuch", "there is no command nosuch; see: libcni --help"),
         ("attachmnts", "there is no command attachmnts; did you mean: libcni attachments"),
         ("ps", "did you mean: libcni attachments"),

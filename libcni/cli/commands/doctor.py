@@ -11,9 +11,8 @@ from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select
 from libcni.cli.mends import repair_commands, summary
-from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
-from libcni.cli.render import Block, Fields, Table, Verbatim, one_line, print_block
+from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
 from libcni.cli.session import Session
 
 ARGUMENTS = (
@@ -29,8 +28,7 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
     """Check this node, and print the commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
-    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is
-    for node_exporter's textfile collector.
+    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings) or 2 (errors).
 
     Example:
       libcni doctor --check
@@ -47,10 +45,7 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
             select(cni, Selection(container))  # a misspelt name must not look like a container that is in order
         report = replace(report, findings=tuple(about))
     commands = repair_commands(session, plan, [*only, *(["--check"] * check)])
-    if session.output == "openmetrics":
-        print_block(openmetrics(report))
-    else:
-        session.show({"status": report.status, **asdict(report), "commands": commands}, *_blocks(report, commands))
+    session.show({"status": report.status, **asdict(report), "commands": commands}, *_blocks(report, commands))
     if report.status != "ok":
         raise SystemExit(_EXIT_CODES[report.status])
 
