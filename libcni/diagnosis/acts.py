@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from libcni.client import CNIConfig
 from libcni.config.network import plugin_documents
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.rules import removals
-from libcni.errors import LockTimeoutError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
+from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import Unreadable
@@ -155,33 +156,72 @@ def _set_aside(node: NodeState, mend: Mend) -> None:
         store.set_aside(record)
 
 
-ACTS: Final[Mapping[MendKind, Callable[[NodeState, Mend], None]]] = MappingProxyType({
-    "reserve": _reserve, "forward": _forward, "set-up": _change_link, "join": _change_link,
-    "add-address": _change_link, "add-route": _change_link, "add-rules": _add_rules, "remove-rules": _remove_rules,
-    "reload": _reload, "set-aside": _set_aside, "release": _release,
-})  # fmt: skip
-"""The function of each kind of mend. ``detach`` has none: many attachments are detached in parallel."""
+class Act(NamedTuple):
+    """How a repair carries out one kind of mend.
 
+    The condition is the same for all kinds: a diagnosis under the locks still requires the mend.
 
-def locks_for(mend: Mend) -> tuple[LockRequest | str, ...]:
-    """Return the locks that a repair holds from the check of a mend's condition to its end.
-
-    A string is a directory of host-local. Verbs acquire their locks themselves.
+    Attributes:
+        change: the function that changes the node. None: many attachments are detached in parallel.
+        locks: the locks from the check of the condition to the end of the mend; a string is a directory of host-local.
+            Verbs acquire their locks themselves.
+        is_for_the_dead: whether several mends that interrupt nobody share one examination of the node.
     """
-    match mend.kind:
-        case "reserve":
-            return LockRequest((), mend.containers[0].partition(":")[0]), mend.target
-        case "release":
-            return (mend.target,)
-        case "remove-rules":
-            return (LockRequest((), mend.target),)
-        case "set-aside":
-            return (LockRequest(all_containers=True),)
-    return ()
+
+    change: Callable[[NodeState, Mend], None] | None
+    locks: Callable[[Mend], tuple[LockRequest | str, ...]] = lambda _: ()
+    is_for_the_dead: bool = False
+
+
+def _container(mend: Mend) -> LockRequest:
+    """Return the lock of the container that a mend is for."""
+    return LockRequest((), mend.containers[0].partition(":")[0])
+
+
+ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
+    "set-aside": Act(_set_aside, lambda _: (LockRequest(all_containers=True),), is_for_the_dead=True),
+    "reserve": Act(_reserve, lambda mend: (_container(mend), mend.target)),
+    "forward": Act(_forward),
+    "set-up": Act(_change_link),
+    "join": Act(_change_link),
+    "add-address": Act(_change_link),
+    "add-route": Act(_change_link),
+    "add-rules": Act(_add_rules),
+    "remove-rules": Act(_remove_rules, lambda mend: (_container(mend),), is_for_the_dead=True),
+    "reload": Act(_reload),
+    "release": Act(_release, lambda mend: (mend.target,)),
+    "detach": Act(None, is_for_the_dead=True),
+})  # fmt: skip
+"""The acts in the order of a repair: others depend on the first, the last remove data."""
+
+
+def carry_out(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Iterator[str]:
+    """Carry out mends of one kind, and yield the error of each, or ""."""
+    change = ACTS[mends[0].kind].change if mends else None
+    if change is None:
+        yield from _detach(node, mends, policy)
+        return
+    for mend in mends:
+        try:
+            change(node, mend)
+        except (CNIError, OSError) as error:
+            yield str(error)
+        else:
+            yield ""
+
+
+def _detach(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Iterator[str]:
+    """Detach attachments, different containers in parallel."""
+    outcomes: list[object]
+    try:
+        outcomes = [*node.cni.del_attachments([_attachment(node, mend) for mend in mends], policy=policy)]
+    except CNIErrorGroup as error:
+        outcomes = list(error.report)
+    return (str(outcome) if isinstance(outcome, CNIError) else "" for outcome in outcomes)
 
 
 @contextmanager
-def locked(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
+def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
     """Hold a lock of the records or of host-local.
 
     Raises:

@@ -46,11 +46,16 @@ def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = 
         pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
             abandoned.
     """
-    return report_on(read_node(cni, pending_after=pending_after), run_check=run_check)
+    return report_on(read_node(cni, pending_after=pending_after), checked=None if run_check else ())
 
 
-def report_on(node: NodeState, *, run_check: bool = False, skip: Collection[NodeCheck] = ()) -> DoctorReport:
-    """Run the checks on a state of a node, except those in ``skip``."""
+def report_on(
+    node: NodeState, *, checked: Collection[str] | None = (), skip: Collection[NodeCheck] = ()
+) -> DoctorReport:
+    """Run the checks on a state of a node, except those in ``skip``.
+
+    ``checked``: the paths of the records for which the plugins' CHECK is run; None: all.
+    """
     observations: list[Observation] = []
 
     def collect(name: NodeCheck, checking: Observations) -> None:
@@ -70,7 +75,7 @@ def report_on(node: NodeState, *, run_check: bool = False, skip: Collection[Node
         if isinstance(observation, NodeFinding) and observation.check != "drift"
         for container in observation.containers
     }
-    collect("interfaces", run_checks(node, explained, run_check=run_check))
+    collect("interfaces", run_checks(node, explained, checked))
     single = [_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding)]
     pools = tuple(pools_of(node, single))
     findings = check_pools(pools, single)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -299,15 +299,15 @@ def _placed_addresses(attachment: Attachment) -> Iterator[tuple[str, str]]:
 # CHECK of the plugins.
 
 
-def run_checks(node: NodeState, explained: set[str], *, run_check: bool) -> Observations:
-    """If ``run_check``, run CHECK of the live attachments; ``explained``: those that have a finding already."""
+def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | None) -> Observations:
+    """Run CHECK of the live attachments in ``checked`` (None: of all); ``explained`` have a finding already."""
     attachments = [
         attachment for attachment in node.attachments if attachment.state in LIVING and os.path.exists(attachment.netns)
     ]
-    if not attachments:
-        return
-    if not run_check:
+    if attachments and checked is not None and not checked:
         yield NotChecked("interfaces", "the plugins' own checks", "CHECK was not run; libcni doctor --check runs it")
+    attachments = [attachment for attachment in attachments if checked is None or attachment.path in checked]
+    if not attachments:
         return
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 __all__ = ["Mend"]
 
@@ -11,11 +12,6 @@ MendKind = Literal[
     "set-aside", "reserve", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
     "remove-rules", "reload", "release", "detach",
 ]  # fmt: skip
-"""The kinds in the order in which a repair carries them out: others depend on the first, the last remove data."""
-
-ORDER: Final[tuple[MendKind, ...]] = get_args(MendKind)
-FOR_THE_DEAD: Final = {"remove-rules", "set-aside", "detach"}
-"""The kinds that are carried out in groups, between two examinations of the node, if they interrupt nobody."""
 GROUPED: Final = {"release", "remove-rules"}
 """The kinds of which one mend serves several containers: each of its ``details`` is independent."""
 
@@ -55,17 +51,16 @@ class Mend:
         return self.kind, self.target, self.network, self.netns, *(() if self.kind in GROUPED else self.details)
 
 
-def merged(mends: tuple[Mend, ...]) -> tuple[Mend, ...]:
+def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
     """Return mends without repetitions. Reservations in one directory are released by one mend, so by one lock."""
-    alike_by_key: dict[tuple[str, ...], list[Mend]] = {}
+    groups: dict[tuple[str, ...], list[Mend]] = {}
     for mend in mends:
-        alike_by_key.setdefault((*mend.key, *mend.interrupts), []).append(mend)
-    return tuple(_joined(alike) for alike in alike_by_key.values())
-
-
-def _joined(alike: list[Mend]) -> Mend:
-    if len(alike) == 1:
-        return alike[0]
-    details = dict.fromkeys(detail for mend in alike for detail in mend.details)
-    containers = dict.fromkeys(name for mend in alike for name in mend.containers)
-    return replace(alike[0], details=tuple(details), containers=tuple(containers))
+        groups.setdefault((*mend.key, *mend.interrupts), []).append(mend)
+    return tuple(
+        replace(
+            alike[0],
+            details=tuple(dict.fromkeys(detail for mend in alike for detail in mend.details)),
+            containers=tuple(dict.fromkeys(name for mend in alike for name in mend.containers)),
+        )
+        for alike in groups.values()
+    )

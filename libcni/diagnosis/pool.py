@@ -73,7 +73,7 @@ def _finding(pool: AddressPool, findings: Sequence[NodeFinding]) -> NodeFinding:
     seen = f"network {pool.network} has {free}: {pool.reserved} of {pool.addresses} are reserved"
     seen += f", {pool.dead} for containers that no longer exist" if pool.dead else ""
     seen += f", {pool.unknown} for containers of which nothing is known" if pool.unknown else ""
-    mends = merged(tuple(mend for finding in findings if _frees(finding, pool) for mend in finding.mends))
+    mends = merged(mend for finding in findings if _frees(finding, pool) for mend in finding.mends)
     return NodeFinding(
         "ipam", "warning" if pool.free else "error", "pool-low" if pool.free else "pool-full",
         f"network {pool.network}", seen,

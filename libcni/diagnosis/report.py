@@ -169,7 +169,7 @@ def grouped(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
         causes.setdefault((finding.name, finding.severity, finding.remedy, subject), []).append(finding)
     for alike in causes.values():
         containers = tuple(dict.fromkeys(name for finding in alike for name in finding.containers))
-        first = replace(alike[0], mends=merged(tuple(mend for finding in alike for mend in finding.mends)))
+        first = replace(alike[0], mends=merged(mend for finding in alike for mend in finding.mends))
         if len(alike) == 1:
             yield first
             continue

@@ -8,21 +8,21 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import PLUGINS, FakeNode, Namespace, RealNode
+from nodes import PLUGINS, FakeNode, Namespace
 
 from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
-from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState, Space, read_node
 from libcni.store.locks import LockRequest, LockSet
 
@@ -37,6 +37,10 @@ def locked_as_by_host_local(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def replace_act(monkeypatch: pytest.MonkeyPatch, kind: MendKind, change: Callable[..., Any]) -> None:
+    monkeypatch.setattr(acts, "ACTS", {**ACTS, kind: ACTS[kind]._replace(change=change)})
 
 
 def test_a_dry_run_changes_nothing(node: OperatorNode) -> None:
@@ -93,7 +97,7 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
         subprocess.run(["ip", "link", "set", "br-node", "up"], check=True)
         container.run("ip", "link", "set", "eth0", "up")
 
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "set-up": set_all_up})
+    replace_act(monkeypatch, "set-up", set_all_up)
     assert [one.state for one in node.repair().outcomes] == ["mended"]
     subprocess.run(["ip", "link", "set", "br-node", "down"], check=True)
     node.lease(77, "lost\r\neth0")
@@ -102,7 +106,7 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
         set_all_up()
         (node.leases / "net" / f"{node.net}.77").unlink()
 
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "set-up": release_all})
+    replace_act(monkeypatch, "set-up", release_all)
     assert [(one.mend.kind, one.state) for one in node.repair().outcomes] == [
         ("set-up", "mended"),
         ("release", "not needed"),
@@ -142,7 +146,7 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
     for last in (77, 78):
         node.lease(last, f"lost{last}\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda *_: container.run(*damage.split())})
+    replace_act(monkeypatch, "release", lambda *_: container.run(*damage.split()))
     done = repair_node(node.cni)
     assert [one.state for one in done.outcomes] == ["mended"], "nothing is tried after it"
     assert "after: release" in done.stopped
@@ -181,7 +185,7 @@ def test_a_port_that_is_lost_stops_the_repair(node: OperatorNode, monkeypatch: p
     node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
     flush = ["iptables", "-t", "nat", "-F", "CNI-HOSTPORT-DNAT"]
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": lambda *_: subprocess.run(flush, check=True)})
+    replace_act(monkeypatch, "release", lambda *_: subprocess.run(flush, check=True))
     assert "c1:eth0 has lost the port 8080/tcp" in repair_node(node.cni).stopped
 
 
@@ -189,15 +193,12 @@ def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
     node: OperatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.attach("c1")
-    node.attach("c2")
-    node.lease(77, "lost\r\neth0")
+    node.attach("c2").run("ip", "link", "set", "eth0", "down")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
-
-    def detach(*_: object) -> None:
-        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
-
-    monkeypatch.setattr(engine, "ACTS", {**ACTS, "release": detach})
-    assert repair_node(node.cni).stopped == ""
+    replace_act(monkeypatch, "set-up", lambda *_: node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0")))
+    done = repair_node(node.cni)
+    assert ([one.state for one in done.outcomes], done.stopped) == (["mended"], "")
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["c2"]
 
 
 @contextmanager
@@ -278,10 +279,12 @@ def test_a_link_that_was_replaced_meanwhile_is_another_one(node: OperatorNode) -
     other.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "x")
     container.run("ip", "link", "del", "eth0")
     container.run("ip", "link", "add", "eth0", "index", "99", "type", "veth", "peer", "name", "x")
+    change = ACTS["set-up"].change
+    assert change is not None
     with pytest.raises(OSError, match="No such device"):
-        ACTS["set-up"](state, mend.mend)
+        change(state, mend.mend)
     with pytest.raises(OSError, match="its namespace has been replaced"):
-        ACTS["set-up"](replace(state, spaces={}), mend.mend)
+        change(replace(state, spaces={}), mend.mend)
     assert "UP" not in container.link("eth0")["flags"]
 
 
@@ -320,7 +323,7 @@ def test_the_dead_are_detached_in_groups(healthy: FakeNode) -> None:
         patch.setattr(engine, "read_node", read)
         outcomes = repair_node(healthy.cni).outcomes
     assert [one.state for one in outcomes] == ["mended"] * 40
-    assert reads == 1 + 2 + 1 + 1, "the diagnosis, a look before each group, one after the last, and the diagnosis"
+    assert reads == 1 + 2 + 1, "the diagnosis, a look before each group, and the diagnosis"
 
 
 def test_the_key_of_a_mend_tells_that_it_is_the_same_change() -> None:
@@ -359,16 +362,16 @@ def test_a_killed_set_up_leaves_no_rules(
 
 
 def test_a_jump_to_an_empty_chain_of_masquerade_is_removed(
-    real_node: RealNode, host: Namespace, container: Namespace
+    node: OperatorNode, host: Namespace, container: Namespace
 ) -> None:
     """The interface was deleted by hand, so bridge left its rules; the next DEL empties the chain, and fails."""
-    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True))
+    node.write_bridge(ipMasq=True)
     for _ in range(2):
-        real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+        node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
         container.run("ip", "link", "del", "eth0")
-        real_node.cni.del_attachments(real_node.cni.get_cached_attachments())
+        node.cni.del_attachments(node.cni.get_cached_attachments())
     chain = host.rules("nat", "-N CNI-")[0].split()[1]
     host.run("iptables", "-t", "nat", "-F", chain)
     assert len(host.rules("nat", f"-j {chain}")) == 2
-    repair_node(real_node.cni)
+    repair_node(node.cni)
     assert not host.rules("nat", "CNI-")

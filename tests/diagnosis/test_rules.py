@@ -27,7 +27,9 @@ def remove(made: MadeNode, found: NodeFinding) -> None:
     """Carry out the mends of a finding, with the rules that the node has now."""
     state = made.reading()
     for mend in found.mends:
-        ACTS[mend.kind](replace(state, rules={program: saved_rules(program) for program in ("iptables", "nft")}), mend)
+        change = ACTS[mend.kind].change
+        assert change is not None
+        change(replace(state, rules={program: saved_rules(program) for program in ("iptables", "nft")}), mend)
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""The belongings of living containers: what a repair must not take from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from libcni.diagnosis.node_state import Identity, NodeState, addresses_in, grouped, id_of
+from libcni.diagnosis.report import some
+from libcni.diagnosis.rules import facts_of
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import Network
+from libcni.store.model import ENDED
+
+
+@dataclass(slots=True)
+class Belongings:
+    """The interfaces, addresses, routes and ports of one network namespace.
+
+    Attributes:
+        things: these objects, as text.
+        is_ours: whether it is the node's own namespace, or that of a container of the node. A machine can have others,
+            which change by themselves.
+        names: the containers whose record names the namespace.
+        records: the records that name the namespace. If they change, the container's runtime is working on it.
+    """
+
+    things: set[str]
+    is_ours: bool
+    names: set[str] = field(default_factory=set)
+    records: set[tuple[str, object, str]] = field(default_factory=set)
+
+
+AllBelongings = dict[Identity | None, Belongings]
+"""The belongings in all namespaces; those of the node's own namespace under None."""
+
+
+def belongings_of(node: NodeState) -> AllBelongings:
+    """Return the belongings of the node and of its containers."""
+    by_address: dict[str, list[str]] = grouped(
+        (fact.address, f"the {fact.kind} of {fact.address}") for facts in facts_of(node).values() for fact in facts
+    )
+    for address, reservations in node.reservations_of.items():
+        reserved = [
+            f"the reservation {reservation.path} for {reservation.container_id}" for reservation in reservations
+        ]
+        by_address.setdefault(address, []).extend(reserved)
+    own = namespace_identity("/proc/thread-self/ns/net")
+    everything: AllBelongings = {None: Belongings(_of_node(node), is_ours=True)}
+    for identity, space in node.spaces.items():
+        if identity != own and space.network is not None:
+            is_ours = any(address in node.reservations_of for address in addresses_in(space))
+            everything[identity] = Belongings(set(_of_network(space.network, by_address)), is_ours)
+    masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
+    for attachment in node.attachments:
+        place = namespace_identity(attachment.netns) if attachment.netns else None
+        # After a reboot or a replacement, the recorded path leads to the namespace of another container.
+        has_ended = attachment.state in ENDED or attachment.record.netns_id not in {None, place}
+        if place is not None and not has_ended and (belongings := everything.get(place)) is not None:
+            belongings.is_ours = True
+            belongings.names.add(id_of(attachment))
+            belongings.records.add((attachment.path, attachment.created, attachment.record.state))
+            ends = [end for end in node.host_ends(attachment) if end.is_up]
+            belongings.things.update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
+    return everything
+
+
+def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list[str]:
+    """Return the losses, except of the named containers and of those whose runtime is working."""
+    # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
+    return [
+        f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}"
+        for identity, earlier in before.items()
+        if earlier.is_ours
+        and (current := after.get(identity)) is not None
+        and not earlier.names & named
+        and earlier.records == current.records
+        for thing in sorted(earlier.things - current.things)
+    ]
+
+
+def _of_node(node: NodeState) -> set[str]:
+    links = [link for link in (node.host.links.values() if node.host else ()) if link.kind != "veth" and link.is_up]
+    forwarding = {path for path, is_on in node.forwards.items() if is_on}
+    return {
+        *forwarding,
+        *(f"{link.name} with {text}" for link in links for text in link.addresses if not _is_link_local(text)),
+    }
+
+
+def _of_network(network: Network, by_address: Mapping[str, list[str]]) -> Iterator[str]:
+    names = {link.index: link.name for link in network.links.values()}
+    for link in network.links.values():
+        if link.name != "lo" and link.is_up:
+            yield f"the interface {link.name} with {link.mac}"
+            for text in link.addresses:
+                if not _is_link_local(text):
+                    yield f"the address {text} of {link.name}"
+                    yield from by_address.get(text.partition("/")[0], ())
+    for route in network.routes:
+        if not _is_link_local(route.destination):
+            yield f"the route to {route.destination} via {route.gateway or names.get(route.ifindex, '?')}"
+
+
+def _is_link_local(text: str) -> bool:
+    return text.startswith(("fe80:", "ff00:"))
