@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from testing.faulty import ip
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
@@ -27,20 +29,11 @@ DELETED_ONCE = ("DEL again", "DEL without namespace", "DEL without prevResult", 
 WITHOUT_IPAM = ("DEL without CNI_PATH",)
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
-@contextmanager
-def _nothing(namespace: NetworkNamespace) -> Iterator[None]:
-    yield
-
-
 @contextmanager
 def _lo(namespace: NetworkNamespace) -> Iterator[None]:
     # The kernel gives lo its address when it first goes up, and leaves it there.
     for state in ("up", "down"):
-        _ip("-netns", namespace.name, "link", "set", "lo", state)
+        ip("-netns", namespace.name, "link", "set", "lo", state)
     yield
 
 
@@ -54,27 +47,27 @@ def _bridge(namespace: NetworkNamespace) -> Iterator[None]:
 
 @contextmanager
 def _master(namespace: NetworkNamespace) -> Iterator[None]:
-    _ip("link", "add", MASTER, "type", "veth", "peer", "name", f"{MASTER}p")
+    ip("link", "add", MASTER, "type", "veth", "peer", "name", f"{MASTER}p")
     try:
-        _ip("link", "set", MASTER, "up")
+        ip("link", "set", MASTER, "up")
         yield
     finally:
-        _ip("link", "delete", MASTER)
+        ip("link", "delete", MASTER)
 
 
 @contextmanager
 def _veth(namespace: NetworkNamespace) -> Iterator[None]:
-    _ip("link", "add", HOST_LINK, "type", "veth", "peer", "name", IFNAME, "netns", namespace.name)
+    ip("link", "add", HOST_LINK, "type", "veth", "peer", "name", IFNAME, "netns", namespace.name)
     try:
-        _ip("link", "set", HOST_LINK, "up")
+        ip("link", "set", HOST_LINK, "up")
         # Otherwise the kernel adds its link-local address at some time during the test.
-        _ip("-netns", namespace.name, "link", "set", IFNAME, "addrgenmode", "none")
-        _ip("-netns", namespace.name, "address", "add", "10.98.7.2/24", "dev", IFNAME)
-        _ip("-netns", namespace.name, "link", "set", IFNAME, "up")
-        _ip("-netns", namespace.name, "link", "set", "lo", "up")
+        ip("-netns", namespace.name, "link", "set", IFNAME, "addrgenmode", "none")
+        ip("-netns", namespace.name, "address", "add", "10.98.7.2/24", "dev", IFNAME)
+        ip("-netns", namespace.name, "link", "set", IFNAME, "up")
+        ip("-netns", namespace.name, "link", "set", "lo", "up")
         yield
     finally:
-        _ip("link", "delete", HOST_LINK)
+        ip("link", "delete", HOST_LINK)
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class Subject:
     config: Mapping[str, Any] = field(default_factory=dict)
     ipam: bool = False
     chained: bool = False
-    around: Callable[[NetworkNamespace], Any] = _nothing
+    around: Callable[[NetworkNamespace], Any] = nullcontext
     faults: tuple[str, ...] = ()
     older: tuple[str, ...] = ()
     newer: tuple[str, ...] = ()
@@ -96,8 +89,7 @@ class Subject:
         return {*EVERY_GO_PLUGIN, *self.faults, *(self.newer if "1.1.0" in versions else self.older)}
 
 
-IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/24", "dataDir": "DATA"}}
-ROUTED: Mapping[str, Any] = {"ipam": {**IPAM["ipam"], "routes": [{"dst": "10.99.0.0/16"}]}}
+IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/24"}}
 
 SUBJECTS: Mapping[str, Subject] = {
     "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM, newer=("GC without valid attachments frees all",)),
@@ -179,7 +171,7 @@ def _examine_in(plugin: Path, version: str) -> ConformanceReport:
     with tempfile.TemporaryDirectory() as data, network_namespace() as namespace, subject.around(namespace):
         config = {"type": plugin.name, **subject.config}
         if "ipam" in config:
-            config["ipam"] = {key: data if value == "DATA" else value for key, value in config["ipam"].items()}
+            config["ipam"] = {**config["ipam"], "dataDir": data}
         return check_plugin(
             plugin,
             config,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from processes import is_running
 from libcni.errors import InvalidOutputError, PluginError
 from libcni.plugin import Plugin, Request, VerbError
 from libcni.testing import Answer, FakeCall, FakePlugins, call_plugin, wait_until
+from libcni.testing.calling import environment as variables
 from plugin.plugins import VERBS, Recorder, config, nothing, write_plugin
 
 RESULT = {"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.2/24"}], "vendor": 1}
@@ -87,11 +87,30 @@ def test_the_delegates_error_is_passed_up(tmp_path: Path, verb: str) -> None:
     assert answer.document == {**json.loads(ERROR), "details": details}
 
 
+@pytest.mark.parametrize(
+    ("answer", "code", "msg", "details"),
+    [
+        # as the text of 0.4.0 prints codes
+        ("""echo '{"code": -11, "msg": "full"}'; exit 1""", 11, "full", "reported by ipam; stderr of ipam: log of ADD"),
+        ("echo '{}'; echo why >&2; exit 1", 999, "not an error document: '{}'", "stderr of ipam: log of ADD\nwhy"),
+        (f"echo '{ERROR}'", 999, "an error document is no result: full", "stderr of ipam: log of ADD"),
+    ],
+)
+def test_the_delegates_answer_reaches_the_operator(
+    tmp_path: Path, answer: str, code: int, msg: str, details: str
+) -> None:
+    write_delegate(tmp_path, ADD=answer)
+    document = call(tmp_path).document
+    assert (document["code"], document["details"]) == (code, details)
+    assert msg in document["msg"]
+
+
 REFUSED, BROKEN = f"echo '{ERROR}'; exit 1", "kill -9 $$"
 
 
 @pytest.mark.parametrize(
-    "failure", ["exit 3", BROKEN, "echo garbage", "echo '{}'; exit 1", """echo '{"code": true}'; exit 1"""]
+    "failure",
+    ["exit 3", BROKEN, "echo garbage", "echo '{}'; exit 1", """echo '{"code": true}'; exit 1""", f"echo '{ERROR}'"],
 )
 def test_an_add_that_may_have_allocated_is_followed_by_del(tmp_path: Path, failure: str) -> None:
     write_delegate(tmp_path, ADD=failure)
@@ -135,27 +154,6 @@ def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> No
     assert "exit status 9" in answer.stderr
 
 
-def test_a_code_as_the_0_4_0_text_prints_it_is_positive(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="""echo '{"code": -11, "msg": "full"}'; exit 1""")
-    assert call(tmp_path).code == 11
-
-
-def test_an_error_document_with_exit_status_0_is_an_error(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD=f"echo '{ERROR}'")
-    answer = call(tmp_path)
-    assert (answer.status, answer.code) == (1, 999)
-    assert "an error document is no result: full" in answer.document["msg"]
-    assert ("DEL", "ipam") in calls(tmp_path)
-
-
-def test_the_end_of_what_the_delegate_printed_reaches_the_operator(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="echo '{}'; echo why >&2; exit 1")
-    answer = call(tmp_path)
-    assert answer.code == 999
-    assert "exit status 1, and its stdout is not an error document: '{}'" in answer.document["msg"]
-    assert answer.document["details"] == "stderr of ipam: log of ADD\nwhy"
-
-
 SLOW = """
 @plugin.add
 def add(request):
@@ -167,25 +165,16 @@ plugin.delete(lambda request: request.forward("ipam"))
 def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD='echo $$ > "$0.pid"; exec sleep 60')
     plugin = write_plugin(tmp_path, "main", SLOW)
-    env = {
-        "CNI_COMMAND": "ADD",
-        "CNI_CONTAINERID": "c",
-        "CNI_NETNS": "/x",
-        "CNI_IFNAME": "e",
-        "CNI_PATH": str(tmp_path),
-    }
-    with subprocess.Popen([plugin], env={**os.environ, **env}, stdin=subprocess.PIPE) as process:
+    env = variables("ADD", {}, path=str(tmp_path))
+    with subprocess.Popen([plugin], env=env, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(config()).encode())
         process.stdin.close()
-        pid = int(wait_until(lambda: text(tmp_path / "ipam.pid")))
+        file = tmp_path / "ipam.pid"
+        pid = int(wait_until(lambda: file.exists() and file.read_text().strip()))
         process.terminate()
         assert process.wait(20) == -signal.SIGTERM
     wait_until(lambda: not is_running(pid))
-
-
-def text(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
 
 
 def test_the_error_says_what_is_known_of_the_call(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.errors import VersionError
 from libcni.plugin import ErrorCode, Plugin, PluginResult, Request, VerbError
 from libcni.testing import call_plugin
 from plugin.plugins import VERBS, Recorder, config, nothing
@@ -16,14 +15,10 @@ FIRST_WITH = {"ADD": "0.1.0", "DEL": "0.1.0", "CHECK": "0.4.0", "GC": "1.1.0", "
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_reaches_its_function(verb: str) -> None:
     called: list[str] = []
-    recorder = Recorder(
-        add=lambda request: called.append("ADD"),
-        delete=lambda request: called.append("DEL"),
-        check=lambda request: called.append("CHECK"),
-        gc=lambda request: called.append("GC"),
-        status=lambda request: called.append("STATUS"),
-    )
-    assert call_plugin(recorder.plugin, verb, config(), path="/opt/cni/bin").status == 0
+    plugin = Plugin("p")
+    for register, own in zip((plugin.add, plugin.delete, plugin.check, plugin.gc, plugin.status), VERBS, strict=True):
+        register(lambda request, own=own: called.append(own))
+    assert call_plugin(plugin, verb, config(), path="/opt/cni/bin").status == 0
     assert called == [verb]
 
 
@@ -47,10 +42,7 @@ def test_an_optional_verb_without_a_function_succeeds(verb: str) -> None:
 @pytest.mark.parametrize("missing", ["ADD", "DEL"])
 def test_add_and_del_need_a_function_and_any_call_says_so(missing: str) -> None:
     plugin = Plugin("p")
-    if missing == "ADD":
-        plugin.delete(nothing)
-    else:
-        plugin.add(nothing)
+    (plugin.delete if missing == "ADD" else plugin.add)(nothing)
     answer = call_plugin(plugin, "VERSION", b'{"cniVersion": "1.1.0"}')
     assert answer.status == 1
     assert answer.document["msg"] == f"plugin p has no function for {missing}"
@@ -64,9 +56,7 @@ def test_no_command_prints_the_about_text_on_stderr() -> None:
         assert answer.stderr == "does p\nCNI protocol versions supported: 0.4.0, 1.0.0\n"
 
 
-def test_wrong_versions_are_refused_at_once() -> None:
-    with pytest.raises(VersionError):
-        Plugin("p", versions=["1.0"])
+def test_no_versions_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="at least one version"):
         Plugin("p", versions=[])
 
@@ -137,14 +127,9 @@ def test_what_a_function_raises_on_purpose_is_the_answer(verb: str) -> None:
 
     recorder = Recorder(add=fail, delete=fail, check=fail, gc=fail, status=fail)
     answer = call_plugin(recorder.plugin, verb, config(), path="/opt/cni/bin")
-    assert answer.status == 1
-    assert answer.document == {
-        "cniVersion": "1.1.0",
-        "code": 11,
-        "msg": "no free address",
-        "details": "10.1.0.0/16 is full",
-    }
-    assert answer.stderr == ""
+    error = {"code": 11, "msg": "no free address", "details": "10.1.0.0/16 is full"}
+    assert answer.document == {"cniVersion": "1.1.0", **error}
+    assert (answer.status, answer.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -174,27 +159,20 @@ def test_a_result_that_is_no_json_is_an_error_and_not_half_a_document(value: obj
 
 
 def test_a_function_may_return_a_document_or_a_result_or_fill_the_requests() -> None:
-    def document(request: Request) -> dict[str, object]:
-        return {"ips": [{"address": "10.0.0.2/24"}]}
-
     def result(request: Request) -> PluginResult:
         made = PluginResult()
         made.add_ip("10.0.0.2/24")
         return made
 
-    def fill(request: Request) -> None:
-        request.result.add_ip("10.0.0.2/24")
-
-    for add in (document, result, fill):
+    document = {"ips": [{"address": "10.0.0.2/24"}]}
+    for add in (result, lambda request: document, lambda request: request.result.add_ip("10.0.0.2/24")):
         answer = call_plugin(Recorder(add=add).plugin, "ADD", config("0.3.1"))
         assert answer.document == {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.2/24"}]}
 
 
 def test_an_error_document_that_add_returns_is_an_error() -> None:
-    def add(request: Request) -> dict[str, object]:
-        return {"code": 11, "msg": "full", "details": "all"}
-
-    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
+    error = {"code": 11, "msg": "full", "details": "all"}
+    answer = call_plugin(Recorder(add=lambda request: error).plugin, "ADD", config())
     assert (answer.status, answer.code) == (1, 6)
     assert answer.document["msg"] == "an error document is no result: full"
 

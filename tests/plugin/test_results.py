@@ -72,14 +72,6 @@ def test_an_empty_result_is_its_version(version: str) -> None:
     assert PluginResult(version).to_document() == {"cniVersion": version}
 
 
-def test_a_copy_is_deep() -> None:
-    result = PluginResult.from_document(OF_1_1, "1.1.0")
-    result.extra["vendor"]["a"][1]["b"] = "changed"
-    result.ips[0]["address"] = "changed"
-    assert OF_1_1["vendor"]["a"][1]["b"] is None
-    assert OF_1_1["ips"][0]["address"] == "10.1.0.5/16"
-
-
 @pytest.mark.parametrize(
     ("document", "msg"),
     [
@@ -132,15 +124,9 @@ def test_a_newer_result_without_address_has_no_form_of_0_2() -> None:
     assert caught.value.code == 6
 
 
-def test_an_unknown_version_of_a_result_is_refused() -> None:
-    with pytest.raises(VerbError, match=r"unknown cniVersion '7\.0\.0'") as caught:
-        PluginResult.from_document({"cniVersion": "7.0.0"}, "1.1.0")
-    assert caught.value.code == 6
-
-
-@pytest.mark.parametrize("previous", ["7.0.0", 1])
-def test_a_previous_result_of_an_unknown_version_stops_add_and_not_del(previous: object) -> None:
-    document = config("1.1.0", prevResult={"cniVersion": previous})
+@pytest.mark.parametrize("previous", [{"cniVersion": "7.0.0"}, {"cniVersion": 1}, {"ips": [None]}])
+def test_a_broken_previous_result_stops_add_and_not_del(previous: object) -> None:
+    document = config("1.1.0", prevResult=previous)
     assert call_plugin(Recorder().plugin, "ADD", document).code == 6
     assert call_plugin(Recorder().plugin, "DEL", document).status == 0
 

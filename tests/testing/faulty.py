@@ -10,7 +10,10 @@ from libcni.testing import ConformanceReport
 NEWEST = ("1.1.0",)
 PREVIOUS = {
     "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
-    "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1", "interface": 0}],
+    "ips": [
+        {"address": "10.0.0.2/24", "gateway": "10.0.0.1", "interface": 0},
+        {"address": "fd00::2/64", "interface": 0},
+    ],
     "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}],
     "dns": {"nameservers": ["10.0.0.1"]},
 }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
 import pytest
 from plugin.plugins import Recorder, example
@@ -14,14 +14,7 @@ from plugin.plugins import Recorder, example
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import Plugin, Request, VerbError
 from libcni.testing import Answer, assert_plugin_conforms, check_plugin
-from testing.faulty import failing
-
-PREVIOUS = {
-    "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
-    "ips": [{"address": "10.0.0.2/24", "interface": 0}, {"address": "fd00::2/64", "interface": 0}],
-    "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}],
-    "dns": {"nameservers": ["10.0.0.1"], "domain": "example.org"},
-}
+from testing.faulty import PREVIOUS, failing
 
 
 def test_the_ipam_example_conforms(tmp_path: Path) -> None:
@@ -65,16 +58,8 @@ class Bent(Plugin):
         for register in (self.add, self.delete, self.check, self.gc, self.status):
             register(lambda request: None)
 
-    def main(
-        self,
-        env: Mapping[str, str] | None = None,
-        stdin: BinaryIO | None = None,
-        stdout: TextIO | None = None,
-        stderr: TextIO | None = None,
-    ) -> int:
-        assert env is not None
-        assert stdin is not None
-        assert stdout is not None
+    def main(self, *streams: Any, **_: Any) -> int:
+        env, stdin, stdout, stderr = streams
         text = stdin.read()
         stdin.seek(0)
         inner = StringIO()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import Answer, FakePlugins, call_plugin
 
-ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 ATTACHMENT = {"container_id": "c1", "netns": "/run/netns/x", "path": "/opt/cni/bin"}
 
 
@@ -152,7 +152,7 @@ def test_portmap_holds_host_ports(run: Runner, fake_state: Path, verb: str) -> N
 def test_steps_in_a_file_beside_a_link_and_over_them_those_of_the_configuration(
     run: Runner, fake_path: str, tmp_path: Path
 ) -> None:
-    document = {"cniVersion": "1.0.0", "supportedVersions": ALL_VERSIONS}
+    document = {"cniVersion": "1.0.0", "supportedVersions": [*ALL_VERSIONS]}
     assert run("VERSION", config={"cniVersion": "1.0.0"}).document == document
     (tmp_path / "mine").symlink_to(Path(fake_path) / "fake")
     steps = {"versions": ["0.4.0"], "kind": "ipam", "stateDir": str(tmp_path), "STATUS": {"error": {"code": 50}}}
@@ -161,7 +161,7 @@ def test_steps_in_a_file_beside_a_link_and_over_them_those_of_the_configuration(
     assert run("VERSION", "mine").document["supportedVersions"] == ["0.4.0"]
     error = run("ADD", "mine", conf()).document
     assert (error["code"], error["details"]) == (1, 'config is "1.1.0", plugin supports ["0.4.0"]')
-    wider = {"versions": ALL_VERSIONS}
+    wider = {"versions": [*ALL_VERSIONS]}
     assert run("STATUS", "mine", conf(fake=wider)).code == 50
     assert run("ADD", "mine", conf(fake=wider, ipam=SUBNET)).document["ips"][0]["address"] == "10.9.0.2/29"
 

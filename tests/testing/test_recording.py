@@ -12,7 +12,6 @@ import pytest
 from libcni import CNIConfig, Invocation, NetworkConfigList, Outcome, PluginError, PluginNotFoundError, RuntimeConf
 from libcni.aio import AsyncCNIConfig
 from libcni.errors import PluginTimeoutError
-from libcni.executor import AsyncExecutor, Executor
 from libcni.testing import RecordingExecutor, error_outcome
 
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0", args={"A": "1"})
@@ -25,13 +24,8 @@ def net() -> NetworkConfigList:
     return NetworkConfigList.from_bytes(json.dumps({"cniVersion": "1.1.0", "name": "db", "plugins": plugins}))
 
 
-def client(executor: Executor, directory: Path) -> CNIConfig:
+def client(executor: RecordingExecutor, directory: Path) -> CNIConfig:
     return CNIConfig(["/opt/cni/bin"], directory, executor=executor)
-
-
-def test_both_fit_the_seam() -> None:
-    assert isinstance(RecordingExecutor(), Executor)
-    assert isinstance(RecordingExecutor().on_asyncio, AsyncExecutor)
 
 
 def test_calls_are_written_down_and_answered(net: NetworkConfigList, tmp_path: Path) -> None:
@@ -87,7 +81,7 @@ def test_a_recorded_call_is_shown_without_the_environment(
 ) -> None:
     monkeypatch.setenv("TOKEN", "secret")
     executor = RecordingExecutor()
-    CNIConfig(["/opt/cni/bin"], tmp_path, executor=executor).add_network_list(net, RT)
+    client(executor, tmp_path).add_network_list(net, RT)
     assert (executor.calls[0].options.env or {})["TOKEN"] == "secret"
     assert "secret" not in repr(executor.calls[0])
 
