@@ -11,7 +11,7 @@ import libcni.kernel.system as system
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.interface import CallOptions, Executor
-from libcni.executor.process import ProcessExecutor
+from libcni.executor.process import ProcessExecutor, run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
@@ -21,7 +21,7 @@ from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
 from libcni.verbs.delete import DelReport, delete
-from libcni.verbs.node import Node, run_to_end
+from libcni.verbs.node import Node
 
 # Other verbs than ADD and DEL are loaded with their first call: a hook or a command starts often. ADD and DEL are not,
 # because a finalizer may call them while the interpreter shuts down, when nothing can be imported any more.

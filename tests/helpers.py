@@ -14,6 +14,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.interface import CallOptions
+from libcni.executor.process import run_to_end
 from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
@@ -22,7 +23,7 @@ from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore, Version
 from libcni.store.sight import Sight
 from libcni.verbs.add import add
-from libcni.verbs.node import Node, run_to_end
+from libcni.verbs.node import Node
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")

@@ -6,176 +6,22 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from libcni.errors import PluginTimeoutError
 from libcni.executor import loop_events
-from libcni.executor.child import KILL_WAIT, POLL_SECONDS, START_WAIT, Child, is_foreign
-from libcni.executor.find import find_plugin
+from libcni.executor.child import POLL_SECONDS, START_WAIT, Child
 from libcni.executor.interface import CallOptions
 from libcni.executor.loop_events import LoopEvents
-from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE
+from libcni.executor.process import EXIT_ONLY_SECONDS, AsyncPreparedProcess, ProcessCalls, Waiter
 from libcni.executor.streams import OutputLimitError
 from libcni.kernel.helper_thread import HelperThread
 from libcni.protocol.invocation import Invocation, Outcome
 
-
-class AsyncProcessExecutor:
-    """An executor that runs plugins like ``ProcessExecutor``, on the running event loop.
-
-    Args:
-        grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
-            and SIGKILL after four fifths of the grace.
-    """
-
-    def __init__(self, *, grace: float = GRACE) -> None:
-        self.grace = grace
-        self._output_limit = OUTPUT_LIMIT
-
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; see ``find_plugin``."""
-        return find_plugin(plugin, path)
-
-    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.
-
-        Raises:
-            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
-            InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
-            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
-        """
-        return await self._run(Child(invocation, options, self._output_limit), options.timeout, None)
-
-    def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
-        """Start a plugin that waits for its configuration; see ``AsyncExecutor``."""
-        child = Child(invocation, options, self._output_limit)
-        return AsyncPreparedProcess(child, self._run) if child.start_ahead() else None
-
-    async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
-        """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        try:
-            if stdin is None:
-                await self._start(child, deadline)
-            elif not child.feed(stdin):
-                child.kill(START_WAIT)
-                child = Child(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
-                await self._start(child, deadline)
-            if child.options.on_started is not None:
-                child.options.on_started()
-            return await self._wait_for(child, timeout, deadline)
-        except (OSError, OutputLimitError) as error:
-            if is_foreign(error):
-                raise
-            raise child.unwatchable(error) from error
-        finally:
-            child.kill(START_WAIT)
-
-    async def _start(self, child: Child, deadline: float) -> None:
-        while True:
-            try:
-                return await _start_in_thread(child, deadline)
-            except PluginTimeoutError:
-                raise
-            except (OSError, ValueError) as error:
-                delay = child.retry_delay(error, deadline)
-            await asyncio.sleep(delay)
-
-    async def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
-        watcher = _Watcher(child)
-        try:
-            if await watcher.wait(deadline):
-                watcher.close()
-                return child.finish()
-            child.signal(signal.SIGTERM)
-            with suppress(OutputLimitError):
-                await watcher.wait(deadline + self.grace * TERM_SHARE)
-            await watcher.kill(deadline + self.grace)
-        except GeneratorExit:  # a coroutine that is closed cannot wait
-            raise
-        except BaseException:
-            await watcher.kill(time.monotonic() + KILL_WAIT)
-            raise
-        finally:
-            watcher.close()
-            child.kill(0)
-        raise child.timed_out(timeout)
-
-
-class AsyncPreparedProcess:
-    """A plugin process that waits for its configuration; see ``AsyncPreparedPlugin``."""
-
-    def __init__(
-        self, child: Child, run: Callable[[Child, float | None, bytes | None], Coroutine[Any, Any, Outcome]]
-    ) -> None:
-        self._child: Child | None = child
-        self._run = run
-
-    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send the configuration and run the plugin until it exits; see ``AsyncPreparedPlugin.feed``.
-
-        Raises:
-            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after the call, or did not run before that.
-            InvalidOutputError: the plugin printed too much, and was stopped.
-            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
-            RuntimeError: the plugin was fed or discarded before.
-        """
-        child, self._child = self._child, None
-        if child is None:
-            raise RuntimeError("this started plugin has already received its input, or was discarded")
-        return await self._run(child, timeout, stdin)
-
-    async def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
-        child, self._child = self._child, None
-        # A forked child shares the loop's epoll instance with its parent: so it must not watch anything.
-        if child is None or not child.is_owned():
-            return
-        watcher = _Watcher(child)
-        try:
-            await watcher.kill(time.monotonic() + KILL_WAIT)
-        finally:
-            watcher.close()
-            child.kill(0)
-
-
 _starter = HelperThread()
-
-
-async def _start_in_thread(child: Child, deadline: float) -> None:
-    """Start a process like ``Child.start``, but in a thread.
-
-    On a busy machine a start takes some milliseconds. The starts of 64 verbs would block the event loop for a tenth of
-    a second.
-    """
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def spawn() -> None:
-        error: BaseException | None = None
-        try:
-            child.spawn()
-        except BaseException as problem:  # noqa: BLE001 - the caller raises it
-            error = problem
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_set, ended, error)
-
-    try:
-        child.set_up()
-        try:
-            _starter.do(spawn)
-        except RuntimeError:  # no thread can be started
-            child.spawn()
-        else:
-            await _started(ended, child, deadline)
-        child.watch()
-    except BaseException:
-        child.kill(START_WAIT)
-        raise
 
 
 async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -> None:
@@ -204,49 +50,81 @@ def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
         ended.set_exception(error)
 
 
-class _Watcher:
-    """A wait on the running event loop for the end of a plugin process. It reads the process's output.
+class _LoopWaiter(Waiter):
+    """A Waiter on the running event loop.
 
     ``_stage`` is "exit" at first: only the process's exit is watched, because most plugins end soon and their output
     fits into the pipes. In "output" the pipes are watched too. After ``kill`` it is "killed": only the exit is watched.
     """
 
+    kill_wait = START_WAIT
+
     def __init__(self, child: Child) -> None:
-        self._child = child
+        super().__init__(child)
         self._stage: Literal["exit", "output", "killed"] = "exit"
-        self._is_polled = child.exit_fd < 0
+        self._is_polled = False
         self._deadline = math.inf
-        self._waiter: asyncio.Future[bool] | None = None
+        self._ended: asyncio.Future[bool] | None = None
         self._watched: set[int] = set()
-        self._events: LoopEvents | None = loop_events.of_running_loop()
+        self._events: LoopEvents | None = None
+
+    async def start(self, deadline: float) -> None:
+        """Start a process like ``Child.start``, but in a thread.
+
+        On a busy machine a start takes some milliseconds. The starts of 64 verbs would block the event loop for a tenth
+        of a second.
+        """
+        child, loop = self.child, asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def spawn() -> None:
+            error: BaseException | None = None
+            try:
+                child.spawn()
+            except BaseException as problem:  # noqa: BLE001 - the caller raises it
+                error = problem
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_set, ended, error)
+
+        try:
+            child.set_up()
+            try:
+                _starter.do(spawn)
+            except RuntimeError:  # no thread can be started
+                child.spawn()
+            else:
+                await _started(ended, child, deadline)
+            child.watch()
+        except BaseException:
+            child.kill(START_WAIT)
+            raise
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def watch(self) -> None:
+        self._events = loop_events.of_running_loop()
+        self._is_polled = self.child.exit_fd < 0
         if not self._is_polled:
-            self._watch(child.exit_fd, self._on_exit)
+            self._watch(self.child.exit_fd, self._on_exit)
 
     async def wait(self, deadline: float) -> bool:
-        """Wait until the process has ended, or until the deadline; return whether it has ended.
-
-        Raises:
-            OutputLimitError: the plugin printed more than its output limit.
-            OSError: the process or its output cannot be read.
-        """
-        if self._child.has_ended():
+        if self.child.has_ended():
             return True
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.get_running_loop().create_future()
         self._deadline = deadline
         self._set_timer(EXIT_ONLY_SECONDS if self._stage == "exit" else math.inf)
-        return await self._waiter
+        return await self._ended
 
     async def kill(self, deadline: float) -> None:
-        """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
-        self._child.signal(signal.SIGKILL)
+        self.child.signal(signal.SIGKILL)
         self._stage = "killed"
-        for pipe in self._watched - {self._child.exit_fd}:
+        for pipe in self._watched - {self.child.exit_fd}:
             self._unwatch(pipe)
         with suppress(OSError):
             await self.wait(deadline)
 
     def close(self) -> None:
-        """Stop watching; the descriptors must still be open."""
         for descriptor in tuple(self._watched):
             self._unwatch(descriptor)
         # An exception keeps its frames and so this object. The events keep a descriptor.
@@ -270,7 +148,7 @@ class _Watcher:
         if self._stage == "exit":
             self._stage = "output"
             try:
-                for pipe in self._child.streams.open_pipes:
+                for pipe in self.child.streams.open_pipes:
                     self._watch(pipe, partial(self._on_output, pipe))
             except OSError as error:
                 # If it were raised, the loop would log it, and the call would wait for its deadline.
@@ -279,7 +157,7 @@ class _Watcher:
         self._set_timer()
 
     def _on_exit(self) -> None:
-        self._unwatch(self._child.exit_fd)
+        self._unwatch(self.child.exit_fd)
         if not self._look():
             # A tracer keeps the exit status. The descriptor stays readable, so the loop would spin if it were watched.
             self._is_polled = True
@@ -288,7 +166,7 @@ class _Watcher:
     def _look(self) -> bool:
         """Examine the process and its output; return whether the wait is over."""
         try:
-            has_ended = self._child.has_ended()
+            has_ended = self.child.has_ended()
         except OSError as error:
             self._end(error)
             return True
@@ -298,12 +176,12 @@ class _Watcher:
 
     def _on_output(self, pipe: int) -> None:
         try:
-            self._child.streams.read(pipe)
+            self.child.streams.read(pipe)
         except (OutputLimitError, OSError) as error:
             self._unwatch(pipe)
             self._end(error)
             return
-        if pipe not in self._child.streams.open_pipes:
+        if pipe not in self.child.streams.open_pipes:
             self._unwatch(pipe)
 
     def _watch(self, descriptor: int, call: Callable[[], None]) -> None:
@@ -313,15 +191,40 @@ class _Watcher:
 
     def _unwatch(self, descriptor: int) -> None:
         # A forked child shares the epoll instance with its parent: a removal there would affect the parent too.
-        if self._events is not None and self._child.is_owned():
+        if self._events is not None and self.child.is_owned():
             self._watched.discard(descriptor)
             self._events.remove_reader(descriptor)
 
     def _end(self, error: Exception | None = None, *, is_ended: bool = True) -> None:
         """End the wait with ``error``, or with ``is_ended`` as its value."""
-        if self._waiter is None or self._waiter.done():
+        if self._ended is None or self._ended.done():
             return
         if error is None:
-            self._waiter.set_result(is_ended)
+            self._ended.set_result(is_ended)
         else:
-            self._waiter.set_exception(error.with_traceback(None))  # a traceback would keep the events
+            self._ended.set_exception(error.with_traceback(None))  # a traceback would keep the events
+
+
+class AsyncProcessExecutor(ProcessCalls):
+    """An executor that runs plugins like ``ProcessExecutor``, on the running event loop.
+
+    Args:
+        grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
+            and SIGKILL after four fifths of the grace.
+    """
+
+    _waiter = _LoopWaiter
+
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.
+
+        Raises:
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
+        """
+        return await self._run(self._new(invocation, options), options.timeout)
+
+    def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
+        """Start a plugin that waits for its configuration; see ``AsyncExecutor``."""
+        return self._prepare(invocation, options)

@@ -131,20 +131,17 @@ class Child:
         Raises:
             PluginError: the executable cannot be started, or has been open for writing for 5 s or until the deadline.
         """
-        self._last_try = min(self._last_try, deadline, time.monotonic() + _BUSY_SECONDS)
-        is_busy = isinstance(error, OSError) and error.errno == errno.ETXTBSY
-        if not is_busy or time.monotonic() + _BUSY_DELAY >= self._last_try:
-            raise self._start_error(error) from error
-        self._state = "new"
-        return _BUSY_DELAY
-
-    def _start_error(self, error: OSError | ValueError) -> BaseException:
         if is_foreign(error):
-            return error
+            raise error
+        self._last_try = min(self._last_try, deadline, time.monotonic() + _BUSY_SECONDS)
         # A ValueError reports, for example, a NUL, or a "=" in a variable's name.
         reason, number = (error.strerror, error.errno) if isinstance(error, OSError) else (error, None)
-        problem = f"{self.invocation.path} cannot be started: {reason}"
-        return PluginError(problem, self.invocation, was_run=False, hint=_START_HINTS.get(number or 0))
+        if number != errno.ETXTBSY or time.monotonic() + _BUSY_DELAY >= self._last_try:
+            problem = f"{self.invocation.path} cannot be started: {reason}"
+            hint = _START_HINTS.get(number or 0)
+            raise PluginError(problem, self.invocation, was_run=False, hint=hint) from error
+        self._state = "new"
+        return _BUSY_DELAY
 
     # The steps of a start. If one fails, the caller kills the child.
 
@@ -247,9 +244,10 @@ class Child:
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
         with suppress(OSError):
-            self.has_ended()  # notices a process that the host program has reaped: another group may have its number
+            # Notices a process that the host program has reaped, or that is no child of this forked child.
+            self.has_ended()
         pid = self._pid[0]
-        if not pid or not self.is_owned():
+        if not pid:
             return
         with suppress(OSError):
             # A plugin in its group must get one TERM: many programs stop without cleaning up at the second.
@@ -294,7 +292,7 @@ class Child:
     def release(self) -> None:
         """Reap the process if it has ended, and close its descriptors. Does not block."""
         # A forked child may have closed these descriptors and opened files with the same numbers: leave them alone.
-        if os.getpid() != self._owner:
+        if not self.is_owned():
             return
         self.streams.close()
         _running.discard(self.streams)

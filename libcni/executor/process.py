@@ -1,4 +1,7 @@
-"""Run a plugin and wait for it, blocking: the executor that CNIConfig uses."""
+"""Run a plugin and wait for it: the executor that CNIConfig uses.
+
+A call is written once, as a coroutine that suspends only on asyncio.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import math
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, TypeVar
 
-from libcni.executor.child import POLL_SECONDS, Child, is_foreign
+from libcni.executor.child import KILL_WAIT, POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
 from libcni.executor.streams import OutputLimitError
@@ -33,7 +37,184 @@ EXIT_ONLY_SECONDS = 0.005
 _LONGEST_POLL = 86400.0
 
 
-class ProcessExecutor:
+_T = TypeVar("_T")
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never suspends, and return its value.
+
+    Raises:
+        RuntimeError: the coroutine suspended: it awaited something that only an event loop can do.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    coroutine.close()
+    raise RuntimeError(f"{coroutine} suspended without an event loop")
+
+
+class Waiter:
+    """Start a plugin process and wait for it. This class blocks, and its subclass for asyncio suspends."""
+
+    kill_wait: float = KILL_WAIT
+    """Seconds that the call may block for the end of a killed process that is not watched."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+
+    async def start(self, _deadline: float) -> None:
+        """Start the process; see ``Child.start``."""
+        self.child.start()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep before another start."""
+        time.sleep(seconds)  # noqa: ASYNC251 - this class blocks
+
+    def watch(self) -> None:
+        """Watch the process from now on. Raises OSError."""
+
+    async def wait(self, deadline: float) -> bool:
+        """Read the plugin's output until its end, or until the deadline; return whether it has ended.
+
+        Raises:
+            OutputLimitError: the plugin printed more than its output limit.
+            OSError: the process or its output cannot be read.
+        """
+        return _wait_for_end(self.child, deadline)
+
+    async def kill(self, deadline: float) -> None:
+        """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
+        self.child.kill(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Stop watching; the descriptors must still be open."""
+
+
+class ProcessCalls:
+    """Base class of the executors that run plugins as processes."""
+
+    _waiter: Callable[[Child], Waiter]
+
+    def __init__(self, *, grace: float = GRACE) -> None:
+        self.grace = grace
+        self._output_limit = OUTPUT_LIMIT
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        """Return the path of a plugin type's executable; see ``find_plugin``."""
+        return find_plugin(plugin, path)
+
+    def _new(self, invocation: Invocation, options: CallOptions) -> Waiter:
+        return self._waiter(Child(invocation, options, self._output_limit))
+
+    def _prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
+        waiter = self._new(invocation, options)
+        return AsyncPreparedProcess(waiter, self._run) if waiter.child.start_ahead() else None
+
+    async def _run(self, waiter: Waiter, timeout: float | None, stdin: bytes | None = None) -> Outcome:
+        """Start a process, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        child = waiter.child
+        try:
+            if stdin is not None and not child.feed(stdin):
+                child.kill(waiter.kill_wait)
+                waiter, stdin = self._new(replace(child.invocation, stdin=stdin), child.options), None
+                child = waiter.child
+            if stdin is None:
+                await _start(waiter, deadline)
+            if child.options.on_started is not None:
+                child.options.on_started()
+            return await self._wait_for(waiter, timeout, deadline)
+        except (OSError, OutputLimitError) as error:
+            if is_foreign(error):
+                raise
+            raise child.unwatchable(error) from error
+        finally:
+            child.kill(waiter.kill_wait)
+
+    async def _wait_for(self, waiter: Waiter, timeout: float | None, deadline: float) -> Outcome:
+        waiter.watch()
+        try:
+            if await waiter.wait(deadline):
+                waiter.close()
+                return waiter.child.finish()
+            waiter.child.signal(signal.SIGTERM)
+            with suppress(OutputLimitError):
+                await waiter.wait(deadline + self.grace * TERM_SHARE)
+            await waiter.kill(deadline + self.grace)
+        except GeneratorExit:  # a coroutine that is closed cannot wait
+            raise
+        except BaseException:
+            await waiter.kill(time.monotonic() + KILL_WAIT)
+            raise
+        finally:
+            waiter.close()
+            waiter.child.kill(0)
+        raise waiter.child.timed_out(timeout)
+
+
+async def _start(waiter: Waiter, deadline: float) -> None:
+    while True:
+        try:
+            return await waiter.start(deadline)
+        except (OSError, ValueError) as error:
+            delay = waiter.child.retry_delay(error, deadline)
+        await waiter.sleep(delay)
+
+
+class AsyncPreparedProcess:
+    """A plugin process that waits for its configuration; see ``AsyncPreparedPlugin``."""
+
+    def __init__(
+        self, waiter: Waiter, run: Callable[[Waiter, float | None, bytes], Coroutine[Any, Any, Outcome]]
+    ) -> None:
+        self._waiter: Waiter | None = waiter
+        self._run = run
+
+    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration and run the plugin until it exits; raises as ``execute`` does.
+
+        The plugin is stopped ``timeout`` seconds after the call.
+
+        Raises:
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        waiter, self._waiter = self._waiter, None
+        if waiter is None:
+            raise RuntimeError("this started plugin has already received its input, or was discarded")
+        return await self._run(waiter, timeout, stdin)
+
+    async def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        waiter, self._waiter = self._waiter, None
+        # A forked child shares the loop's epoll instance with its parent: so it must not watch anything.
+        if waiter is None or not waiter.child.is_owned():
+            return
+        try:
+            waiter.watch()
+            await waiter.kill(time.monotonic() + KILL_WAIT)
+        finally:
+            waiter.close()
+            waiter.child.kill(0)
+
+
+class PreparedProcess:
+    """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
+
+    def __init__(self, prepared: AsyncPreparedProcess) -> None:
+        self._prepared = prepared
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration and run the plugin until it exits; see ``PreparedPlugin.feed``."""
+        return run_to_end(self._prepared.feed(stdin, timeout))
+
+    def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        run_to_end(self._prepared.discard())
+
+
+class ProcessExecutor(ProcessCalls):
     """An executor that runs each plugin as a process in its own process group, with a deadline.
 
     A plugin that prints more than 16 MiB on stdout or on stderr is stopped.
@@ -46,13 +227,7 @@ class ProcessExecutor:
         >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=ProcessExecutor(grace=2.0))
     """
 
-    def __init__(self, *, grace: float = GRACE) -> None:
-        self.grace = grace
-        self._output_limit = OUTPUT_LIMIT
-
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; see ``find_plugin``."""
-        return find_plugin(plugin, path)
+    _waiter = Waiter
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin until it exits; see ``Executor.execute``. An exception during the call kills the process group.
@@ -62,74 +237,12 @@ class ProcessExecutor:
             InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return self._run(Child(invocation, options, self._output_limit), options.timeout)
+        return run_to_end(self._run(self._new(invocation, options), options.timeout))
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``Executor``."""
-        child = Child(invocation, options, self._output_limit)
-        return PreparedProcess(child, self._run) if child.start_ahead() else None
-
-    def _run(self, child: Child, timeout: float | None, stdin: bytes | None = None) -> Outcome:
-        """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        try:
-            if stdin is None:
-                self._start(child, deadline)
-            elif not child.feed(stdin):
-                child.kill()
-                child = Child(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
-                self._start(child, deadline)
-            if child.options.on_started is not None:
-                child.options.on_started()
-            if _wait_for_end(child, deadline):
-                return child.finish()
-            child.signal(signal.SIGTERM)
-            with suppress(OutputLimitError):
-                _wait_for_end(child, deadline + self.grace * TERM_SHARE)
-            child.kill(max(0.0, deadline + self.grace - time.monotonic()))
-            raise child.timed_out(timeout)
-        except (OSError, OutputLimitError) as error:
-            if is_foreign(error):
-                raise
-            raise child.unwatchable(error) from error
-        finally:
-            child.kill()
-
-    def _start(self, child: Child, deadline: float) -> None:
-        while True:
-            try:
-                return child.start()
-            except (OSError, ValueError) as error:
-                delay = child.retry_delay(error, deadline)
-            time.sleep(delay)
-
-
-class PreparedProcess:
-    """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
-
-    def __init__(self, child: Child, run: Callable[[Child, float | None, bytes], Outcome]) -> None:
-        self._child: Child | None = child
-        self._run = run
-
-    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send the configuration and run the plugin until it exits; see ``PreparedPlugin.feed``.
-
-        Raises:
-            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after it was fed.
-            InvalidOutputError: the plugin printed too much, and was stopped.
-            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
-            RuntimeError: the plugin was fed or discarded before.
-        """
-        child, self._child = self._child, None
-        if child is None:
-            raise RuntimeError("this started plugin has already received its input, or was discarded")
-        return self._run(child, timeout, stdin)
-
-    def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
+        prepared = self._prepare(invocation, options)
+        return None if prepared is None else PreparedProcess(prepared)
 
 
 def _wait_for_end(child: Child, deadline: float) -> bool:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from libcni.client import CNIConfig
 from libcni.errors import CNIError
+from libcni.executor.process import run_to_end
 from libcni.manager.container import Container
 from libcni.manager.manager_base import ManagerBase, add_problems
 from libcni.manager.operation import locked
 from libcni.options import DEFAULT, AddOptions, Timeout
-from libcni.verbs.node import run_to_end
 
 if TYPE_CHECKING:
     from libcni.manager.container_result import ContainerResult

@@ -15,12 +15,13 @@ import libcni.kernel.system as system
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.errors import LockTimeoutError
+from libcni.executor.process import run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, Timeout
 from libcni.store.attachments import Attachment, attachments_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.verbs.client_base import node_of
-from libcni.verbs.node import Node, run_to_end
+from libcni.verbs.node import Node
 
 if TYPE_CHECKING:  # blocking callers do not load asyncio
     from libcni.aio import AsyncCNIConfig

@@ -50,25 +50,8 @@ _NO_ADDRESS = "no IP addresses available in range set"
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-
-
-def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never suspends, and return its value.
-
-    Raises:
-        RuntimeError: the coroutine suspended: it awaited something that only an event loop can do.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    coroutine.close()
-    raise RuntimeError(f"{coroutine} suspended without an event loop")
-
-
-WaitingPlugin = PreparedPlugin | AsyncPreparedPlugin
 AnyExecutor = Executor | AsyncExecutor
+WaitingPlugin = PreparedPlugin | AsyncPreparedPlugin
 
 
 class _Ahead(NamedTuple):

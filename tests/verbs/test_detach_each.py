@@ -15,8 +15,8 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
+from libcni.executor.process import run_to_end
 from libcni.verbs.detach_each import detach_each
-from libcni.verbs.node import run_to_end
 
 Errors = dict[str, list[BaseException]]
 

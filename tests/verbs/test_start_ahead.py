@@ -14,9 +14,8 @@ from nodes import FakeNode
 from processes import children
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, DelPolicy, Outcome, PluginError, RuntimeConf
-from libcni.executor.async_process import AsyncPreparedProcess
 from libcni.executor.child import Child
-from libcni.executor.process import PreparedProcess
+from libcni.executor.process import AsyncPreparedProcess, PreparedProcess
 from libcni.observe import Observer
 from libcni.options import StartAhead
 from libcni.store.records import RecordStore
