@@ -6,7 +6,6 @@ import _thread
 import threading
 from _queue import Empty, SimpleQueue  # the C part of queue
 from collections.abc import Callable
-from contextlib import suppress
 from os import register_at_fork
 
 Work = Callable[[], object]
@@ -40,18 +39,18 @@ class HelperThread:
             self._queue.put(work)
 
     def _run(self, queue: SimpleQueue[Work]) -> None:
-        try:
-            while True:
-                queue.get(timeout=_IDLE_SECONDS)()
-        except Empty:
-            pass
-        finally:
-            # Work that was queued before the queue is closed here must still be done: a verb waits for it.
-            with self._lock:
-                self._queue = None
-            with suppress(Empty):
-                while True:
-                    queue.get_nowait()()
+        while True:
+            try:
+                work = queue.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    # Work may have come while this thread waited for the lock, and a verb waits for it.
+                    try:
+                        work = queue.get_nowait()
+                    except Empty:
+                        self._queue = None
+                        return
+            work()  # without the lock: it may take seconds, and an event loop waits for the lock
 
     def _forget(self) -> None:
         # A forked child has neither this thread nor the thread that may have held the lock.

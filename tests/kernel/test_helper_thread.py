@@ -43,15 +43,28 @@ def test_one_thread_works_and_ends_when_nothing_comes() -> None:
     assert answer(helper) != first
 
 
-def test_work_that_comes_while_the_thread_ends_is_done() -> None:
+def test_work_that_comes_while_the_thread_ends_is_done_and_blocks_no_caller() -> None:
     helper = HelperThread()
     first = answer(helper)
     done: SimpleQueue[int] = SimpleQueue()
+    begins, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begins.set()
+        may_end.wait(10)
+        done.put(threading.get_native_id())
+
     with helper._lock:
         time.sleep(0.3)  # it is idle, and waits for the lock
         assert helper._queue is not None
-        helper._queue.put(lambda: done.put(threading.get_native_id()))
-    assert done.get(timeout=10) == first
+        helper._queue.put(work)
+    assert begins.wait(10)
+    caller = threading.Thread(target=helper.do, args=[lambda: done.put(0)])
+    caller.start()
+    caller.join(5)
+    assert not caller.is_alive()
+    may_end.set()
+    assert [done.get(timeout=10), done.get(timeout=10)] == [first, 0]
 
 
 def test_a_forked_child_has_a_thread_of_its_own() -> None:
