@@ -50,7 +50,7 @@ class HelperThread:
                     except Empty:
                         self._queue = None
                         return
-            work()  # without the lock: it may take seconds, and an event loop waits for the lock
+            work()  # without the lock: it may take seconds
 
     def _forget(self) -> None:
         # A forked child has neither this thread nor the thread that may have held the lock.
