@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from json.encoder import encode_basestring_ascii
 from json.scanner import make_scanner
-from typing import Any, NamedTuple, TypeAlias, TypeVar
-
-_T = TypeVar("_T")
+from typing import Any, NamedTuple, TypeAlias
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -40,7 +37,6 @@ class JSONTextError(ValueError):
         self.hint = hint
 
 
-Values: TypeAlias = dict[str, tuple[Any, str]]
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _Span: TypeAlias = tuple[str, int, int, int, int, Any]
 
@@ -123,36 +119,40 @@ def parse(text: str) -> Any:
     start = _skip(text, 0)
     if start == len(text):
         raise JSONTextError("it is empty")
-    return _read(text, start, _scan_once)
+    value, end = _scan(text, start)
+    _check_end(text, end)
+    return value
 
 
 def members(text: str) -> list[Member]:
     """Return the members of the object ``text`` in order, with duplicates; raises JSONTextError as ``parse`` does."""
-    spans = _read(text, _open(text, "{", "an object"), partial(_read_members, split=()))
-    return [Member(key, text[at:end], text[start:stop], value) for key, at, end, start, stop, value in spans]
+    return [Member(key, text[at:end], text[start:stop], value) for key, at, end, start, stop, value in _spans(text)]
 
 
-def values(text: str, split: Collection[str]) -> Values:
-    """Return (value, text of the value) for each key of the object ``text``; of duplicates, the last value counts.
-
-    ``split``: keys whose values are not decoded. The value of an object is then the mapping that this function returns
-    for it; the value of an array is the list of its elements' texts. Raises JSONTextError as ``parse`` does.
-    """
-    return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
+def last_members(text: str) -> dict[str, Member]:
+    """Return the members of the object ``text`` by their keys; of duplicates, the last one counts."""
+    return {member.key: member for member in members(text)}
 
 
 def whole_part(text: str) -> tuple[str, int]:
     """Return the whole members of an object that may be cut off or damaged, as text, and the index after them."""
-    spans: list[_Span] = []
-    with suppress(StopIteration, ValueError, RecursionError):
-        _read_members(text, _open(text, "{", "an object"), (), spans)
-    end = spans[-1][4] if spans else 0
-    return f"{text[:end]}}}" if spans else "{}", end
+    end = 0
+    with suppress(JSONTextError):
+        for span in _spans(text):
+            end = span[4]
+    return f"{text[:end]}}}" if end else "{}", end
 
 
 def elements(text: str) -> list[str]:
     """Return the texts of the elements of the array ``text``; raises JSONTextError as ``members`` does."""
-    return _read(text, _open(text, "[", "an array"), _read_elements)
+    index = _open(text, "[", "an array")
+    texts: list[str] = []
+    while text[index : index + 1] != "]":
+        _, end = _scan(text, index)
+        texts.append(text[index:end])
+        index = _next(text, end, "]")
+    _check_end(text, index + 1)
+    return texts
 
 
 def join_object(parts: list[tuple[str, str]]) -> str:
@@ -184,7 +184,7 @@ def reindent(text: str, indent: int | None) -> str:
 def merge(text: str, update: Mapping[str, Any]) -> str:
     """Return the object ``text`` with ``update`` merged in: objects member by member, other values replaced."""
     own = members(text)
-    last = {member.key: member for member in own}  # of duplicates, the last member counts
+    last = {member.key: member for member in own}
     parts: list[tuple[str, str]] = []
     for member in own:
         if member.key not in update:
@@ -222,71 +222,32 @@ def _encode_other(value: Any) -> Any:
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_encode_other)
 
 
-def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> _T:
-    """Return the value that ``read`` decodes at ``index``; raise JSONTextError if more text follows."""
-    try:
-        value, end = read(text, index)
-    except (StopIteration, ValueError, RecursionError) as error:
-        raise _scan_error(text, error) from None
-    end = _skip(text, end)
-    if end != len(text):
-        hint = _hint(text, end) or "remove it: a file has one document"
-        raise JSONTextError("there is more text after the end of the document", _position(text, end), hint)
-    return value
-
-
-def _read_members(
-    text: str, index: int, split: Collection[str], spans: list[_Span] | None = None
-) -> tuple[list[_Span], int]:
-    """Return the members of the object that begins before ``index``, and the index after it; add them to ``spans``."""
-    spans = [] if spans is None else spans
-    # Calls of _skip and _next for each member would take as long as the rest. Most documents have no space here.
-    char = text[index : index + 1]
-    while char == '"':
-        key, end = _scan_once(text, index)
-        colon = end
-        if text[colon : colon + 1] != ":":
-            colon = _skip(text, end)
-            if text[colon : colon + 1] != ":":
-                raise _unexpected(text, colon, "':'")
-        start = colon + 1
-        if text[start : start + 1] <= " ":
-            start = _skip(text, start)
-        value, stop = _scan_once(text, start) if key not in split else _split(text, start, split)
-        spans.append((key, index, end, start, stop, value))
-        if text[stop : stop + 2] == ',"':
-            index = stop + 1
-        else:
-            index = _next(text, stop, "}")
-            char = text[index : index + 1]
+def _spans(text: str) -> Iterator[_Span]:
+    """Yield (key, begin and end of the key's text, begin and end of the value's text, value) of an object's members."""
+    index = _open(text, "{", "an object")
+    # Calls of _scan, _skip and _next for each member would take as long as the rest. Most documents have no space here.
+    while (char := text[index : index + 1]) == '"':
+        try:
+            key, end = _scan_once(text, index)
+            start = (end if text[end : end + 1] == ":" else _colon(text, end)) + 1
+            if text[start : start + 1] <= " ":
+                start = _skip(text, start)
+            value, stop = _scan_once(text, start)
+        except (StopIteration, ValueError, RecursionError) as error:
+            raise _scan_error(text, error) from None
+        yield key, index, end, start, stop, value
+        index = stop + 1 if text[stop : stop + 2] == ',"' else _next(text, stop, "}")
     if char != "}":
         raise _unexpected(text, index, "a member's name in double quotes")
-    return spans, index + 1
+    _check_end(text, index + 1)
 
 
-def _split(text: str, start: int, split: Collection[str]) -> tuple[Any, int]:
-    """Return the value of a split key, and the index after it; see ``values``."""
-    inside = _skip(text, start + 1)
-    if text.startswith("[", start):
-        return _read_elements(text, inside)
-    if text.startswith("{", start):
-        spans, end = _read_members(text, inside, split)
-        return _values(text, spans), end
-    return _scan_once(text, start)
-
-
-def _values(text: str, spans: list[_Span]) -> Values:
-    return {key: (value, text[start:stop]) for key, _, _, start, stop, value in spans}
-
-
-def _read_elements(text: str, index: int) -> tuple[list[str], int]:
-    """Return the texts of the elements of the array that begins before ``index``, and the index after it."""
-    texts: list[str] = []
-    while text[index : index + 1] != "]":
-        _, end = _scan_once(text, index)
-        texts.append(text[index:end])
-        index = _next(text, end, "]")
-    return texts, index + 1
+def _scan(text: str, index: int) -> tuple[Any, int]:
+    """Return the value at ``index``, decoded, and the index after it; raises JSONTextError."""
+    try:
+        return _scan_once(text, index)
+    except (StopIteration, ValueError, RecursionError) as error:
+        raise _scan_error(text, error) from None
 
 
 def _scan_error(text: str, error: Exception) -> JSONTextError:
@@ -333,6 +294,20 @@ def _next(text: str, end: int, close: str) -> int:
     if text[following : following + 1] == close:
         raise _unexpected(text, following, "another member" if close == "}" else "another element")
     return following
+
+
+def _colon(text: str, end: int) -> int:
+    index = _skip(text, end)
+    if text[index : index + 1] != ":":
+        raise _unexpected(text, index, "':'")
+    return index
+
+
+def _check_end(text: str, end: int) -> None:
+    end = _skip(text, end)
+    if end != len(text):
+        hint = _hint(text, end) or "remove it: a file has one document"
+        raise JSONTextError("there is more text after the end of the document", _position(text, end), hint)
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:

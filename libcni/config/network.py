@@ -44,8 +44,7 @@ class PluginConfig:
         ipam_type: the type of the IPAM plugin that the plugin delegates to, or None.
         source: the path of the drop-in file that the object was read from; None if it is part of the list.
         warnings: probable mistakes in the object.
-        forwarded: the object's members that the plugin receives unchanged, computed from ``text``.
-        forwarded_text: the same members as text.
+        forwarded_text: the members that the plugin receives unchanged, as text without braces; computed from ``text``.
 
     Examples:
         >>> PluginConfig.from_dict({"type": "bridge", "ipam": {"type": "host-local"}}).ipam_type
@@ -60,16 +59,13 @@ class PluginConfig:
     ipam_type: str | None = None
     source: str | None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    forwarded: tuple[Member, ...] = field(default=(), repr=False, compare=False)
-    forwarded_text: str = field(default="", init=False, repr=False, compare=False)
+    # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
+    forwarded_text: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the members that the plugin receives, even for an object that was created in code."""
-        # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
-        forwarded = self.forwarded or _forwarded(_Reader().members(self.text))
-        object.__setattr__(self, "forwarded", forwarded)
-        text = ",".join(f"{member.key_text}:{member.text}" for member in forwarded)
-        object.__setattr__(self, "forwarded_text", text)
+        """Compute the members that the plugin receives, if this object was created in code."""
+        if not self.forwarded_text:
+            object.__setattr__(self, "forwarded_text", _forwarded(_Reader().members(self.text)))
 
     @classmethod
     def from_bytes(cls, data: bytes | str, *, file: str | None = None) -> PluginConfig:
@@ -329,7 +325,7 @@ class _Reader:
             capabilities=tuple(name for name, on in (values.get("capabilities") or {}).items() if on),
             ipam_type=(values.get("ipam") or {}).get("type"),
             warnings=(*_duplicates(members, where), *_replaced(members, where)),
-            forwarded=_forwarded(members),
+            forwarded_text=_forwarded(members),
         )
 
     def _values(
@@ -425,10 +421,10 @@ def _encode(document: Mapping[str, Any], file: str | None = None) -> bytes:
         raise ConfigError(f"the document has no JSON form: {error}", file=file) from error
 
 
-def _forwarded(members: list[Member]) -> tuple[Member, ...]:
-    """Return the members that a plugin receives unchanged."""
-    return tuple(
-        member
+def _forwarded(members: list[Member]) -> str:
+    """Return the members that a plugin receives unchanged, as text."""
+    return ",".join(
+        f"{member.key_text}:{member.text}"
         for member in members
         if member.key not in _MADE_BY_RUNTIME and not member.key.startswith(_RESERVED_PREFIX)
     )

@@ -6,11 +6,10 @@ Members that the runtime does not set are forwarded in their order, with their t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from libcni.config.cni_args import format_args
-from libcni.config.jsontext import dumps, join_array, join_object, merge, quote
+from libcni.config.jsontext import dumps, join_array, merge, quote
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 
@@ -38,7 +37,10 @@ def execution_config(  # noqa: PLR0913 - the parts of an execution configuration
         prev_result: the text of ``prevResult``, or None for none.
         valid: the text of the list of valid attachments, for GC.
     """
-    passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.forwarded_text
+    passed = plugin.forwarded_text
+    if rt is not None and rt.network_args:
+        # A record by Go libcni can have an "args" that is not an object. It is replaced.
+        passed = merge(f"{{{passed}}}", {"args": dict(rt.network_args)})[1:-1]
     parts = [f'"cniVersion":{quote(version)},"name":{quote(network)}', passed]
     capabilities = (rt.capability_args if rt is not None else None) or {}
     # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
@@ -49,24 +51,6 @@ def execution_config(  # noqa: PLR0913 - the parts of an execution configuration
     if valid is not None:
         parts += [f'"{VALID_ATTACHMENTS}":{valid}', f'"{_OLD_VALID_ATTACHMENTS}":{valid}']
     return ("{" + ",".join(parts) + "}").encode()
-
-
-def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
-    """Return the forwarded members, with ``network_args`` merged into ``args``.
-
-    An ``args`` that is not an object is replaced. Only a record can have such a value, because Go libcni accepts it.
-    """
-    # The last duplicate counts, as in Go; the earlier ones are removed below.
-    own = next((member for member in reversed(plugin.forwarded) if member.key == "args"), None)
-    merged = merge(own.text if own is not None and isinstance(own.value, dict) else "{}", network_args)
-    parts = [
-        (member.key_text, merged if member is own else member.text)
-        for member in plugin.forwarded
-        if member is own or member.key != "args"
-    ]
-    if own is None:
-        parts.append(('"args"', merged))
-    return join_object(parts)[1:-1]
 
 
 def valid_attachments(valid: Iterable[tuple[str, str]]) -> str:

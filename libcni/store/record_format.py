@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import libcni.kernel.system as system
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
-from libcni.config.jsontext import JSONTextError, Values, dumps, quote
+from libcni.config.jsontext import JSONTextError, Member, dumps, quote
 from libcni.errors import ConfigError, short_repr, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.boot import boot_id
@@ -56,9 +56,6 @@ _ROOM_BYTES = 4 * MAX_RESULT_BYTES  # for a result: escapes for ASCII make it up
 _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
 
 Members = dict[str, Any]
-
-_SPLIT = frozenset({"libcni", "plugins"})
-"""The keys whose members or elements are needed as text."""
 
 _MENTIONED = re.compile(
     rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"hostPort"\s*:\s*([^\s,}]+)'
@@ -235,17 +232,17 @@ class _Source(NamedTuple):
 
     def texts(self) -> Texts:
         """Return the texts of the record's fields."""
-        members = jsontext.values(self.text, _SPLIT)
-        own = members["libcni"][0] if "libcni" in members else {}
-        is_complete = "result" in members and members["result"][0] is not None
+        members = jsontext.last_members(self.text)
+        own = jsontext.last_members(members["libcni"].text) if "libcni" in members else {}
+        is_complete = "result" in members and members["result"].value is not None
         events = [members[key] for key in _keys_of_events(members)]
-        with_result = [event for content, event in events if "result" in content] if not is_complete else []
+        with_result = [event.text for event in events if "result" in event.value] if not is_complete else []
         return {
-            "plugins": tuple(own["plugins"][0]) if "plugins" in own else (),
+            "plugins": tuple(jsontext.elements(own["plugins"].text)) if "plugins" in own else (),
             "capability_args": _object_text(members, "capabilityArgs"),
             "network_args": _object_text(own, "networkArgs"),
-            "result": members["result"][1] if is_complete else None,
-            "partial": jsontext.values(with_result[-1], ())["result"][1] if with_result else None,
+            "result": members["result"].text if is_complete else None,
+            "partial": jsontext.last_members(with_result[-1])["result"].text if with_result else None,
         }
 
 
@@ -342,10 +339,9 @@ def _object(members: Members, key: str) -> Mapping[str, Any]:
     return value
 
 
-def _object_text(members: Values, key: str) -> str:
+def _object_text(members: Mapping[str, Member], key: str) -> str:
     """Return the text of an object, or "" if it is missing or empty."""
-    value, text = members.get(key, (None, ""))
-    return text if value else ""
+    return members[key].text if key in members and members[key].value else ""
 
 
 def _interface(value: Any) -> Interface:

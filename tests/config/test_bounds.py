@@ -184,7 +184,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object) -> Any:
         raise AssertionError("it was decoded")
 
-    monkeypatch.setattr(jsontext, "_read", refuse)
+    monkeypatch.setattr(jsontext, "_scan_once", refuse)
     with pytest.raises(libcni.InvalidOutputError, match="elements"):
         libcni.Result.from_bytes(filled(*BOMBS["numbers"]))
 

@@ -61,19 +61,11 @@ def test_duplicates_and_order_are_kept() -> None:
     assert [(member.key, member.value) for member in found] == [("b", 1), ("a", 2), ("b", 3)]
 
 
-@given(objects)
-def test_values_are_the_last_members_of_their_keys(text: str) -> None:
-    last = {member.key: (member.value, member.text) for member in jsontext.members(text)}
-    assert jsontext.values(text, ()) == last
-
-
-def test_a_value_that_is_split_is_its_parts() -> None:
-    found = jsontext.values(
-        ' { "a" : { "b" : [ 1.0 , {"b":2}] , "a" : 3 , "c":1e400 } , "b" : "x" , "d":[1.0] } ', {"a", "b"}
-    )
-    inner = {"b": (["1.0", '{"b":2}'], '[ 1.0 , {"b":2}]'), "a": (3, "3"), "c": (float("inf"), "1e400")}
-    assert found["a"][0] == inner
-    assert (found["b"], found["d"]) == (("x", '"x"'), ([1.0], "[1.0]"))
+def test_of_duplicates_the_last_member_counts() -> None:
+    assert {key: member.text for key, member in jsontext.last_members('{"a":1,"b":2,"a":3}').items()} == {
+        "a": "3",
+        "b": "2",
+    }
 
 
 BAD = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,13 +93,13 @@ def test_a_namespace_is_left_before_the_caller_gets_the_attachment(
 def test_a_listing_finds_no_texts_in_the_files(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """That takes as long as to decode the files, and nobody may ask for them."""
     asked: list[str] = []
-    values = jsontext.values
+    members = jsontext.members
 
-    def note(text: str, split: Collection[str]) -> jsontext.Values:
+    def note(text: str) -> list[jsontext.Member]:
         asked.append(text)
-        return values(text, split)
+        return members(text)
 
-    monkeypatch.setattr(jsontext, "values", note)
+    monkeypatch.setattr(jsontext, "members", note)
     written(store, FULL)
     (attachment,) = attachments_of(store.records(), store)
     assert (attachment.capability_args, asked) == ({"portMappings": [{"hostPort": 8080}]}, [])
