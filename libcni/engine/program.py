@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
-from libcni.errors import ConfigError
+from libcni.errors import CNIError, ConfigError, name_client
 
 if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
@@ -99,6 +99,11 @@ def command_line() -> list[str]:
 def environment() -> dict[str, str]:
     """Return the environment for plugins. An engine may give no PATH, and plugins need it to find iptables."""
     return {"PATH": _PROGRAMS, **os.environ}
+
+
+def name_options(error: CNIError, options: argparse.Namespace) -> None:
+    """Store the program's directories in an error: a command in its hint must act on the same records."""
+    name_client(error, {name: getattr(options, name) for name in ("conf_dir", "path", "cache_dir")})
 
 
 def log_to(path: str) -> LoggingObserver:

@@ -29,8 +29,9 @@ async def check(operation: ManagerOperation, container_id: str, networks: Networ
     if not recorded:
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
     items = [await _check(operation, attachment, networks) for attachment in in_order(recorded)]
-    report = Report(tuple(items), tuple(item.error for item in items if item.error is not None))
-    CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", report.errors, report)
+    report = Report(tuple(items))
+    errors = [item.error for item in items if item.error is not None]
+    CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", errors, report)
     return report
 
 

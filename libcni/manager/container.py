@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libcni.config.cni_args import check_args
@@ -100,15 +100,9 @@ class Container:
         if self.networks is not None:
             object.__setattr__(self, "networks", read_once("networks", self.networks))
 
-    @property
-    def requests(self) -> list[NetworkRequest] | None:
-        """``networks``, each as a NetworkRequest; None: the default networks."""
-        if self.networks is None:
-            return None
-        return [_request(item) for item in self.networks]
 
-
-def _request(network: str | NetworkConfigList | NetworkRequest) -> NetworkRequest:
+def request_of(network: str | NetworkConfigList | NetworkRequest) -> NetworkRequest:
+    """Return one of a container's networks as a NetworkRequest."""
     if isinstance(network, str):
         return NetworkRequest.parse(network)
     if isinstance(network, NetworkConfigList):
@@ -132,10 +126,6 @@ class PlannedAttachment:
 
     net: NetworkConfigList
     rt: RuntimeConf
-
-    def in_namespace(self, netns: str) -> PlannedAttachment:
-        """Return the same attachment in the namespace at a path."""
-        return self if self.rt.netns == netns else replace(self, rt=self.rt.with_netns(netns))
 
 
 def pod_args(container_id: str, *, namespace: str, name: str, uid: str) -> tuple[tuple[str, str], ...]:
@@ -212,7 +202,7 @@ def _parameters(
         container.id,
         container.netns,
         ifname,
-        args={**dict(check_args(container.args)), **dict(check_args(request.args))},
+        args={**dict(container.args), **dict(request.args)},
         capability_args={**capabilities, **as_mapping(request.capability_args)},
         network_args=request.network_args,
     )

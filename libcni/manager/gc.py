@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,8 +109,8 @@ class GC:
             errors += failed
         removed, failed = await self._namespaces()
         # The GC of each network reports all unreadable records, so remove the repetitions.
-        report = Report(tuple(dict.fromkeys([*items, *removed])), (*errors, *failed))
-        CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
+        report = Report(tuple(dict.fromkeys([*items, *removed])))
+        CNIErrorGroup.raise_any("GC: {} failed", [*errors, *failed], report)
         return report
 
     def _items(self, report: GCReport) -> list[Item]:
@@ -121,7 +122,9 @@ class GC:
         return items
 
     async def _live(self) -> LiveSet:
-        live = await self.operation.call(self.live) if callable(self.live) else self.live
+        live: Any = self.live() if callable(self.live) else self.live
+        if inspect.isawaitable(live):  # AsyncNetworkManager also takes a coroutine function
+            live = await live
         # With thousands of containers this would block an event loop.
         return await self.operation.node.on_disk(lambda: LiveSet(live))
 

@@ -14,5 +14,5 @@ def read_once(name: str, items: Iterable[_T]) -> tuple[_T, ...]:
     Raises TypeError for a string: a string is iterable, also for type checkers, and each character would be an element.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise TypeError(f"{name} must be a sequence, not {items!r}")
+        raise TypeError(f"{name} must be an iterable of items, not {items!r}")
     return tuple(items)

@@ -11,7 +11,7 @@ from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
-from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, plan_attachments
+from libcni.manager.container import Container, PlannedAttachment, plan_attachments, request_of
 from libcni.manager.iterables import read_once
 from libcni.manager.networks import LOOPBACK, NetworkSet, load, log_changes
 from libcni.manager.operation import ManagerOperation
@@ -133,8 +133,8 @@ class ManagerBase(Generic[ClientT]):
             InvalidIdentifierError: a name breaks the rules.
         """
         _check_container(container)
-        requests = container.requests
-        requests = [NetworkRequest(self.network())] if requests is None else requests
+        networks = [self.network()] if container.networks is None else container.networks
+        requests = [request_of(network) for network in networks]
         nets = [self.network(net) if isinstance(net := request.network, str) else net for request in requests]
         return tuple(plan_attachments(container, list(zip(requests, nets, strict=True)), self.loopback))
 

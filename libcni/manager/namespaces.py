@@ -14,7 +14,7 @@ from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError, InvalidIdentifierError
-from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
+from libcni.kernel.namespace import make_namespace, namespace_identity, unbind
 from libcni.kernel.netlink import links
 from libcni.manager.attachments import may_belong_to
 from libcni.store.boot import boot_id
@@ -27,7 +27,13 @@ __all__ = ["NamespaceError"]
 logger: logging.Logger = logging.getLogger("libcni")
 
 Identity = tuple[int, ...]
-"""Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode."""
+"""Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode.
+
+The record of an attachment has the kernel's cookie instead of the time. Neither can replace the other: the cookie needs
+Linux 5.14, and a namespace of the same name and inode number must not be removed on older kernels either. The time only
+identifies a namespace with a name, which keeps the inode in use. An attachment's path may be ``/proc/PID/ns/net``: the
+kernel may drop that inode, and give it a new time.
+"""
 
 
 class NamespaceError(CNIError):
@@ -84,8 +90,8 @@ class ContainerNamespaces:
                 f"{path}: a network namespace of that name exists, and this manager did not create it",
                 hint=f"to use it, give the container netns={path!r}; to remove it: ip netns delete {container_id}",
             )
-        if recorded is not None and is_empty_file(path):
-            self._unbind(path)  # a name without a namespace, left by a removal that was killed
+        if recorded is not None:
+            self._unbind(path)  # perhaps a name without a namespace, left by a removal that was killed
         try:
             os.makedirs(self._names, exist_ok=True)
             # Order: first the record gets its name, then the namespace. So no namespace of this manager is without
@@ -109,7 +115,6 @@ class ContainerNamespaces:
         if recorded is None or self._is_attached(container_id):
             return ""
         path = self.path(container_id)
-        removed = ""
         if identity_of(path) == recorded and (other := self._other_in(path)) is not None:
             logger.warning(
                 "%s is kept: container %s may be attached in this namespace (%s)", path, other.container_id, other.path
@@ -118,14 +123,13 @@ class ContainerNamespaces:
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         # Compare again: reading thousands of records took a second, and the name may lead to another namespace by now.
         current = identity_of(path)
-        if current == recorded and self._unbind(path):
-            removed = path
-        elif current is None and is_empty_file(path):
-            self._unbind(path)  # a name without a namespace, left by a removal that was killed
+        is_removed = current == recorded and self._unbind(path)
+        if current is None:
+            self._unbind(path)  # perhaps a name without a namespace, left by a removal that was killed
         # Another program may have given the name to another namespace since. This manager must not remove that one.
         # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)
-        return removed
+        return path if is_removed else ""
 
     def _unbind(self, path: str) -> bool:
         try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
@@ -25,8 +24,6 @@ from libcni.verbs.node import Node
 
 if TYPE_CHECKING:  # blocking callers do not load asyncio
     from libcni.aio import AsyncCNIConfig
-
-_T = TypeVar("_T")
 
 # No network's name contains a slash, so these never collide with the lock of a verb.
 _CONTAINER_LOCK = "//manager/container/"
@@ -113,11 +110,6 @@ class ManagerOperation:
     def part(self, operation: Operation, timeout: Timeout = DEFAULT) -> Node:
         """Return a node for a verb of this operation, with a timeout of its own: the verb needs no further turn."""
         return node_of(self.cni, operation, timeout, part_of=self.node)
-
-    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
-        """Call a function of the user; for AsyncNetworkManager it may be a coroutine function."""
-        answer = function()
-        return await answer if inspect.isawaitable(answer) else answer
 
     async def attachments(self, container_id: str | None = None) -> list[Attachment]:
         """Return the recorded attachments; see ``CNIConfig.get_cached_attachments``."""

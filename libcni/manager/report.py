@@ -35,7 +35,7 @@ class Item:
         container_id: the container, or "".
         ifname: the interface's name, or "".
         path: the file of an unreadable record or of the namespace, or "".
-        error: the error of this item alone, or None. The report has all errors.
+        error: the error of this item alone, or None.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
@@ -53,21 +53,18 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of a tear-down, a check or a GC.
+    """The outcome of a tear-down, a check or a GC. If there are errors, it is the ``report`` of the CNIErrorGroup.
 
     Attributes:
         items: an item for each attachment, in the order of the calls; then an item for each namespace.
-        errors: all errors.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> report = manager.gc([])
-        >>> [item.container_id for item in report.of("detached")], report.errors
-        (['c1'], ())
+        >>> [item.container_id for item in manager.gc([]).of("detached")]
+        ['c1']
     """
 
     items: tuple[Item, ...] = ()
-    errors: tuple[CNIError, ...] = ()
 
     def of(self, outcome: Outcome) -> tuple[Item, ...]:
         """Return the items of one outcome."""

@@ -73,7 +73,7 @@ class SetUp:
             netns = await self._netns()
             # Attach all networks in one namespace: another container may get the path while the first is attached.
             first = operation.node.sight.namespace(netns)
-            results = [await self._attach(planned.in_namespace(netns), first) for planned in self.planned]
+            results = [await self._attach(planned, netns, first) for planned in self.planned]
         except Exception as error:
             await self._undo(error)
             raise
@@ -97,8 +97,8 @@ class SetUp:
         self.has_made_namespace = not await self.operation.node.on_disk(lambda: namespaces.exists(container_id))
         return await self.operation.node.on_disk(lambda: namespaces.ensure(container_id))
 
-    async def _attach(self, planned: PlannedAttachment, namespace: Place) -> AttachmentResult:
-        net, rt = planned.net, planned.rt
+    async def _attach(self, planned: PlannedAttachment, netns: str, namespace: Place) -> AttachmentResult:
+        net, rt = planned.net, planned.rt.with_netns(netns)
         # Without a timeout of the set-up, the client's timeout applies to each network.
         timeout: Timeout = DEFAULT if self.operation.timeout is DEFAULT else self.operation.seconds_left()
         # With on_existing="allow" an earlier attachment may be in use. A roll-back by DEL would detach it.

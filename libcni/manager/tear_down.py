@@ -33,7 +33,7 @@ class _Target(NamedTuple):
     rt: RuntimeConf
     network: str
     net: NetworkConfigList | None
-    listed: Record | None = None
+    listed: Record | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class TearDown:
         ]
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
         each = detach_each(targets, self._detach, lambda target: target.network)
-        async for (rt, network, *_), outcome in each:
-            ifname = rt.ifname
+        async for target, outcome in each:
+            identity = (target.network, self.container_id, target.rt.ifname)
             if isinstance(outcome, CNIError):
-                outcome.add_note(f"when {ifname} was detached from network {network}")
+                outcome.add_note(f"when {target.rt.ifname} was detached from network {target.network}")
                 errors.append(outcome)
-                items.append(Item("failed", network, self.container_id, ifname, error=outcome))
+                items.append(Item("failed", *identity, error=outcome))
             else:
-                items.append(Item("detached", network, self.container_id, ifname))
+                items.append(Item("detached", *identity))
         namespaces = self.namespaces
         # Remove the namespace last: DEL needs it, and so does the repetition of a failed DEL.
         if namespaces is not None:
@@ -83,8 +83,8 @@ class TearDown:
                     items.append(Item("namespace-removed", container_id=self.container_id, path=path))
             except CNIError as error:
                 errors.append(error)
-        report = Report(tuple(items), tuple(errors))
-        CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
+        report = Report(tuple(items))
+        CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", errors, report)
         return report
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
@@ -95,19 +95,17 @@ class TearDown:
             key = (attachment.network, attachment.ifname) if attachment.network else self._guess(attachment)
             if key is None:
                 unreadable.append(attachment)
-            elif (net := self.networks.find(key[0])) is not None:
-                # The network in force completes records of Go, which lack the drop-in plugins.
-                netns = None if attachment.network else _netns(attachments)
-                targets.setdefault(key, _Target(RuntimeConf(self.container_id, netns, key[1]), net.name, net))
-            else:
-                rt = RuntimeConf(self.container_id, None, key[1])
-                targets.setdefault(key, _Target(rt, key[0], None, attachment.record))
+                continue
+            netns = None if attachment.network else _netns(attachments)
+            rt = RuntimeConf(self.container_id, netns, key[1])
+            # The network in force completes records of Go, which lack the drop-in plugins.
+            net = self.networks.find(key[0])
+            targets.setdefault(key, _Target(rt, key[0], net, attachment.record if net is None else None))
         return list(targets.values()), unreadable
 
     async def _detach(self, target: _Target) -> DelReport:
-        rt, network, net, listed = target
-        node = self.operation.part(operation_of("DEL", network, rt), self.operation.timeout)
-        return await node.run(delete, network, net, rt, self.policy, listed=listed)
+        node = self.operation.part(operation_of("DEL", target.network, target.rt), self.operation.timeout)
+        return await node.run(delete, target.network, target.net, target.rt, self.policy, listed=target.listed)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from libcni._version import __version__
-from libcni.engine.program import Parser, environment, log_to
+from libcni.engine.program import Parser, environment, log_to, name_options
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _run(options, sys.stdin.buffer.read())
     except CNIError as error:
+        name_options(error, options)
         _print({"error": _words(error, options)})
     except KeyboardInterrupt:
         _print({"error": "the driver was interrupted by a signal"})

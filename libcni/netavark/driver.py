@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
+from libcni.errors import CNIError, ConfigError, Hint, NetworkNotFoundError
 from libcni.netavark.request import OWNER, Request, read_options
 from libcni.options import DelPolicy
+from libcni.store.model import ENDED
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -79,10 +80,11 @@ class Driver:
         own, others = self._recorded(request)
         for other in others:
             # Podman 4 left records of Go libcni, and its containers keep their IDs.
-            if not (other.made_by_go and other.state in {"gone", "stale-boot"}):
+            if not (other.made_by_go and other.state in ENDED):
                 whose = f"the owner {other.owner}" if other.owner else "another program"
                 where = f"container {rt.container_id}, interface {rt.ifname}"
-                raise CNIError(f"{where}: {whose} has already attached this interface to network {other.network}")
+                problem = f"{where}: {whose} has already attached this interface to network {other.network}"
+                raise CNIError(problem, hint=_remedy(rt))
         # If podman was killed before it stored the answer, a record of this driver is left.
         result = self._cni.add_network_list(net, rt, on_existing="replace" if own else "refuse")
         try:
@@ -113,7 +115,9 @@ class Driver:
         if own:
             self._cni.del_attachments(own, policy=_POLICY)
         elif others:
-            logger.warning("container %s: %s stays: another owner attached it", rt.container_id, rt.ifname)
+            logger.warning(
+                "container %s: %s stays: another owner attached it (%s)", rt.container_id, rt.ifname, _remedy(rt)
+            )
         else:
             # The record is torn or lost. The reservation of an address names the container, so it is podman's.
             try:
@@ -133,6 +137,11 @@ class Driver:
         ]
         own = [attachment for attachment in attachments if attachment.owner == OWNER]
         return own, [attachment for attachment in attachments if attachment.owner != OWNER]
+
+
+def _remedy(rt: RuntimeConf) -> Hint:
+    text = "if that program no longer uses the interface, detach it"
+    return Hint(text, "del", container_id=rt.container_id, ifname=rt.ifname)
 
 
 def _runtime_conf(net: NetworkConfigList, netns: str, request: Request) -> RuntimeConf:

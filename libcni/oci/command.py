@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from libcni.engine.program import Parser, installed_words, log_to
-from libcni.errors import CNIError, CNIErrorGroup, ConfigError, name_client
+from libcni.engine.program import Parser, installed_words, log_to, name_options
+from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.oci.state import ContainerState, read_state
 
@@ -37,8 +37,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         _run(options, read_state(sys.stdin.buffer.read()))
     except CNIError as error:
-        # Its hint may have a command, which must act on this hook's records.
-        name_client(error, {name: getattr(options, name) for name in ("conf_dir", "path", "cache_dir")})
+        name_options(error, options)
         _print_error(error)
         return 1
     return 0

@@ -12,6 +12,7 @@ from typing import Any
 from nodes import FakeNode
 
 from libcni.config.versions import ALL_VERSIONS
+from libcni.kernel.namespace import is_empty_file
 from libcni.manager import AsyncNetworkManager, NetworkManager, Report
 from libcni.manager.namespaces import Identity
 from libcni.observe import Observer, Operation
@@ -63,10 +64,13 @@ class FakeNamespaces(os.PathLike[str]):
         if self.broken:
             raise OSError(errno.EBUSY, "broken")
         name = os.path.basename(path)
-        self.done.append(f"remove {name}")
-        if os.path.exists(path) and not self.directory.startswith("/run"):
+        is_file = is_empty_file(path)
+        if is_file:
             os.unlink(path)
-        return self.there.pop(name, None) is not None
+        if self.there.pop(name, None) is None and not is_file:
+            return False
+        self.done.append(f"remove {name}")
+        return True
 
     def identity_of(self, path: str) -> Identity | None:
         """Return the identity of a noted namespace."""

@@ -129,7 +129,7 @@ def test_a_pods_arguments_reach_every_network_and_its_address_the_first_one(node
 
 
 def test_a_string_is_no_list_of_networks() -> None:
-    with pytest.raises(TypeError, match="networks must be a sequence, not 'back'"):
+    with pytest.raises(TypeError, match="networks must be an iterable of items, not 'back'"):
         Container("c1", "/ns", "back")
 
 

@@ -80,7 +80,7 @@ def test_gc_has_the_policy_of_the_manager(attached: ManagerNode, make: Callable[
     manager = make(policy=DelPolicy(skip_missing=True))
     assert sorted(one.container_id for one in manager.gc(["c2"]).of("detached")) == ["c1"]
     assert [(one.network, one.container_id) for one in attached.client().get_cached_attachments()] == [("b", "c2")]
-    assert manager.gc([]).errors == ()
+    manager.gc([])
     assert attached.client().get_cached_attachments() == []
 
 
@@ -180,7 +180,7 @@ def test_gc_does_not_fail_for_a_network_that_nobody_uses(node: ManagerNode, make
     node.configure("unused", {"type": "missing"}, cniVersion="1.1.0")
     (node.bin / "missing").unlink()
     node.manager().set_up(Container("c1", "/ns", ["a"]))
-    assert make().gc(["c1"]).errors == ()
+    make().gc(["c1"])
     assert node.calls("GC") == ["GC a"]
     (node.bin / "a").unlink()
     with pytest.raises(CNIErrorGroup, match="GC: 1 failed"):

@@ -93,6 +93,6 @@ def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path
     for ask in (find_ended, lambda _, runtimes: collect(manager, runtimes)):
         with pytest.raises(ConfigError, match="the list of runtimes is empty"):
             ask(cni, iter(()))
-        with pytest.raises(TypeError, match="sequence"):
+        with pytest.raises(TypeError, match="runtimes must be an iterable of items, not 'runc'"):
             ask(cni, "runc")
     assert node.calls("DEL") == []

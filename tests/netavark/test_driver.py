@@ -231,16 +231,19 @@ def test_a_set_up_that_podman_repeats_replaces_the_first(node: DriverNode) -> No
 
 
 @pytest.mark.parametrize(("owner", "whose"), [("oci-hook", "the owner oci-hook"), ("", "another program")])
-def test_an_interface_of_another_owner_is_refused_and_stays(node: DriverNode, owner: str, whose: str) -> None:
+def test_an_interface_of_another_owner_is_refused_and_stays(
+    node: DriverNode, owner: str, whose: str, caplog: pytest.LogCaptureFixture
+) -> None:
     node.configure("front", "bridge")
     node.configure("back", "bridge")
     node.client(owner=owner).add_network_list("back", RuntimeConf(ID, node.netns_path, "eth0"))
     node.forget_calls()
-    assert (
-        node.error("setup", request())
-        == f"container {ID}, interface eth0: {whose} has already attached this interface to network back"
-    )
+    remedy = f"if that program no longer uses the interface, detach it: libcni del {ID} -i eth0"
+    refused = node.error("setup", request())
+    assert f"interface eth0: {whose} has already attached this interface to network back ({remedy} " in refused
+    assert f"--cache-dir {node.cache}" in refused
     node.answer("teardown", request())
+    assert f"eth0 stays: another owner attached it ({remedy})" in caplog.text
     assert (node.calls(), node.attached) == ([], [(owner, "back", "eth0", "ready")])
 
 
