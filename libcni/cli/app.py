@@ -11,8 +11,9 @@ from types import FrameType
 
 import libcni
 from libcni.cli.commands import COMMANDS
-from libcni.cli.failures import report_errors
+from libcni.cli.failures import exit_code, print_error
 from libcni.cli.inputs import Selection, Target
+from libcni.cli.listing import check_order
 from libcni.cli.parser import closest, complete, overview, read_words
 from libcni.cli.render import Fields, print_block
 from libcni.cli.session import Session
@@ -81,8 +82,12 @@ def _run(argv: Sequence[str]) -> None:
         if {sign, "network"} <= options.keys():
             options[name] = kind(**{field: options.pop(field) for field in kind._fields if field in options})
     try:
-        with report_errors(session):
-            function(session, **options)
+        if "target" in options:
+            check_order(session, options["target"], argv)
+        function(session, **options)
+    except libcni.CNIError as error:
+        print_error(error, session)
+        raise SystemExit(exit_code(error)) from error
     except KeyboardInterrupt as interruption:
         # All other commands leave the records as they are.
         if command.name in _CHANGING:

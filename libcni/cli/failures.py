@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from libcni import (
@@ -53,16 +51,6 @@ def exit_code(error: CNIError) -> int:
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
 
 
-@contextmanager
-def report_errors(session: Session) -> Iterator[None]:
-    """Print a CNIError that the block raises, and exit with its exit code."""
-    try:
-        yield
-    except CNIError as error:
-        print_error(error, session)
-        raise SystemExit(exit_code(error)) from error
-
-
 def print_error(error: CNIError, session: Session) -> None:
     """Print an error on stderr."""
     # On stderr also as JSON: stdout may hold a part of the answer already.
@@ -105,8 +93,8 @@ def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(inner)) for inner in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    hint = hint_fields(error, session)
-    rows += [("hint", hint.get("hint", "")), ("type", Verbatim(hint.get("type", "")))]
+    # The command is copied, and the words before it may be folded.
+    rows += [(name, Verbatim(text) if name == "type" else text) for name, text in hint_fields(error, session).items()]
     return [(name, text) for name, text in rows if text]
 
 

@@ -16,7 +16,7 @@ from libcni.cli.failures import UsageError
 if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
-_ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
+CONFIGURATION_ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 
 
 def container_id_of(netns: str) -> str:
@@ -87,11 +87,16 @@ def capability_args(text: str) -> dict[str, Any]:
 
 def network_of(text: str) -> str | NetworkConfigList:
     """Return a network's name unchanged, or read the configuration if ``text`` is a path or ``-`` (stdin)."""
-    is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
+    is_path = text == "-" or "/" in text or (text.endswith(CONFIGURATION_ENDINGS) and os.path.isfile(text))
     if not is_path:
         return text
     if text != "-" and not os.path.exists(text):
-        near = [name for ending in _ENDINGS for name in [os.path.splitext(text)[0] + ending] if os.path.isfile(name)]
+        near = [
+            name
+            for ending in CONFIGURATION_ENDINGS
+            for name in [os.path.splitext(text)[0] + ending]
+            if os.path.isfile(name)
+        ]
         raise ConfigError("there is no such file", file=text, hint=f"did you mean {near[0]}?" if near else None)
     # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import libcni
 import libcni.diagnosis
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import Selection, Target
-from libcni.cli.render import SHORT, is_of_engine, note, plural, short_ids
+from libcni.cli.inputs import CONFIGURATION_ENDINGS, Selection, Target
+from libcni.cli.render import SHORT, is_of_engine, note, plural
 from libcni.cli.session import Session
 
 if TYPE_CHECKING:
@@ -46,11 +46,28 @@ def select(cni: libcni.CNIConfig, selection: Selection) -> list[libcni.Attachmen
     )  # fmt: skip
 
 
-def check_no_container(cni: libcni.CNIConfig, target: Target, command: str) -> None:
-    """Raise UsageError if NETWORK and NETNS are in fact a container and an interface."""
-    if target.netns and "/" not in target.network + target.netns and target.network in _recorded_ids(cni):
-        meant = f"{command} {target.network} -i {target.netns}"
-        raise UsageError(f"{target.network} is a container, not a network; did you mean: {meant}")
+def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
+    """Raise UsageError if NETWORK and NETNS are swapped, or are a container and its interface.
+
+    ``words``: the words of the command line, for the command that was meant.
+    """
+    network, netns = target.network, target.netns
+    if not netns or "/" in netns:
+        return
+    command, *others = words
+    if "/" in network:
+        names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
+        # NETNS may be a file in the current directory, and NETWORK the path of a configuration.
+        if netns not in names or network.endswith(CONFIGURATION_ENDINGS):
+            return
+        problem, meant = "NETWORK and NETNS are swapped", [netns, network]
+    elif command in {"check", "del"} and network in _recorded_ids(session.client()):
+        problem, meant = f"{network} is a container, not a network", [network, "-i", netns]
+    else:
+        return
+    for word in (network, netns):
+        others.remove(word)
+    raise UsageError(problem, hint=libcni.Hint("", other_command=("libcni", command, *meant, *others)))
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
@@ -154,19 +171,6 @@ def note_left(count: int, which: str) -> None:
 def identity_row(attachment: libcni.Attachment | Item) -> list[str]:
     """Return the cells of an attachment's identity: container, network, interface."""
     return [attachment.container_id or "?", attachment.network or "?", attachment.ifname or "?"]
-
-
-def row(attachment: libcni.Attachment) -> list[str]:
-    """Return the cells of an attachment: its identity, addresses, age, state, owner, pod."""
-    addresses = ", ".join(listed_addresses(attachment))
-    owner, pod = attachment.owner or "-", attachment.pod or "-"
-    return [*identity_row(attachment), addresses, age_of(attachment), attachment.state, owner, pod]
-
-
-def title_of(attachment: libcni.Attachment, word: str = "on") -> str:
-    """Return the identity of an attachment as text."""
-    container = short_ids([attachment.container_id])[attachment.container_id]
-    return f"{container} {attachment.ifname} {word} {attachment.network}"
 
 
 def listed_addresses(attachment: libcni.Attachment) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH, TIMEOUT
 from libcni.cli.completion import containers, namespaces, networks, owners
 
-Completer = Callable[[argparse.Namespace, str], Iterable[str]]
+Completer = Callable[..., Iterable[str]]
 
 
 class Argument:
@@ -19,7 +19,7 @@ class Argument:
     Args:
         flags: as for ``ArgumentParser.add_argument``, and so are the other keywords.
         variable: the environment variable that replaces the default.
-        complete: returns the values that a shell offers, from the other arguments and the beginning of this one.
+        complete: returns the values that a shell offers, as a completer of argcomplete.
     """
 
     def __init__(self, *flags: str, variable: str = "", complete: Completer | None = None, **keywords: Any) -> None:
@@ -53,10 +53,7 @@ class Argument:
         """Add the argument to a parser."""
         keywords = {**self.keywords, "default": self.preset} if self.variable else self.keywords
         action = parser.add_argument(*self.flags, **{**keywords, "help": self.help})
-        if self.complete is not None:
-            complete = self.complete
-            # argcomplete reads this attribute.
-            vars(action)["completer"] = lambda prefix, parsed_args, **_: complete(parsed_args, prefix)
+        vars(action)["completer"] = self.complete  # argcomplete reads it
 
 
 def seconds(text: str) -> float:

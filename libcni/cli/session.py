@@ -12,7 +12,6 @@ from libcni.errors import printable
 
 if TYPE_CHECKING:
     from libcni import CNIConfig, Hint, Invocation
-    from libcni.cli.progress import Progress
     from libcni.observe import Observer
 
 
@@ -37,25 +36,21 @@ class Session:
         """Return a blocking client. The plugins' stderr goes to this program's stderr."""
         import libcni
 
-        observer: Observer | None = self._progress()
+        observer: Observer | None = None
         if self.verbose:
             from libcni.cli.call_printer import CallPrinter
 
             observer = CallPrinter()
+        elif sys.stderr.isatty():
+            from libcni.cli.progress import Progress
+
+            observer = Progress(self.cache_dir)
         # "No limit" is 0 on the command line, and None in the library, which refuses 0.
         limit = self.timeout or None
         return libcni.CNIConfig(
             self.path, self.cache_dir, conf_dir=self.conf_dir, owner=self.owner, timeout=limit, stderr=_forward,
             observer=observer,
         )  # fmt: skip
-
-    def _progress(self) -> Progress | None:
-        """Return the progress line; None with --verbose, which prints on the same terminal."""
-        if self.verbose or not sys.stderr.isatty():
-            return None
-        from libcni.cli.progress import progress_of
-
-        return progress_of(self.cache_dir)
 
     def hint_command(self, hint: Hint) -> str:
         """Return the command of a hint, with the options that the user's environment does not set; "" if none."""

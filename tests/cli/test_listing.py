@@ -182,9 +182,26 @@ def test_del_takes_a_container_or_what_cnitool_takes(node: CommandNode) -> None:
     node.add("c")
     for verb in ("check", "del"):
         mistaken = node.run(verb, "c", "eth0")
-        assert (mistaken.code, f"did you mean: libcni {verb} c -i eth0" in mistaken.err) == (2, True)
+        assert (mistaken.code, f"  type  libcni {verb} c -i eth0\n" in mistaken.err) == (2, True)
     network = node.run("del", "dbnet")
     assert (network.code, "dbnet is a network" in network.err) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["add", "check", "del"])
+def test_swapped_arguments_are_named_with_the_command_that_was_meant(node: CommandNode, verb: str) -> None:
+    netns = node.netns("a")
+    if verb != "add":
+        node.add("a")
+    ran = node.run(verb, netns, "dbnet", "-c", "a")
+    assert (ran.code, ran.err.splitlines()) == (
+        2, ["error: NETWORK and NETNS are swapped", f"  type  libcni {verb} dbnet {netns} -c a"],
+    )  # fmt: skip
+    assert node.run(*ran.err.split()[-5:]).code == 0
+
+
+def test_a_namespace_may_have_the_name_of_a_network(node: CommandNode) -> None:
+    (node.root / "dbnet").touch()
+    assert node.run("add", "net.d/10-dbnet.conflist", "dbnet", "-c", "a").code == 0
 
 
 def test_owners_select_what_is_listed(node: CommandNode) -> None:

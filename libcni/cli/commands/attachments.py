@@ -8,7 +8,7 @@ from typing import get_args
 
 import libcni
 from libcni.cli.inputs import Selection
-from libcni.cli.listing import attachment_data, find_attachments, resolved, row
+from libcni.cli.listing import age_of, attachment_data, find_attachments, identity_row, listed_addresses, resolved
 from libcni.cli.options import OPTIONAL_SELECTION, Argument
 from libcni.cli.parser import closest
 from libcni.cli.render import Table, note
@@ -40,7 +40,13 @@ def attachments(session: Session, selection: Selection, state: str, quiet: bool)
             print(container_id)
         return
     columns = ["container", "network", "interface", "addresses", "age", "state", "owner", "pod"]
-    rows = [row(attachment) for attachment in recorded]
+    rows = [
+        [
+            *identity_row(attachment), ", ".join(listed_addresses(attachment)), age_of(attachment), attachment.state,
+            attachment.owner or "-", attachment.pod or "-",
+        ]
+        for attachment in recorded
+    ]  # fmt: skip
     # Most nodes have no owners and no pods.
     used = [name not in {"owner", "pod"} or any(cells[at] != "-" for cells in rows) for at, name in enumerate(columns)]
     broken = [[attachment.path, attachment.problem] for attachment in recorded if attachment.problem]

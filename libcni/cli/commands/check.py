@@ -7,13 +7,7 @@ from collections import Counter
 import libcni
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Selection, Target
-from libcni.cli.listing import (
-    check_no_container,
-    find_attachments,
-    identity_data,
-    identity_row,
-    select,
-)
+from libcni.cli.listing import find_attachments, identity_data, identity_row, select
 from libcni.cli.options import RECORDED_OR_TARGET, Argument
 from libcni.cli.render import Table, note, plural
 from libcni.cli.session import Session
@@ -42,10 +36,8 @@ def check(session: Session, target: Target, every: bool) -> None:
     elif selection is not None and selection.container:
         _check_recorded(session, selection)
     elif target.network and target.netns:
-        cni = session.client()
-        check_no_container(cni, target, "libcni check")
         try:
-            cni.check_network_list(target.net(), target.conf())
+            session.client().check_network_list(target.net(), target.conf())
         except libcni.NamespaceMismatchError as error:
             # The usual hint is for DEL.
             error.hint = libcni.Hint.about(error, "check it in its recorded namespace", "check")
@@ -60,9 +52,9 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     attachments = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
     outcomes = [(attachment, *_checked(cni, attachment)) for attachment in attachments]
     data = [{**identity_data(attachment), "check": state} for attachment, state, _ in outcomes]
-    if is_all or session.output != "text":
-        rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
-        session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
+    rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
+    table = Table(("container", "network", "interface", "check"), rows, empty="no attachments")
+    session.show(data, *([table] if is_all else []))
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
         note(f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")

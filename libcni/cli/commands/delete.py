@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcni
 import libcni.reports
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Selection, Target
-from libcni.cli.listing import check_no_container, select, title_of
+from libcni.cli.listing import select
 from libcni.cli.options import RECORDED_OR_TARGET, SKIP_MISSING, Argument
-from libcni.cli.render import note
+from libcni.cli.render import note, short_ids
 from libcni.cli.session import Session
 
 ARGUMENTS = (
@@ -37,9 +39,7 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
     if selection is None:
         if not target.network or not (target.netns or target.container):
             raise UsageError("give CONTAINER, or NETWORK and NETNS")
-        cni = session.client()
-        check_no_container(cni, target, "libcni del")
-        _note_left(session, cni.del_network_list(target.net(), target.conf(), policy=policy))
+        _note_left(session, session.client().del_network_list(target.net(), target.conf(), policy=policy))
     elif not selection.container:
         raise UsageError("give CONTAINER, or NETWORK and NETNS")
     else:
@@ -55,29 +55,28 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         more = f"; {error.hint.text}" if error.hint is not None and error.hint.text else ""
         note(f"nothing to do: {error.text}{more}")
         return
-
-    # Detach in reverse order of the file names, and go on after errors.
-    attachments = attachments[::-1]
+    attachments = attachments[::-1]  # in reverse order of the file names
+    if policy.use_given:
+        for attachment in attachments:
+            rt = libcni.RuntimeConf(attachment.container_id, None, attachment.ifname)
+            _show(session, attachment, cni.del_network_list(attachment.network, rt, policy=policy))
+        return
     failed: libcni.CNIErrorGroup | None = None
     try:
-        if policy.use_given:
-            confs = [
-                (attachment.network, libcni.RuntimeConf(attachment.container_id, None, attachment.ifname))
-                for attachment in attachments
-            ]
-            outcomes: list[libcni.reports.DelReport | libcni.CNIError] = [
-                cni.del_network_list(*conf, policy=policy) for conf in confs
-            ]
-        else:
-            outcomes = [*cni.del_attachments(attachments, policy=policy)]
+        outcomes: Sequence[libcni.reports.DelReport | libcni.CNIError] = cni.del_attachments(attachments, policy=policy)
     except libcni.CNIErrorGroup as group:
         outcomes, failed = group.report, group
     for attachment, outcome in zip(attachments, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
-            session.show_text(f"detached {title_of(attachment, 'from')}")
-            _note_left(session, outcome)
+            _show(session, attachment, outcome)
     if failed is not None:
         raise failed
+
+
+def _show(session: Session, attachment: libcni.Attachment, report: libcni.reports.DelReport) -> None:
+    [container] = short_ids([attachment.container_id]).values()
+    session.show_text(f"detached {container} {attachment.ifname} from {attachment.network}")
+    _note_left(session, report)
 
 
 def _note_left(session: Session, report: libcni.reports.DelReport) -> None:
