@@ -119,6 +119,7 @@ def test_the_start_imports_no_slow_module(built: Path) -> None:
     assert "libcni.plugin.dispatch" in loaded
     # Python's own start of a zipapp imports collections and functools.
     assert loaded.isdisjoint({"re", "enum", "json", "typing", "dataclasses", "pathlib", "zlib", "site"})
+    assert loaded.isdisjoint({"libcni.plugin.results", "libcni.protocol.conversion", "libcni._version"})
 
 
 @pytest.mark.parametrize(
