@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from libcni._error_code import ErrorCode
     from libcni._version import __version__
     from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         CNIError,
         CNIErrorGroup,
         ConfigError,
-        ErrorCode,
         Hint,
         InterfaceExistsError,
         InvalidIdentifierError,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_version": "__version__",
+    "_error_code": "ErrorCode",
     "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
     "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",
@@ -61,7 +62,7 @@ _MODULES = {
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
     "config.network": "NetworkConfigList PluginConfig",
-    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode Hint InterfaceExistsError "
+    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError Hint InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
     "options": "DelPolicy",

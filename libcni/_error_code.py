@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+__all__ = ["ErrorCode"]
+
 
 class ErrorCode(IntEnum):
     """The well-known codes of a plugin's error document (spec 1.1.0, section 5, Error).

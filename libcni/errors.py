@@ -29,14 +29,12 @@ from errno import EACCES, EFBIG, EMFILE, ENFILE, EPERM
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Literal, Self, TypeVar
+    from typing import Any, Literal, Self
 
     from libcni._error_code import ErrorCode
 
-    ErrorT = TypeVar("ErrorT", bound="CNIError")
-
 __all__ = [
-    "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "Hint", "InterfaceExistsError",
+    "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "Hint", "InterfaceExistsError",
     "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError",
     "NamespaceMismatchError", "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError",
     "PluginTimeoutError", "RecordError", "VersionError",
@@ -64,17 +62,6 @@ LIMIT_HINTS = {
 """The hint for each error number that reports a limit."""
 
 
-if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt names
-
-    def __getattr__(name: str) -> object:
-        """Import ``ErrorCode`` on first use: the import of ``enum`` would take a plugin a third of its start."""
-        if name != "ErrorCode":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from libcni._error_code import ErrorCode
-
-        return ErrorCode
-
-
 _NEEDED = {
     "attachments": ("cache_dir",), "show": ("cache_dir",), "forget": ("cache_dir",), "networks": ("conf_dir", "path"),
     # Without the client's owner, these commands would detach the attachments that have no owner.
@@ -83,7 +70,7 @@ _NEEDED = {
 """The options that a command needs for the client's directories and owner. All others need the three directories."""
 
 
-class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the caller, so it has no hash
+class Hint:
     """What to do about an error: in words, and if a command of ``libcni`` does it, the fields of that command.
 
     ``str`` words the hint for a program: it names the argument of the library's function, and adds to the command the
@@ -99,7 +86,6 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         argument (str): the argument of the failed call that would change its outcome, such as ``on_existing``; "" for
             none.
         value (object): the argument's value; None if the caller has to choose a value.
-        other_command (tuple[str, ...]): the words of another program's command that does it, such as ``ip link del``.
         client (Mapping[str, str]): the client that raised the error: its ``conf_dir``, ``path`` (with colons between
             the directories), ``cache_dir`` and ``owner``; empty if no client raised it.
 
@@ -122,7 +108,6 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         options: tuple[str, ...] = (),
         argument: str = "",
         value: object = True,
-        other_command: tuple[str, ...] = (),
     ) -> None:
         self.text = text
         self.command = command
@@ -132,7 +117,6 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         self.options = options
         self.argument = argument
         self.value = value
-        self.other_command = other_command
 
     @classmethod
     def about(cls, subject: Any, text: str, command: str, **fields: Any) -> Hint:
@@ -151,9 +135,6 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
     def __repr__(self) -> str:
         return f"Hint({self.text!r}, {self.command!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hint) and vars(self) == vars(other)
-
     def words(self, argument: str) -> str:
         """Return the hint without its command, with ``argument`` in place of ``{argument}``."""
         return self.text.replace("{argument}", argument) if self.argument else self.text
@@ -168,7 +149,7 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
         from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
 
         if not self.command:
-            return join(self.other_command)
+            return ""
         words = ["libcni", self.command, *filter(None, [self.container_id])]
         for option, name in (("-i", self.ifname), ("-n", self.network)):
             words += [option, name] if name else []
@@ -178,14 +159,6 @@ class Hint:  # noqa: PLW1641 - an error's hint is changed on its way to the call
             value = client.get(name, defaults[name])
             words += [f"--{name.replace('_', '-')}", value] if value != defaults[name] else []
         return join(words)
-
-
-def _restore(cls: type[ErrorT], args: tuple[Any, ...], state: dict[str, Any]) -> ErrorT:
-    # __init__ is not called again: it would build the text a second time from an already built text.
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class CNIError(Exception):
@@ -248,8 +221,10 @@ class CNIError(Exception):
             self._hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default pickle makes an exception from its args alone, and the fields of subclasses would be lost.
-        return _restore, (type(self), self.args, self.__dict__)
+        # By default pickle calls the class with args, and __init__ would build the text from an already built text.
+        from copyreg import __newobj__  # type: ignore[attr-defined] # the stubs lack it
+
+        return __newobj__, (type(self), *self.args), self.__dict__
 
 
 class ConfigError(CNIError, ValueError):
@@ -285,17 +260,16 @@ class NetworkNotFoundError(ConfigError, LookupError):
         known (tuple[str, ...]): the names of the networks that exist.
     """
 
-    def __init__(  # noqa: PLR0913 - the error's fields
+    def __init__(
         self,
         problem: str,
         *,
         network: str | None = None,
         known: tuple[str, ...] = (),
         file: str | None = None,
-        location: str | None = None,
         hint: Hint | str | None = None,
     ) -> None:
-        super().__init__(problem, file=file, location=location, hint=hint)
+        super().__init__(problem, file=file, hint=hint)
         self.network = network
         self.known = known
 
@@ -562,11 +536,13 @@ class InterfaceExistsError(AttachmentExistsError):
     """
 
     def _usual_hint(self) -> Hint | None:
+        from shlex import join  # plugins start without it
+
         directory, _, name = self.netns.rpartition("/")
         is_named = directory in {"/run/netns", "/var/run/netns"}
         ip = ("ip", "-n", name) if is_named else ("nsenter", f"--net={self.netns}", "ip")
-        text = "choose another name, let the plugins use the interface ({argument}), or remove it if nobody uses it"
-        return Hint(text, argument="on_existing", value="allow", other_command=(*ip, "link", "del", self.ifname))
+        text = "choose another name, let the plugins use the interface ({argument}), or remove it if nobody uses it: "
+        return Hint(text + join((*ip, "link", "del", self.ifname)), argument="on_existing", value="allow")
 
 
 class NamespaceMismatchError(_AttachmentError):

@@ -41,6 +41,6 @@ def plugin_problem(cni: CNIConfig, plugin: str) -> tuple[str, str] | None:
     try:
         path = cni.find_plugin(plugin)
     except CNIError as error:
-        return error.text, str(error.hint or _REINSTALL)
+        return error.text, error.hint.words("--path") if error.hint else _REINSTALL
     problem = executable_problem(path)
     return problem and (f"{path}: {problem[0]}", problem[1])

@@ -38,7 +38,9 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             rejected.append(f"{candidate} is not a regular file")
         elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             rejected.append(f"{candidate} is not executable")
-            hint = Hint("make the file executable", other_command=("chmod", "+x", candidate))
+            from shlex import join  # plugins start without it
+
+            hint = Hint(f"make the file executable: {join(('chmod', '+x', candidate))}")
         else:
             return candidate
     if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):

@@ -28,7 +28,7 @@ from libcni.plugin.request import Request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from libcni.errors import ErrorCode
+    from libcni._error_code import ErrorCode
     from libcni.plugin.results import PluginResult
 
 __all__ = ["ErrorCode", "Plugin", "PluginResult", "Request", "VerbError"]
@@ -42,12 +42,12 @@ class _LazyErrorCode:
     """
 
     def __getattr__(self, name: str) -> object:
-        from libcni.errors import ErrorCode
+        from libcni._error_code import ErrorCode
 
         return getattr(ErrorCode, name)
 
     def __call__(self, value: int) -> object:
-        from libcni.errors import ErrorCode
+        from libcni._error_code import ErrorCode
 
         return ErrorCode(value)
 

@@ -11,8 +11,8 @@ from tempfile import gettempdir
 from typing import Any
 from uuid import uuid4
 
+from libcni._error_code import ErrorCode
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
-from libcni.errors import ErrorCode
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.fakes import FakePlugin
