@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 
 from libcni.kernel.namespace import netlink_socket, open_namespace
 
-_NLM_F_REQUEST_DUMP = 0x301
+_NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 4, 10, 18, 1
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
 _IFLA_LINK_NETNSID = 37
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
@@ -58,7 +58,6 @@ class Link:
         mac: its hardware address, "" if it has none.
         kind: its driver, such as ``veth``, "" if the kernel does not report it.
         is_up: whether it is administratively up.
-        mtu: its largest packet in bytes.
         addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
         peer_namespace: the number, in this namespace, of the other namespace that its peer or master is in; None: its
             peer or master is in no other namespace.
@@ -70,7 +69,6 @@ class Link:
     mac: str = ""
     kind: str = ""
     is_up: bool = False
-    mtu: int = 0
     addresses: list[str] = field(default_factory=list)
     peer_namespace: int | None = None
 
@@ -163,25 +161,20 @@ def links(netns: str | None = None) -> dict[str, Link]:
 
 def open_netlink(netns: str | None = None) -> socket.socket:
     """Return a netlink socket in the network namespace at a path; None: in this thread's. Raises OSError."""
-    connection = _open_socket() if netns is None else _open_socket_in(netns)
+    if netns is None:
+        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    else:
+        descriptor = open_namespace(netns)
+        try:
+            socket_fd = netlink_socket(descriptor)
+        finally:
+            os.close(descriptor)
+        if socket_fd < 0:
+            raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
+        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
     # The kernel answers at once. The limit is for a kernel that never ends a list.
     connection.settimeout(_SECONDS)
     return connection
-
-
-def _open_socket_in(netns: str) -> socket.socket:
-    descriptor = open_namespace(netns)
-    try:
-        socket_fd = netlink_socket(descriptor)
-    finally:
-        os.close(descriptor)
-    if socket_fd < 0:
-        raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
-    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
-
-
-def _open_socket() -> socket.socket:
-    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
 
 
 def _cookie(connection: socket.socket) -> int:
@@ -211,7 +204,6 @@ def read_links(connection: _socket.socket) -> Iterator[Link]:
             mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
             kind=_attributes(attributes.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
             is_up=bool(flags & _IFF_UP),
-            mtu=_number(attributes.get(_IFLA_MTU)),
             peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
         )
 
@@ -231,7 +223,7 @@ def _number_of_own_namespace(connection: _socket.socket) -> int | None:
     descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
-        connection.send(_HEADER.pack(_HEADER.size + len(body), _RTM_GETNSID, 1, 1, 0) + body)
+        _send(connection, _RTM_GETNSID, _NLM_F_REQUEST, body)
         answer = connection.recv(1 << 16)
     finally:
         os.close(descriptor)
@@ -260,9 +252,16 @@ def _read_routes(connection: socket.socket) -> Iterator[IPRoute]:
 
 def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:
     with open_netlink(netns) as connection:
-        connection.send(_HEADER.pack(_HEADER.size + len(body), request, flags, 1, 0) + body)
-        # The answer is an error in any case: 0 for success.
-        number = -struct.unpack_from("=i", connection.recv(1 << 16), _HEADER.size)[0]
+        _send(connection, request, flags, body)
+        _raise_error(connection.recv(1 << 16))  # the answer is an error in any case: 0 for success
+
+
+def _send(connection: _socket.socket, request: int, flags: int, body: bytes) -> None:
+    connection.send(_HEADER.pack(_HEADER.size + len(body), request, flags, 1, 0) + body)
+
+
+def _raise_error(answer: bytes) -> None:
+    number = -struct.unpack_from("=i", answer, _HEADER.size)[0]
     if number:
         raise OSError(number, os.strerror(number))
 
@@ -285,17 +284,15 @@ def _number(value: bytes | None) -> int:
 
 def _dump(connection: _socket.socket, request: int, wanted_kind: int, body: bytes) -> Iterator[bytes]:
     """Send a dump request and yield the bodies of the answers."""
-    connection.send(_HEADER.pack(_HEADER.size + len(body), request, _NLM_F_REQUEST_DUMP, 1, 0) + body)
+    _send(connection, request, _NLM_F_REQUEST_DUMP, body)
     while True:
         data = connection.recv(1 << 20)
         while data:
             length, kind, *_ = _HEADER.unpack_from(data)
             if kind == _NLMSG_DONE:
                 return
-            # An error is a negative errno. After an error comes no DONE, so the loop would wait for ever.
-            if kind == _NLMSG_ERROR:
-                number = -struct.unpack_from("=i", data, _HEADER.size)[0]
-                raise OSError(number, os.strerror(number))
+            if kind == _NLMSG_ERROR:  # after an error comes no DONE, so the loop would wait
+                _raise_error(data)
             if kind == wanted_kind:
                 yield data[_HEADER.size : length]
             data = data[(length + 3) & ~3 :]  # messages are aligned to four bytes

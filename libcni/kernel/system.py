@@ -38,7 +38,6 @@ from os import scandir as scandir
 from os import stat as stat
 from os import unlink as unlink
 from os import urandom as urandom
-from os import write as write
 from os.path import exists as exists
 from os.path import isdir as isdir
 from os.path import islink as islink

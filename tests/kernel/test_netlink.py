@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import struct
 from pathlib import Path
 
 import pytest
 from nodes import Namespace
 
+from libcni.kernel import netlink
 from libcni.kernel.netlink import IPRoute, read_network
 
 
@@ -15,6 +19,14 @@ def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it is no network namespace") as caught:
         read_network(str(tmp_path / "file"))
     assert caught.value.filename == str(tmp_path / "file")
+
+
+def test_an_error_of_the_kernel_ends_a_list() -> None:
+    ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernel:
+        kernel.send(struct.pack("=LHHLLi", 20, 2, 0, 1, 0, -errno.EPERM))
+        with pytest.raises(PermissionError):
+            list(netlink.read_links(ours))
 
 
 @pytest.mark.real
