@@ -99,8 +99,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> list[DelReport]:
         """Detach recorded attachments, in tasks; see ``CNIConfig.del_attachments`` (spec 1.1.0, section 3)."""
         delete_one = partial(self.del_attachment, policy=policy, timeout=timeout)
-        side_by_side = partial(_side_by_side, self._state.turns.of_a_sweep)
-        return await del_attachments(attachments, delete_one, side_by_side)
+        return await del_attachments(attachments, delete_one, self._state.side_by_side)
 
     async def gc_network_list(
         self,
@@ -157,7 +156,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         async def reload_one(attachment: Attachment) -> Outcomes:
             return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
 
-        return await reload_each(attachments, reload_one, partial(_side_by_side, self._state.turns.of_a_sweep))
+        return await reload_each(attachments, reload_one, self._state.side_by_side)
 
     async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
         """Make an attachment this client's own; see ``CNIConfig.take_over_attachment``."""
@@ -191,6 +190,27 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> AnswerT:
         return await self._node(operation, timeout).run(verb, *args, **kwargs)
 
+    @staticmethod
+    async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
+        """Run coroutines in tasks, ``most`` at a time, and return their values in order."""
+        slots = asyncio.Semaphore(most)
+
+        async def run(work: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+            async with slots:
+                return await work()
+
+        tasks = [asyncio.create_task(run(work)) for work in works]
+        try:
+            return await asyncio.gather(*tasks)
+        except GeneratorExit:
+            raise  # the event loop is closed, and can neither cancel nor wait
+        except BaseException:
+            # After a cancellation or an error, no task may continue.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
     def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
         return _AsyncNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
@@ -212,9 +232,6 @@ class _AsyncNode(Node):
             except TimeoutError:
                 raise self._turns.timeout(self._turn, self._seconds or 0.0) from None
         await let_others_run()
-
-    async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
-        return await _side_by_side(self._turns.of_a_sweep, works)
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)
@@ -245,25 +262,4 @@ async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
-        raise
-
-
-async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
-    """Run coroutines in tasks, ``most`` at a time, and return their values in order."""
-    slots = asyncio.Semaphore(most)
-
-    async def run(work: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-        async with slots:
-            return await work()
-
-    tasks = [asyncio.create_task(run(work)) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    except GeneratorExit:
-        raise  # the event loop is closed, and can neither cancel nor wait
-    except BaseException:
-        # After a cancellation or an error, no task may continue.
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import libcni.kernel.system as system
@@ -162,8 +161,7 @@ class CNIConfig(ClientBase[Executor]):
         async def delete_one(attachment: Attachment) -> DelReport:
             return self.del_attachment(attachment, policy=policy, timeout=timeout)
 
-        side_by_side = partial(_side_by_side, self._state.turns.of_a_sweep)
-        return run_to_end(del_attachments(attachments, delete_one, side_by_side))
+        return run_to_end(del_attachments(attachments, delete_one, self._state.side_by_side))
 
     def gc_network_list(
         self,
@@ -316,7 +314,7 @@ class CNIConfig(ClientBase[Executor]):
         async def reload_one(attachment: Attachment) -> Outcomes:
             return self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
 
-        return run_to_end(reload_each(attachments, reload_one, partial(_side_by_side, self._state.turns.of_a_sweep)))
+        return run_to_end(reload_each(attachments, reload_one, self._state.side_by_side))
 
     def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
         """Make this client the owner of an attachment of another owner or of Go libcni, and return it with that owner.
@@ -339,6 +337,20 @@ class CNIConfig(ClientBase[Executor]):
         # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
         return run_to_end(self._node(operation, timeout).run(verb, *args, **kwargs))
 
+    @staticmethod
+    async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutines that never suspend in at most ``most`` threads, and return their values in order."""
+        if min(most, len(works)) < 2:  # noqa: PLR2004 - a single coroutine needs no thread
+            return [await work() for work in works]
+        with system.thread_pool(min(most, len(works))) as pool:
+            # Each in a copy of the context, so that an observer finds the current trace.
+            futures = [pool.submit(copy_context().run, lambda work=work: run_to_end(work())) for work in works]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                # Even after Ctrl-C: the running coroutines end, and the others do not begin.
+                pool.shutdown(wait=False, cancel_futures=True)
+
     def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
         return _BlockingNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
@@ -355,25 +367,8 @@ class _BlockingNode(Node):
             if not has_come.wait(self.seconds_left()):
                 raise self._turns.timeout(self._turn, self._seconds or 0.0)
 
-    async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        return await _side_by_side(self._turns.of_a_sweep, works)
-
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         system.sleep(seconds)
-
-
-async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-    """Run coroutines that never suspend in at most ``most`` threads, and return their values in order."""
-    if min(most, len(works)) < 2:  # noqa: PLR2004 - a single coroutine needs no thread
-        return [await work() for work in works]
-    with system.thread_pool(min(most, len(works))) as pool:
-        # Each in a copy of the context, so that an observer finds the current trace.
-        futures = [pool.submit(copy_context().run, lambda work=work: run_to_end(work())) for work in works]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            # Even after Ctrl-C: the running coroutines end, and the others do not begin.
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -16,7 +16,6 @@ from nodes import FakeNode
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
-from libcni.aio import _side_by_side
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.kernel import system
@@ -163,7 +162,7 @@ def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> No
 def test_a_sweep_ends_quietly_if_its_event_loop_is_closed() -> None:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)  # of the tasks that are destroyed
-    sweep = _side_by_side(2, [asyncio.Event().wait, asyncio.Event().wait])
+    sweep = AsyncCNIConfig._side_by_side(2, [asyncio.Event().wait, asyncio.Event().wait])
     task = loop.create_task(sweep)
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()

@@ -344,11 +344,6 @@ class Child:
         )
 
 
-def running_plugins() -> int:
-    """Return how many plugins this process runs now, those that wait for their configuration included."""
-    return len(_running)
-
-
 def is_foreign(error: Exception) -> bool:
     """Return whether an OSError is a TimeoutError of this library or of a signal handler, not a system call's error."""
     return isinstance(error, OSError) and (error.errno is None or isinstance(error, CNIError))

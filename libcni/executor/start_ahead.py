@@ -1,10 +1,10 @@
-"""Decide whether a plugin may be started before its configuration is known, and whether that saves time.
+"""Decide whether a plugin may be started before its configuration is known.
 
 A plugin that is started ahead reads its configuration from a pipe that is still empty. That is safe only for a plugin
-that reads stdin before it acts. A runtime uses the three parts together::
+that reads stdin before it acts. A runtime uses it together with ``prepare``::
 
     prepared = None
-    if reads_first(path) and can_start_ahead():
+    if reads_first(path):
         prepared = executor.prepare(invocation, options)  # or None: it cannot be started now
     ...  # whatever must happen first, such as writing the record
     outcome = prepared.feed(stdin, timeout) if prepared else executor.execute(invocation, options)
@@ -17,8 +17,6 @@ import functools
 import os
 import re
 import stat
-
-from libcni.executor.child import running_plugins
 
 GO_MARKER = b"github.com/containernetworking/cni/pkg/skel.PluginMain"
 """A function of the CNI project's Go module that reads stdin before it calls the plugin's own code.
@@ -57,14 +55,6 @@ def reads_first(path: str) -> bool:
         return _examine(path, file_identity(path))
     except (OSError, ValueError):
         return False
-
-
-def can_start_ahead() -> bool:
-    """Return whether this process runs fewer plugins than it may use cores.
-
-    On a busy machine a plugin that starts ahead takes a core from a plugin that works.
-    """
-    return running_plugins() < len(os.sched_getaffinity(0))
 
 
 def file_identity(file: str | int) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from libcni._defaults import CACHE_DIR, CLEANUP_TIMEOUT, CONF_DIR, MAX_VERBS, TIMEOUT
@@ -41,6 +42,7 @@ from libcni.verbs.turns import Turns, verbs_at_once
 logger: logging.Logger = logging.getLogger("libcni")
 
 
+AnswerT = TypeVar("AnswerT")
 ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
 
 
@@ -125,15 +127,21 @@ class ClientBase(Generic[ExecutorT]):
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
-        self._state = ClientState(
-            self._settings, self._store, RecordedInterfaces(self._store), Turns(verbs_at_once(max_verbs))
-        )
+        most = verbs_at_once(max_verbs)
+        # A sweep leaves half of the turns to others: an ADD must not wait for hundreds of stale attachments.
+        side_by_side = partial(self._side_by_side, max(1, most // 2))
+        interfaces = RecordedInterfaces(self._store)
+        self._state = ClientState(self._settings, self._store, interfaces, Turns(most), side_by_side)
 
     def __repr__(self) -> str:
         names = ("path", "cache_dir", "conf_dir", "owner")
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _default_executor(self) -> ExecutorT:
+        raise NotImplementedError
+
+    @staticmethod
+    async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
         raise NotImplementedError
 
     def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
 from libcni.store.attachments import Attachment
 from libcni.verbs.arguments import check_type
+from libcni.verbs.settings import SideBySide
 
 if TYPE_CHECKING:
     from libcni.verbs.delete import DelReport
 
 TargetT = TypeVar("TargetT")
 AnswerT = TypeVar("AnswerT")
-
-
-class SideBySide(Protocol):
-    """A function that runs coroutines at the same time, in threads or as tasks, and returns their values in order."""
-
-    async def __call__(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]], /) -> list[AnswerT]:
-        """Run the coroutines."""
-        ...
 
 
 async def detach_each(

@@ -30,7 +30,7 @@ from libcni.errors import (
     name_client,
 )
 from libcni.executor.interface import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
-from libcni.executor.start_ahead import can_start_ahead, reads_first
+from libcni.executor.start_ahead import reads_first
 from libcni.observe.observer import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
@@ -149,8 +149,8 @@ class Node(LockingNode):
         return await work
 
     async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Run coroutines at the same time, and return their values in order."""
-        return [await work() for work in works]
+        """Run coroutines at the same time, at most as many as a sweep may, and return their values in order."""
+        return await self._client.side_by_side(works)
 
     def part(self, operation: Operation) -> Self:
         """Return a node for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
@@ -250,7 +250,7 @@ class Node(LockingNode):
 
         The process waits for its configuration, and cannot act without it.
         """
-        if self._ahead is not None or self._prepare is None or not can_start_ahead():
+        if self._ahead is not None or self._prepare is None or not self._turns.has_idle_cores():
             return
         if self.settings.start_ahead != "always" and not reads_first(invocation.path):
             return

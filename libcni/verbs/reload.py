@@ -36,9 +36,10 @@ from libcni.store.recorded_interfaces import addresses_of, last_result, place_of
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach_chain, last_results
-from libcni.verbs.detach_each import SideBySide, checked_attachments
+from libcni.verbs.detach_each import checked_attachments
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
+from libcni.verbs.settings import SideBySide
 
 logger: logging.Logger = logging.getLogger("libcni")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from libcni.observe.observer import Observer
 from libcni.options import StartAhead
@@ -49,11 +49,23 @@ class Settings:
 
     def environment(self) -> Mapping[str, str]:
         """Return the plugins' environment without the CNI_* variables; plugins never inherit CNI_*."""
-        if self.env is None:
-            return _without_cni(os.environ)
+        env: Mapping[str, str] = os.environ
         if isinstance(self.env, Mapping):
-            return _without_cni(self.env)
-        return _without_cni({name: os.environ[name] for name in self.env if name in os.environ})
+            env = self.env
+        elif self.env is not None:
+            env = {name: os.environ[name] for name in self.env if name in os.environ}
+        return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
+
+
+_T = TypeVar("_T")
+
+
+class SideBySide(Protocol):
+    """A function that runs coroutines at the same time, in threads or as tasks, and returns their values in order."""
+
+    async def __call__(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]], /) -> list[_T]:
+        """Run the coroutines."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +77,11 @@ class ClientState:
         records: the attachments on disk.
         recorded_interfaces: the interfaces and addresses in their records.
         turns: the running and the waiting operations.
+        side_by_side: runs the verbs of a sweep.
     """
 
     settings: Settings
     records: RecordStore
     recorded_interfaces: RecordedInterfaces
     turns: Turns
-
-
-def _without_cni(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
+    side_by_side: SideBySide

@@ -67,8 +67,6 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        # A sweep leaves half of the turns to others: an ADD must not wait for hundreds of stale attachments.
-        self.of_a_sweep: int = max(1, most // 2)
         self._forget_all()
         _every.add(self)
 
@@ -104,6 +102,10 @@ class Turns:
                 del self._containers[turn.container_id]
             turn.has_come = False
             self._admit()
+
+    def has_idle_cores(self) -> bool:
+        """Return whether so few operations run that a plugin that starts ahead takes no core from one that works."""
+        return len(self._running) < max(2, len(os.sched_getaffinity(0)))
 
     def timeout(self, turn: Turn, seconds: float) -> LockTimeoutError:
         """Return the error for an operation whose turn did not come within ``seconds``."""

@@ -20,7 +20,7 @@ from executor.plugins import BASE, Kind, invocation, number_in, python, replace_
 from libcni.errors import PluginError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
-from libcni.executor.child import running_plugins
+from libcni.executor.child import _running
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
 
@@ -80,10 +80,10 @@ def test_a_plugin_waits_for_its_configuration(tmp_path: Path, kind: Kind) -> Non
     wait_until(lambda: log(tmp_path) == ["started"])
     time.sleep(0.1)
     assert log(tmp_path) == ["started"]
-    assert running_plugins() == 1
+    assert len(_running) == 1
     assert prepared.feed(b"now\n") == Outcome(3, b"{}\n", b"why\n")
     assert log(tmp_path) == ["started", "read now"]
-    assert running_plugins() == 0
+    assert len(_running) == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 1_000_000])
@@ -127,10 +127,10 @@ def test_a_discarded_plugin_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
     group = script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; read -r x; touch {tmp_path}/acted", name="group")
     with_helper = Prepared(kind, group)
     helper = number_in(tmp_path / "pid")
-    assert running_plugins() == 2
+    assert len(_running) == 2
     for one in (prepared, with_helper):
         one.discard()
-    assert running_plugins() == 0
+    assert len(_running) == 0
     wait_until(lambda: not is_running(helper))
     assert not (tmp_path / "acted").exists()
 
@@ -149,7 +149,7 @@ def test_a_plugin_that_is_lost_is_killed(tmp_path: Path, kind: Kind) -> None:
     prepared.plugin = None
     gc.collect()
     prepared.close()
-    assert running_plugins() == 0
+    assert len(_running) == 0
     assert not (tmp_path / "acted").exists()
 
 
@@ -226,7 +226,7 @@ def test_a_process_that_the_host_has_reaped_at_once_keeps_no_descriptor(
         prepared = Prepared(kind, script(tmp_path, "exit 0"))
         prepared.close()
         assert prepared.plugin is None
-    assert running_plugins() == 0
+    assert len(_running) == 0
 
 
 def test_a_forked_worker_does_not_keep_a_plugins_stdin_open(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_forked_worker_does_not_keep_a_plugins_stdin_open(tmp_path: Path) -> N
 def test_a_forked_child_runs_none_of_its_parents_plugins(tmp_path: Path) -> None:
     prepared = ProcessExecutor().prepare(invocation(script(tmp_path, "cat")), OPTIONS)
     assert prepared is not None
-    assert wait(fork(lambda: os._exit(running_plugins()))) == 0
-    assert running_plugins() == 1
+    assert wait(fork(lambda: os._exit(len(_running)))) == 0
+    assert len(_running) == 1
     prepared.discard()
 
 

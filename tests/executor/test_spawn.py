@@ -23,7 +23,7 @@ from executor.plugins import BASE, invocation, script
 from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, async_process, child
 from libcni.executor.async_process import AsyncProcessExecutor
-from libcni.executor.child import running_plugins
+from libcni.executor.child import _running
 from libcni.executor.spawn import prepare_spawn
 from libcni.testing import wait_until
 
@@ -113,9 +113,9 @@ def test_a_start_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
 
     with held_start(path) as let_it_start:
         asyncio.run(main())
-        assert running_plugins() == 1  # until the kernel has started it
+        assert len(_running) == 1  # until the kernel has started it
         let_it_start()
-        wait_until(lambda: running_plugins() == 0)
+        wait_until(lambda: len(_running) == 0)
 
 
 def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
@@ -150,7 +150,7 @@ def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
         may_kill.set()
         thread.join()
     assert released == [thread.ident]
-    assert running_plugins() == 0
+    assert len(_running) == 0
 
 
 def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path, monke
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert running_plugins() == 0
+        assert len(_running) == 0
 
     with held_start(path) as let_it_start:
         asyncio.run(main(let_it_start))
@@ -250,7 +250,7 @@ def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
         patch.setattr(child, "prepare_spawn", prepare)
         with pytest.raises(KeyboardInterrupt):
             ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(20.0, BASE))
-    assert running_plugins() == 0
+    assert len(_running) == 0
 
 
 def test_what_a_process_gets(tmp_path: Path) -> None:

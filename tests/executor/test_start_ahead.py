@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.plugins import BASE, c_program, invocation, script
-from libcni.executor import CallOptions, ProcessExecutor, start_ahead
-from libcni.executor.start_ahead import GO_MARKER, PLUGIN_MARKER, can_start_ahead, reads_first
+from executor.plugins import c_program
+from libcni.executor import start_ahead
+from libcni.executor.start_ahead import GO_MARKER, PLUGIN_MARKER, reads_first
 
 MARK = f"# {PLUGIN_MARKER.decode()}"
 
@@ -147,18 +147,3 @@ def test_a_file_that_is_replaced_while_it_is_read_is_unknown(tmp_path: Path, mon
         patch.setattr(start_ahead, "_is_marked", shorten)
         assert not reads_first(str(path))
     assert not reads_first(str(path))
-
-
-def test_only_while_fewer_plugins_run_than_there_are_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    path = script(tmp_path, "cat")
-    assert can_start_ahead()
-    waiting = []
-    for _ in range(2):
-        assert can_start_ahead()
-        waiting.append(ProcessExecutor().prepare(invocation(path), CallOptions(None, BASE)))
-    assert not can_start_ahead()
-    for prepared in waiting:
-        assert prepared is not None
-        prepared.discard()
-    assert can_start_ahead()

@@ -22,13 +22,11 @@ from libcni.reports import GCReport
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
-from libcni.verbs import node as verbs_node
 
 
 @pytest.fixture(params=["never", pytest.param("always", marks=pytest.mark.slow)])
-def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
     """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
-    monkeypatch.setattr(verbs_node, "can_start_ahead", lambda: True)
     return FakeNode(tmp_path, start_ahead=request.param)
 
 

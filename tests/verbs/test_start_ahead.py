@@ -48,12 +48,6 @@ class ReadingNode(FakeNode):
         return self.log_file.read_text().splitlines() if self.log_file.exists() else []
 
 
-@pytest.fixture(autouse=True)
-def _can_start_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Another test's plugins, and those of a machine with one core, must not decide whether a plugin starts ahead.
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
-
-
 @pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> ReadingNode:
     return ReadingNode(tmp_path, request.param)

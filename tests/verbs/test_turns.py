@@ -55,6 +55,21 @@ def test_a_verb_that_waits_for_its_container_lets_others_pass() -> None:
     assert all(turn.has_come for turn in entered(limit, "c1")), "who gave up holds nobody up"
 
 
+@pytest.mark.parametrize(("cores", "most"), [(1, 1), (2, 1), (4, 3)])
+def test_plugins_start_ahead_while_fewer_operations_run_than_there_are_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, most: int
+) -> None:
+    """An operation that runs alone may always start them: with one core, too, it waits for the disk now and then."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    limit = Turns(9)
+    running = entered(limit, *map(str, range(most)))
+    assert limit.has_idle_cores()
+    running += entered(limit, "c")
+    assert not limit.has_idle_cores()
+    limit.leave(running.pop())
+    assert limit.has_idle_cores()
+
+
 def test_operations_that_need_the_processor_begin_when_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all of them end late, and with a timeout none is complete."""
     used = count(0, 1000)
