@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from libcni.client import CNIConfig
@@ -85,7 +86,9 @@ class RecordingNode(Node):
         self.recorded = {record.identity: record for record in records}
         client, store = CNIConfig(path, owner=owner, env={}, durable=False)._state, _Records(self)
         settings = replace(client.settings, cache_dir="", conf_dir="")
-        state = replace(client, settings=settings, records=store, recorded_interfaces=RecordedInterfaces(store))
+        one_by_one = partial(CNIConfig._side_by_side, 1)
+        known = RecordedInterfaces(store)
+        state = replace(client, settings=settings, records=store, recorded_interfaces=known, side_by_side=one_by_one)
         super().__init__(state, None, None, Operation("ADD"))
         self.sight = _Sight(self)
         self.missing = set(missing)
@@ -157,10 +160,9 @@ class RecordingNode(Node):
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
 
-    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Journal:
-        return self.records.begin(replace(record, owner=self.settings.owner))
-
-    async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
+    async def begin(self, record: Record, earlier: Record | None, event: str = "", *, take_back: bool) -> Journal:
+        if event != "reload":  # there is no clock
+            record = record.with_fields(created=None, uptime=None, boot="", pid_namespace=None)
         return self.records.begin(record, event)
 
 

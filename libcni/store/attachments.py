@@ -149,11 +149,6 @@ def iter_attachments_of(records: Iterable[Record], store: RecordStore) -> Iterat
         yield _view(record, state)
 
 
-def attachment_of(record: Record, store: RecordStore) -> Attachment:
-    """Return the Attachment of a record."""
-    return attachments_of((record,), store)[0]
-
-
 def _view(record: Record, state: State) -> Attachment:
     return Attachment(
         container_id=record.container_id,

@@ -149,15 +149,10 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
 
     ``durable``: its bytes reach the disk before its name. The name itself is not synced.
     """
-    system.close(replace_open_file(name, data, drafts, directory, durable=durable))
-
-
-def replace_open_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> int:
-    """Replace a file as ``replace_file`` does, and return the descriptor of the new one."""
     with draft(drafts, data, durable=durable) as (temporary, descriptor):
         # rename(2), so that a kill at any moment leaves the old file or the new file.
         system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
-        return descriptor
+    system.close(descriptor)
 
 
 def _order_before_names(descriptor: int) -> None:

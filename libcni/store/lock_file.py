@@ -29,6 +29,7 @@ ALL_CONTAINERS = -1
 
 _FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
+_PROBLEM = "the lock file cannot be locked"
 _BUSY = {errno.EAGAIN, errno.EACCES}
 
 # F_OFD_*: the numbers are the same on every Linux. Python has the names only if its build machine had them.
@@ -51,6 +52,7 @@ class LockFile:
 
     def __init__(self, path: str, cache_dir: str, mode: int = os.O_RDWR) -> None:
         self.descriptor: int = -1
+        self._path = path
         try:
             self.descriptor = _open(path, cache_dir, mode)
             _open_files.add(self)
@@ -62,19 +64,23 @@ class LockFile:
         self.identity: str = f"{status.st_dev}:{status.st_ino}"
 
     def lock(self, kind: int, offset: int) -> bool:
-        """Lock or unlock a byte; return False if another open file holds it. Raises OSError if the system refuses."""
+        """Lock or unlock a byte; return False if another open file holds it. Raises RecordError if that fails."""
         start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
         try:
             system.fcntl(self.descriptor, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
         except OSError as error:
             if error.errno in _BUSY:
                 return False
-            raise
+            raise record_error(_PROBLEM, self._path, error) from error
         return True
 
     def is_locked(self, offset: int) -> bool:
-        """Return whether another open file holds a byte. Raises OSError."""
-        answer: Any = system.fcntl(self.descriptor, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        """Return whether another open file holds a byte. Raises RecordError if that cannot be found out."""
+        answer: Any
+        try:
+            answer = system.fcntl(self.descriptor, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        except OSError as error:
+            raise record_error(_PROBLEM, self._path, error) from error
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def release(self) -> None:

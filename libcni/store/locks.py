@@ -90,7 +90,22 @@ class LockSet:
         self._whole: FileLock | None = None
         self._file = LockFile(self.path, cache_dir)
         try:
-            self._prepare(token)
+            # Waiting for a lock that this plugin's caller holds would never end.
+            self._held_by_caller: set[int] = self._locks_of(token) if token else set()
+            networks = {NETWORK + offset_of(name) for name in request.networks}
+            containers = {CONTAINER + offset_of(request.container_id)} if request.container_id else set()
+            self._is_outermost = not containers <= self._held_by_caller
+            self._todo = list(self._steps(networks - self._held_by_caller, containers - self._held_by_caller))
+            # The token names a random byte that only this verb locks, so the token is invalid after the verb's end.
+            nonce = NONCE + int.from_bytes(system.urandom(NONCE_BITS // 8), "big")
+            offsets = ",".join(map(str, sorted(networks | containers | self._held_by_caller)))
+            self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
+            try:
+                self._file.lock(fcntl.F_WRLCK, nonce)
+            except RecordError as error:
+                if error.errno not in _NO_RANGE_LOCKS:
+                    raise
+                self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
         except RecordError:
             self.close()
             raise
@@ -100,28 +115,17 @@ class LockSet:
         if hasattr(self, "_file") and self._file.descriptor >= 0:
             self.close()
 
-    def _prepare(self, token: str) -> None:
-        request = self.request
-        networks = {NETWORK + offset_of(name) for name in request.networks}
-        container = CONTAINER + offset_of(request.container_id) if request.container_id else -1
-        self._held_by_caller = held = self._locks_of(token) if token else set()
-        self._is_outermost = container >= 0 and container not in held
+    def _steps(self, networks: set[int], containers: set[int]) -> Iterator[tuple[int, int]]:
+        """Yield the steps to acquire the locks: fcntl's kind of lock, and the byte."""
+        kind = fcntl.F_WRLCK if self.request.exclusive else fcntl.F_RDLCK
         # Network before container, networks in sorted order: with different orders two verbs could deadlock.
-        self._todo = [
-            *[step for network in sorted(networks - held) for step in _network_steps(network, request)],
-            *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
-            *([(fcntl.F_WRLCK, ALL_CONTAINERS)] if request.all_containers else []),
-        ]
-        offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
-        nonce = NONCE + int.from_bytes(system.urandom(NONCE_BITS // 8), "big")
-        # The token names a random byte that only this verb locks, so the token is invalid after the verb's end.
-        self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
-        try:
-            self._file.lock(fcntl.F_WRLCK, nonce)
-        except OSError as error:
-            if error.errno not in _NO_RANGE_LOCKS:
-                raise record_error("the lock file cannot be locked", self.path, error) from error
-            self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
+        for network in sorted(networks):
+            # A waiting GC keeps the entrance locked, which blocks new shared lockers. Otherwise a busy network would
+            # never be free for GC.
+            entrance = network - NETWORK + ENTRANCE
+            yield from ((kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance))
+        for container in [*containers, *([ALL_CONTAINERS] if self.request.all_containers else [])]:
+            yield fcntl.F_WRLCK, container
 
     def _fall_back(self, *, is_nested: bool) -> None:
         """Use one filelock for everything. It cannot show whether its holder is this plugin's caller."""
@@ -146,13 +150,10 @@ class LockSet:
         """
         if self._whole is not None:
             return _try_lock(self._whole)
-        try:
-            while self._todo:
-                if not self._file.lock(*self._todo[0]):
-                    return False
-                del self._todo[0]
-        except OSError as error:
-            raise record_error("the lock file cannot be locked", self.path, error) from error
+        while self._todo:
+            if not self._file.lock(*self._todo[0]):
+                return False
+            del self._todo[0]
         return True
 
     def retry_delays(self, deadline: float) -> Iterator[float]:
@@ -211,9 +212,9 @@ class LockSet:
         file = LockFile(self.path, self._cache_dir, os.O_RDONLY)
         try:
             file.lock(fcntl.F_RDLCK, PLUGIN + offset_of(self.request.container_id))
-        except OSError as error:
+        except RecordError:
             file.close()
-            raise record_error("the lock file cannot be locked", self.path, error) from error
+            raise
         return file
 
     def close_plugin_descriptor(self) -> None:
@@ -233,10 +234,7 @@ class LockSet:
         if self._whole is not None or not self._is_outermost:
             return False
         self.close_plugin_descriptor()  # otherwise this verb's own copy counts as a plugin
-        try:
-            return self._file.is_locked(PLUGIN + offset_of(self.request.container_id))
-        except OSError as error:
-            raise record_error("the lock file cannot be locked", self.path, error) from error
+        return self._file.is_locked(PLUGIN + offset_of(self.request.container_id))
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
@@ -258,29 +256,10 @@ class LockSet:
             return set()
         try:
             return {held for held in offsets if 0 <= held < ENTRANCE} if self._file.is_locked(offset) else set()
-        except OSError as error:
+        except RecordError as error:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
-            raise record_error("the lock file cannot be locked", self.path, error) from error
-
-
-def is_locked(cache_dir: str, request: LockRequest) -> bool:
-    """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
-    locks = LockSet(cache_dir, request)
-    try:
-        # This call holds the lock for some microseconds. A verb that needs it meanwhile retries within a millisecond.
-        return not locks.try_acquire()
-    finally:
-        locks.close()
-
-
-def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
-    """Return the steps to acquire a network's lock."""
-    # A waiting GC keeps the entrance locked, which blocks new shared lockers. Otherwise a busy network would never be
-    # free for GC.
-    kind = fcntl.F_WRLCK if request.exclusive else fcntl.F_RDLCK
-    entrance = network - NETWORK + ENTRANCE
-    return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
+            raise
 
 
 def _try_lock(lock: FileLock) -> bool:

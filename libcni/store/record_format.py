@@ -160,7 +160,13 @@ def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
     """Return the record in a file's bytes; Unreadable if they are not a record. Never raises."""
     try:
         members, text, end = _whole_members(data)
-        return _decode(members, text, path, end=end, stamp=stamp)
+        file = {"path": path, "stamp": stamp, "end": end, "source": _Source(text, _object(members, "capabilityArgs"))}
+        own = members.get("libcni", {})
+        if not isinstance(own, dict):
+            raise TypeError("libcni is not an object")
+        if "bootId" in own:
+            return Ours.of({**file, **_go_fields(members), **_own_fields(members, own)})
+        return MadeByGo.of({**file, **_go_fields(members), **_fields_of_go_alone(members, own)})
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
         return unreadable(path, problem)
@@ -188,15 +194,12 @@ def _checked(text: str) -> str:
     return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
 
 
-def _decode(members: Members, text: str, path: str, **place: Any) -> Record:
+def _go_fields(members: Members) -> dict[str, Any]:
+    """Return the fields under Go's keys, which all records have."""
     kind = members.get("kind")
     if kind != _KIND:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
-    own = members.get("libcni", {})
-    if not isinstance(own, dict):
-        raise TypeError("libcni is not an object")
-    is_complete = members.get("result") is not None
-    fields = {
+    return {
         # Check these names again: they become parts of paths and variables, and any program may have written the file.
         "network": check_network_name(members["networkName"]),
         "container_id": check_container_id(members["containerId"]),
@@ -204,24 +207,15 @@ def _decode(members: Members, text: str, path: str, **place: Any) -> Record:
         "netns": _environment_text(_text(members.get("netns") or "")),
         "config": base64.b64decode(_text(members.get("config") or "")),
         "args": tuple([(_text(key), _text(text)) for key, text in members.get("cniArgs") or ()]),
-        "path": path,
-        "source": _Source(text, _object(members, "capabilityArgs")),
-        **place,
     }
-    if "bootId" not in own:
-        fields["owner"] = _text(own.get("owner") or "")
-        fields["netns"] = fields["netns"] or _sandbox(members.get("result"), fields["ifname"])
-        fields |= _events(members, READY if is_complete else PENDING, is_complete=is_complete)
-        return MadeByGo.of(fields)
-    fields |= _own_fields(own)
-    fields |= _events(members, BEGUN, is_complete=is_complete)
-    boot = fields["boot"]
-    if boot and boot_id() and boot != boot_id():
-        fields["state"] = REFUSED if fields["state"] == REFUSED else STALE_BOOT
-    elif fields["state"] == BEGUN and not boot:
-        # Without a boot ID a power cut looks like a kill, and events that were not synced may be lost.
-        fields["state"] = PENDING
-    return Ours.of(fields)
+
+
+def _fields_of_go_alone(members: Members, own: Members) -> dict[str, Any]:
+    """Return the other fields of a record that Go wrote. ``own`` may have an owner, who has taken it over."""
+    is_complete = members.get("result") is not None
+    netns = {} if members.get("netns") else {"netns": _sandbox(members.get("result"), members["ifName"])}
+    events = _events(members, READY if is_complete else PENDING, is_complete=is_complete)
+    return {"owner": _text(own.get("owner") or ""), **netns, **events}
 
 
 class _Source(NamedTuple):
@@ -303,21 +297,29 @@ def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
         yield float(_number(content["at"])), _text(content["event"]), content.get("plugin")
 
 
-def _own_fields(own: Members) -> dict[str, Any]:
-    """Return the fields under the key ``libcni``, which Go does not write."""
+def _own_fields(members: Members, own: Members) -> dict[str, Any]:
+    """Return the other fields of a record of this library; ``own`` is its member ``libcni``."""
     created, uptime, pid_namespace, cookie = own["created"], own["uptime"], own["pidNamespace"], own["netnsCookie"]
     if not isinstance(own["plugins"], list):
         raise TypeError("plugins is not an array")
     _object(own, "networkArgs")
+    boot = _text(own["bootId"])
+    events = _events(members, BEGUN, is_complete=members.get("result") is not None)
+    if boot and boot_id() and boot != boot_id():
+        events["state"] = REFUSED if events["state"] == REFUSED else STALE_BOOT
+    elif events["state"] == BEGUN and not boot:
+        # Without a boot ID a power cut looks like a kill, and events that were not synced may be lost.
+        events["state"] = PENDING
     return {
         "netns_id": _netns_id(own["netnsId"]),
         "netns_cookie": None if cookie is None else int(_number(cookie)),
         "version": _text(own["cniVersion"]),
         "created": None if created is None else float(_number(created)),
         "uptime": None if uptime is None else float(_number(uptime)),
-        "boot": _text(own["bootId"]),
+        "boot": boot,
         "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
         "owner": _text(own["owner"]),
+        **events,
     }
 
 

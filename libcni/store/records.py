@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
 from libcni._regular_file import UnusableFileError, read_regular
@@ -27,7 +27,6 @@ from libcni.store.files import (
     open_file,
     record_error,
     remove,
-    replace_open_file,
     sync_directory,
 )
 from libcni.store.journal import Journal
@@ -187,76 +186,60 @@ class RecordStore:
             event: the reason for rewriting an existing record, which is copied into the new file; "" for a new record.
         """
         data = encode(record, event)
-        if record.path:
-            path, descriptor = record.path, self._replace(record, data)
-        else:
-            path, descriptor = self._write_new(record, data)
+        with self._draft(data, record.path or self.results) as (temporary, descriptor, drafts, directory):
+            if record.path:
+                name = _name_of(record)
+                system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
+            else:
+                name = self._claim(temporary, drafts, directory, record.identity)
+            if self.durable:
+                # Otherwise a power cut while the first plugin runs can leave its effects without a record.
+                sync_directory(directory)
+            with suppress(OSError):  # repair removes it later
+                remove(temporary, drafts)
         serial = int(bool(event) or record.state != BEGUN)
-        return Journal(record.with_fields(path=path, end=len(data) - 1, serial=serial), descriptor, size=len(data))
+        begun = record.with_fields(path=f"{self.results}/{name}", end=len(data) - 1, serial=serial)
+        return Journal(begun, descriptor, size=len(data))
 
-    def _write_new(self, record: Record, data: bytes) -> tuple[str, int]:
-        """Write a file and give it its name; return its path and its descriptor, which stays open."""
-        try:
-            with (
-                Directory(self.drafts, create=True, durable=self.durable) as drafts,
-                draft(drafts, data, durable=self.durable) as (temporary, descriptor),
-            ):
-                path = self._claim(drafts, temporary, record.identity)
-                with suppress(OSError):  # repair removes it later
-                    remove(temporary, drafts)
-                return path, descriptor
-        except OSError as error:
-            raise record_error("no record can be written", self.drafts, error) from error
+    @contextmanager
+    def _draft(self, data: bytes, path: str) -> Iterator[tuple[str, int, int, int]]:
+        """Write a file under a temporary name, like ``files.draft``; yield also the drafts' and the records' directory.
 
-    def _claim(self, source: int, temporary: str, identity: Identity) -> str:
-        """Give a draft its final name and return its path."""
-        for name in names_of(identity):
-            path = f"{self.results}/{name}"
-            try:
-                with Directory(self.results, create=True, durable=self.durable) as directory:
-                    if self._claim_name(source, temporary, directory, name, identity):
-                        if self.durable:
-                            # Otherwise a power cut while the first plugin runs can leave its effects without a record.
-                            sync_directory(directory)
-                        return path
-            except OSError as error:
-                raise record_error("the record cannot be written", path, error) from error
-        problem = f"both possible names of the record's file in {self.results} belong to other attachments"
-        raise RecordError(problem, path=self.results, hint="detach one of those containers")
-
-    def _claim_name(self, source: int, temporary: str, directory: int, name: str, identity: Identity) -> bool:
-        """Give a draft this name; return False if a record of another identity has the name."""
-        for _ in range(_CLAIMS):
-            # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
-            if _link(temporary, name, source, directory):
-                return True
-            existing = self._read(name, directory)
-            if existing is None:
-                continue
-            if isinstance(existing, Unreadable):
-                self.set_aside(existing)
-                continue
-            if existing.identity == identity:
-                # The caller holds the container's lock, so no other verb writes this identity.
-                system.rename(temporary, name, src_dir_fd=source, dst_dir_fd=directory)
-                return True
-            return False
-        path = f"{self.results}/{name}"
-        raise RecordError(f"{path}: the record cannot be written: other programs keep changing the file", path=path)
-
-    def _replace(self, record: Record, data: bytes) -> int:
+        Raises:
+            RecordError: a system call failed, in the block, too.
+        """
         try:
             with (
                 Directory(self.drafts, create=True, durable=self.durable) as drafts,
                 Directory(self.results, create=True, durable=self.durable) as directory,
+                draft(drafts, data, durable=self.durable) as (temporary, descriptor),
             ):
-                descriptor = replace_open_file(_name_of(record), data, drafts, directory, durable=self.durable)
-                if self.durable:
-                    # The replaced record may be Go's, and Go does not sync the names of its records.
-                    sync_directory(directory)
-                return descriptor
+                yield temporary, descriptor, drafts, directory
         except OSError as error:
-            raise record_error("the record cannot be written", record.path, error) from error
+            raise record_error("the record cannot be written", path, error) from error
+
+    def _claim(self, temporary: str, drafts: int, directory: int, identity: Identity) -> str:
+        """Give a draft the first possible name that no record of another attachment has; return that name."""
+        for name in names_of(identity):
+            for _ in range(_CLAIMS):
+                # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
+                if _link(temporary, name, drafts, directory):
+                    return name
+                existing = self._read(name, directory)
+                if isinstance(existing, Unreadable):
+                    self.set_aside(existing)
+                elif existing is not None and existing.identity == identity:
+                    # The caller holds the container's lock, so no other verb writes this identity.
+                    system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
+                    return name
+                elif existing is not None:
+                    break
+            else:
+                path = f"{self.results}/{name}"
+                problem = f"{path}: the record cannot be written: other programs keep changing the file"
+                raise RecordError(problem, path=path)
+        problem = f"both possible names of the record's file in {self.results} belong to other attachments"
+        raise RecordError(problem, path=self.results, hint="detach one of those containers")
 
     def rewrite(self, record: Record, event: str) -> None:
         """Replace a record's file in one step. Raises RecordError."""
@@ -313,16 +296,9 @@ class RecordStore:
         Raises:
             RecordError: it cannot be written, for example because the disk is full.
         """
-        try:
-            with (
-                Directory(self.drafts, create=True, durable=self.durable) as drafts,
-                Directory(self.results, create=True, durable=self.durable),
-                draft(drafts, encode(record), durable=self.durable) as (temporary, descriptor),
-            ):
-                remove(temporary, drafts)
-            system.close(descriptor)
-        except OSError as error:
-            raise record_error("no record can be written", self.results, error) from error
+        with self._draft(encode(record), self.results) as (temporary, descriptor, drafts, _):
+            remove(temporary, drafts)
+        system.close(descriptor)
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record in any state, if it exists.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import libcni.kernel.system as system
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.runtime_conf import RuntimeConf
@@ -24,6 +25,7 @@ from libcni.options import DelPolicy, OnCancel, OnExisting
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import new_record
+from libcni.store.boot import boot_id, pid_namespace
 from libcni.store.journal import Journal
 from libcni.store.model import (
     ABSENT,
@@ -97,7 +99,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     async with reserved_host_ports(node, rt.container_id, ports):
         journal = await _begin(chain, earlier, place, take_back=rollback and on_cancel == "rollback")
     with journal:
-        attempt = Attempt(chain, journal, earlier.kept)
+        attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.kept)
         await attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
             await attempt.run()
@@ -270,8 +272,16 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
 
 async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
     """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-    node, record = chain.node, earlier.record
-    record = record.with_fields(netns_id=place.netns, netns_cookie=place.cookie or None)
+    node = chain.node
+    record = earlier.record.with_fields(
+        netns_id=place.netns,
+        netns_cookie=place.cookie or None,
+        owner=node.settings.owner,
+        created=system.time(),
+        uptime=system.uptime(),
+        boot=boot_id(),
+        pid_namespace=pid_namespace(),
+    )
     if earlier.kept is None:
         return await node.begin(record, None, take_back=take_back)
     # This ADD changes a living attachment. A DEL after a kill needs the earlier ADD's result and interface.
@@ -281,7 +291,7 @@ async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bo
         partial=earlier.kept.last_result,
         interface=place_of(earlier.kept).interface,
     )
-    return await node.begin(record, earlier.kept, take_back=take_back)
+    return await node.begin(record, earlier.kept, "again", take_back=take_back)
 
 
 @dataclass(slots=True)
@@ -291,20 +301,16 @@ class Attempt:
     Attributes:
         chain: the plugins.
         journal: the record.
-        earlier: the replaced record of an attachment that is in use, or None.
         place: the namespace, and the interface as soon as a plugin has created it.
+        earlier: the replaced record of an attachment that is in use, or None.
         result: the result of the last plugin that ended, or None.
     """
 
     chain: Chain
     journal: Journal
+    place: Place
     earlier: Record | None = None
-    place: Place = field(init=False)
     result: Result | None = None
-
-    def __post_init__(self) -> None:
-        record = self.journal.record
-        self.place = Place(record.netns_id, record.netns_cookie or 0, record.interface)
 
     async def start(self, *, may_exist: bool, has_damaged: bool) -> None:
         """Check the namespace and the interface, and write that the first plugin begins.
@@ -381,8 +387,8 @@ class Attempt:
             if is_new:
                 self.result = read_add_result(invocation, outcome, chain.net.cni_version)
                 printed = outcome.stdout
-            if is_new or index == last:
-                self._take(is_last=index == last)
+            if record.netns and (is_new or index == last):
+                self.place = self._taken(self._look(), is_last=index == last)
             if index < last:
                 # Without this event a later DEL could not undo the plugin's work, so a failed write must fail the ADD.
                 self._write_step(index)
@@ -399,10 +405,6 @@ class Attempt:
             raise replaced_namespace(record, "ADD")
         if is_other and same_namespace(self.place, seen):
             raise replaced_interface(record)
-
-    def _take(self, *, is_last: bool) -> None:
-        if self.journal.record.netns:
-            self.place = self._taken(self._look(), is_last=is_last)
 
     def _taken(self, seen: Place, *, is_last: bool) -> Place:
         if self.result is None:

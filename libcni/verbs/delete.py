@@ -44,9 +44,6 @@ _NO_DEL = (
 )
 
 
-RecordSeen = Literal["found", "missing", "unreadable"]
-
-
 @dataclass(frozen=True, slots=True)
 class PluginReport:
     """The outcome of DEL for one plugin of a chain.
@@ -113,7 +110,7 @@ class DelReport:
     """
 
     plugins: tuple[PluginReport, ...]
-    record: RecordSeen = "found"
+    record: Literal["found", "missing", "unreadable"] = "found"
     netns: str = ""
     left: tuple[Leftover, ...] = ()
 
@@ -200,20 +197,9 @@ def _find_record(node: Node, identity: Identity) -> Record | None:
 
 def is_unchanged(record: Record, listed: Record) -> bool:
     """Return whether a record belongs to the same ADD as the listed one, and that ADD has not ended since."""
-    return _key_of_add(record) == _key_of_add(listed)
-
-
-def _key_of_add(record: Record) -> tuple[object, ...]:
     # With the owner: a sweep must not detach an attachment that another program has taken over meanwhile.
-    return (
-        type(record),
-        record.identity,
-        record.owner,
-        record.created,
-        record.netns,
-        record.netns_id,
-        record.has_ended,
-    )
+    names = ("identity", "owner", "created", "netns", "netns_id", "has_ended")
+    return type(record) is type(listed) and all(getattr(record, name) == getattr(listed, name) for name in names)
 
 
 def check_unchanged(record: Record, listed: Record) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from libcni.errors import RecordError
-from libcni.store.attachments import Attachment, attachment_of, recorded_network
+from libcni.store.attachments import Attachment, attachments_of, recorded_network
 from libcni.store.model import Unreadable
 from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
@@ -69,4 +69,4 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
         raise RecordError(problem, path=attachment.path, hint="list the attachments again")
     taken = record.with_fields(owner=node.settings.owner)
     node.records.rewrite(taken, "taken over")
-    return attachment_of(taken, node.records)
+    return attachments_of([taken], node.records)[0]

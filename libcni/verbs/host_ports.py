@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from libcni.config.network import NetworkConfigList
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import namespace_has_gone, recorded_network
-from libcni.store.model import REFUSED, STALE_BOOT, Record
+from libcni.store.model import REFUSED, STALE_BOOT
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -58,11 +58,27 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
     """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
     node.recorded_interfaces.refresh()
     for other in node.recorded_interfaces.with_host_ports(port.number for port in ports):
-        if other.identity[1] != container_id:
-            record = node.records.find(other.identity)
-            port = _collision(record, ports) if record is not None else None
-            if record is not None and port is not None:
-                _refuse(record, port)
+        record = node.records.find(other.identity) if other.identity[1] != container_id else None
+        if record is None or record.state in {REFUSED, STALE_BOOT}:  # then it has no rules
+            continue
+        net = recorded_network(record)
+        published = host_ports(net, record.decoded_capability_args) if net is not None else ()
+        port = next((port for port in ports if any(map(port.collides, published))), None)
+        if port is None:
+            continue
+        text = f"host port {port} is already published by container {record.container_id} ({record.path})"
+        if namespace_has_gone(record):
+            # A runtime may start a new container before the DEL or GC of a lost container.
+            more = "whose namespace is gone: until it is detached, its rules may get the connections"
+            logger.warning("%s, %s", text, more)
+            continue
+        raise AttachmentExistsError(
+            text,
+            container_id=record.container_id,
+            ifname=record.ifname,
+            network=record.network,
+            hint=Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow"),
+        )
 
 
 @asynccontextmanager
@@ -84,30 +100,6 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
         yield
     finally:
         locks.close()
-
-
-def _collision(record: Record, ports: tuple[HostPort, ...]) -> HostPort | None:
-    """Return the first of these ports for which an attachment may have rules; None if no plugin of it has run."""
-    net = recorded_network(record)
-    if net is None or _CAPABILITY not in record.decoded_capability_args or record.state in {REFUSED, STALE_BOOT}:
-        return None
-    published = host_ports(net, record.decoded_capability_args)
-    return next((port for port in ports if any(map(port.collides, published))), None)
-
-
-def _refuse(record: Record, port: HostPort) -> None:
-    text = f"host port {port} is already published by container {record.container_id} ({record.path})"
-    if namespace_has_gone(record):
-        # A runtime may start a new container before the DEL or GC of a lost container.
-        logger.warning("%s, whose namespace is gone: until it is detached, its rules may get the connections", text)
-        return
-    raise AttachmentExistsError(
-        text,
-        container_id=record.container_id,
-        ifname=record.ifname,
-        network=record.network,
-        hint=Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow"),
-    )
 
 
 def _canonical(address: str) -> str:

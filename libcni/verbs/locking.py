@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import libcni.kernel.system as system
 from libcni.errors import RecordError
+from libcni.observe.observer import Observer, Operation
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.model import UNFINISHED, Record
 from libcni.store.recorded_interfaces import RecordedInterfaces
@@ -44,13 +45,15 @@ class LockingNode:
         recorded_interfaces: the interfaces and addresses in their records.
     """
 
-    def __init__(self, client: ClientState, timeout: float | None, container_id: str, *, needs_turn: bool) -> None:
+    def __init__(self, client: ClientState, timeout: float | None, operation: Operation, *, needs_turn: bool) -> None:
         self._client = client
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
         self.recorded_interfaces: RecordedInterfaces = client.recorded_interfaces
         self._turns: Turns = client.turns
-        self._turn = Turn(client.turns, container_id) if needs_turn else None
+        self._operation = operation
+        self._observer: Observer | None = client.settings.observer
+        self._turn = Turn(client.turns, operation.container_id) if needs_turn else None
         self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
@@ -81,10 +84,15 @@ class LockingNode:
         try:
             yield
         finally:
-            self.report_wait(system.monotonic() - began)
+            if self._observer is not None:
+                self._notify(self._observer.after_wait, system.monotonic() - began)
 
-    def report_wait(self, seconds: float) -> None:
-        """Report a wait for other verbs to the observer."""
+    def _notify(self, method: Callable[..., _T], *args: object) -> _T | None:
+        try:
+            return method(self._operation, *args)
+        except Exception:  # a broken observer is no reason to lose an attachment, nor to stop a DEL half-way
+            logger.exception("an observer failed")
+            return None
 
     def release(self) -> None:
         """Release the locks, and let the next operation of the client begin."""
@@ -188,33 +196,24 @@ class LockingNode:
         )
 
     async def _wait_for_orphan(self, locks: LockSet) -> None:
+        """Wait, for a limited time, for a plugin of the container whose runtime was killed."""
         now = system.monotonic()
         # Half of the remaining time: the verb needs the rest for its own plugins.
         deadline = now + min(_ORPHAN_SECONDS, (self._deadline - now) / 2)
-        while self._has_orphan(locks):
+        while locks.has_running_plugin():
+            # An ADD may start a daemon that keeps the inherited descriptor open. So an open descriptor counts only if a
+            # record says that a verb of this container did not complete.
+            try:
+                records = self.records.records(locks.request.container_id)
+            except RecordError:
+                return
+            if all(record.state not in UNFINISHED for record in records):
+                return
             if system.monotonic() >= deadline:
-                what = locks.request.what
-                logger.warning(
-                    "%s: a plugin of an earlier verb is still running (%s); this verb does not wait any longer",
-                    what,
-                    locks.path,
-                )
+                text = "%s: a plugin of an earlier verb is still running (%s); this verb does not wait any longer"
+                logger.warning(text, locks.request.what, locks.path)
                 return
             await self.sleep(_ORPHAN_POLL)
-
-    def _has_orphan(self, locks: LockSet) -> bool:
-        """Return whether a plugin of this container still runs after its runtime was killed.
-
-        An ADD may start a daemon that keeps the inherited descriptor open. So an open descriptor counts only if a
-        record says that a verb of this container did not complete.
-        """
-        if not locks.has_running_plugin():
-            return False
-        try:
-            records = self.records.records(locks.request.container_id)
-        except RecordError:
-            return False
-        return any(record.state in UNFINISHED for record in records)
 
     def is_of_caller(self, record: Record) -> bool:
         """Return whether this process is a plugin, and the verb that runs it works on this record."""

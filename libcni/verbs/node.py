@@ -34,10 +34,9 @@ from libcni.executor.start_ahead import reads_first
 from libcni.observe.observer import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.boot import boot_id, pid_namespace
 from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
-from libcni.store.model import BEGUN, Record
+from libcni.store.model import Record
 from libcni.store.sight import Sight
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
@@ -82,14 +81,12 @@ class Node(LockingNode):
         operation: Operation,
         part_of: Node | None = None,
     ) -> None:
-        super().__init__(client, timeout, operation.container_id, needs_turn=part_of is None)
+        super().__init__(client, timeout, operation, needs_turn=part_of is None)
         self._executor: AnyExecutor | None = executor
         # The method is optional. Not isinstance, which takes much longer.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
         self.path: tuple[str, ...] = self.settings.path
-        self._observer = self.settings.observer
-        self._operation = operation
         self._running: Invocation | None = None
         self.starts_ahead: bool = self._prepare is not None
         self.is_interrupted: bool = False
@@ -279,37 +276,20 @@ class Node(LockingNode):
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
         timeout = None if left == math.inf else left
-        env = self._env or self._environment()
+        if self._env is None:
+            changed: Mapping[str, str | None] = {**self.settings.environment(), **self._observer_env}
+            self._env = {name: text for name, text in changed.items() if text is not None}
+        env = self._env
         if not self._locks:
             return CallOptions(timeout, env, on_started=self._on_started)
         locks = self._locks[-1]
         env = {**env, TOKEN_VARIABLE: locks.token}
         return CallOptions(timeout, env, partial(locks.plugin_descriptor, invocation.verb), self._on_started)
 
-    def _environment(self) -> Mapping[str, str]:
-        if self._env is None:
-            self._env = self.settings.environment()
-            if self._observer_env:
-                changed = {**self._env, **self._observer_env}
-                self._env = {name: text for name, text in changed.items() if text is not None}
-        return self._env
-
     def _observe_end(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
         if self._observer is not None:
             self._running = None
             self._notify(self._observer.after_call, invocation, outcome, error)
-
-    def report_wait(self, seconds: float) -> None:
-        """Report a wait for other verbs to the observer."""
-        if self._observer is not None:
-            self._notify(self._observer.after_wait, seconds)
-
-    def _notify(self, method: Callable[..., _T], *args: object) -> _T | None:
-        try:
-            return method(self._operation, *args)
-        except Exception:  # a broken observer is no reason to lose an attachment, nor to stop a DEL half-way
-            logger.exception("an observer failed")
-            return None
 
     def _forward_stderr(self, invocation: Invocation, text: str) -> None:
         sink = self.settings.stderr
@@ -336,25 +316,15 @@ class Node(LockingNode):
             logger.warning("network %s: going on without its configuration: %s", network, error)
             return None
 
-    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Journal:
-        """Write the record of an ADD, and return its journal.
+    async def begin(self, record: Record, earlier: Record | None, event: str = "", *, take_back: bool) -> Journal:
+        """Write a new file for a record as ``RecordStore.begin`` does, and return its journal.
 
         Args:
             record: the record.
             earlier: the replaced record of an attachment that is in use, or None.
+            event: the reason for rewriting an existing record.
             take_back: if this is cancelled, remove the record, or restore the earlier one: no plugin has run.
         """
-        stamped = record.with_fields(
-            owner=self.settings.owner,
-            created=system.time(),
-            uptime=system.uptime(),
-            boot=boot_id(),
-            pid_namespace=pid_namespace(),
-        )
-        return await self.write_new(stamped, earlier, "" if record.state == BEGUN else "again", take_back=take_back)
-
-    async def write_new(self, record: Record, earlier: Record | None, event: str, *, take_back: bool) -> Journal:
-        """Write a new file for a record as ``RecordStore.begin`` does; see ``begin``."""
         # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
         try:

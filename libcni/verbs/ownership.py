@@ -45,43 +45,42 @@ def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_giv
 
     The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
 
+    Args:
+        node: examines the namespaces.
+        record: the attachment's record, or None.
+        netns: the path that the caller gives; None: the recorded path.
+        use_given: whether the caller's path, if any, replaces the recorded one.
+
     Raises:
         NamespaceMismatchError: the caller's namespace is not the recorded namespace, and both exist.
         RecordError: the record names no namespace, and neither does the caller.
     """
     if record is None or (use_given and netns is not None):
         return netns or ""
-    if is_namespace_unknown(record):
-        return _given_namespace(record, netns)
-    return record.netns if netns in {None, record.netns} else _one_of_two(node, record, netns or "")
-
-
-def _one_of_two(node: Node, record: Record, netns: str) -> str:
-    """Return the recorded path, the caller's path, or "" if the ADD created nothing at the recorded path."""
-    recorded, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(netns)
-    exists = at_recorded.netns is not None and same_namespace(recorded, at_recorded)
-    if at_given.netns is None:
-        # Even if the caller gives "": with it the plugins would free the address of an interface that still exists.
-        return record.netns if exists and (recorded.netns or recorded.mac) else netns
-    if same_namespace(recorded if recorded.netns else at_recorded, at_given):
-        return record.netns if exists else netns
-    # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
-    if exists and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
-        raise mismatch(
-            record, f"it was attached in the namespace {record.netns}, and {netns} is another namespace", netns
-        )
-    return ""
-
-
-def _given_namespace(record: Record, netns: str | None) -> str:
-    if netns is None:
+    if netns is None and is_namespace_unknown(record):
         raise RecordError(
             f"{record.path}: Go libcni recorded no namespace, so it is unknown whether the container still exists",
             path=record.path,
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
-    return netns
+    if netns is None or netns == record.netns:
+        return record.netns
+    if is_namespace_unknown(record):
+        return netns
+    recorded, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(netns)
+    recorded_exists = at_recorded.netns is not None and same_namespace(recorded, at_recorded)
+    if at_given.netns is None:
+        # Even if the caller gives "": with it the plugins would free the address of an interface that still exists.
+        return record.netns if recorded_exists and (recorded.netns or recorded.mac) else netns
+    if same_namespace(recorded if recorded.netns else at_recorded, at_given):
+        return record.netns if recorded_exists else netns
+    # The caller gives another namespace. An ADD with a wrong path, which leads to no namespace, created nothing there,
+    # and must not prevent the ADD with the right path.
+    if recorded_exists and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
+        problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"
+        raise mismatch(record, problem, netns)
+    return ""
 
 
 def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:

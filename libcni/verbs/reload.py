@@ -6,7 +6,7 @@ It restores the rules of containers after a program has flushed the tables of ip
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +32,7 @@ from libcni.store.model import (
     Unreadable,
     can_reload,
 )
-from libcni.store.recorded_interfaces import addresses_of, last_result, place_of
+from libcni.store.recorded_interfaces import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach_chain, last_results
@@ -81,7 +81,7 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
                 is_reload=True,
             )
             try:
-                journal = await node.write_new(pending, part.record, "reload", take_back=True)
+                journal = await node.begin(pending, part.record, "reload", take_back=True)
             except BaseException as error:
                 # Nothing was run. Working attachments must not stay pending because the record of another failed.
                 _restore(node, parts[:number], error)
@@ -314,21 +314,19 @@ class _Part:
     async def attach(self) -> Result:
         """Run ADD with the addresses that the attachment had; if that fails, with any addresses."""
         self._check_place()
-        again = self._with_same_address()
+        again, first = self._with_same_address(), ""
         try:
-            return await self._attempt(again)
-        except PluginError as error:
-            if self.node.is_interrupted or again == self.chain.rt:
-                error.suggest(Hint.about(self.record, _AGAIN, "reload"))
-                raise
-            logger.warning("%s: ADD with the same address failed; trying any address: %s", self.record.path, error)
             try:
-                return await self._attempt(self.chain.rt)
-            except CNIError as second:
-                second.add_note(f"before that, the ADD with the same addresses failed: {error}")
-                second.suggest(Hint.about(self.record, _AGAIN, "reload"))
-                raise
+                return await self._attempt(again)
+            except PluginError as error:
+                if self.node.is_interrupted or again == self.chain.rt:
+                    raise
+                first = str(error)
+            logger.warning("%s: ADD with the same address failed; trying any address: %s", self.record.path, first)
+            return await self._attempt(self.chain.rt)
         except CNIError as error:
+            if first:
+                error.add_note(f"before that, the ADD with the same addresses failed: {first}")
             error.suggest(Hint.about(self.record, _AGAIN, "reload"))
             raise
 
@@ -351,8 +349,7 @@ class _Part:
     async def _attempt(self, rt: RuntimeConf | None) -> Result:
         """Run ADD once. If it fails, undo it, and leave the record with the old result."""
         chain = Chain(self.node, self.chain.net, rt, self.chain.executables)
-        attempt = Attempt(chain, self.journal)
-        attempt.place = self.place.with_interface(UNKNOWN)
+        attempt = Attempt(chain, self.journal, self.place.with_interface(UNKNOWN))
         try:
             await attempt.run()
             return attempt.complete()
@@ -378,21 +375,11 @@ class _Part:
         if rt is None or result is None:
             return rt
         wanted_addresses: dict[str, Any] = {}
-        if ips := [address for address in _addresses(result) if is_in_ranges(self.chain.net, address)]:
+        if ips := [address for address in addresses_of(self.record) if is_in_ranges(self.chain.net, address)]:
             wanted_addresses["ips"] = ips
-        macs = [
-            interface.mac
-            for interface in result.interfaces
-            if interface.sandbox and interface.name == rt.ifname and interface.mac
-        ]
-        if macs:
+        if macs := list(filter(None, reported_macs(result, rt.ifname))):
             wanted_addresses["mac"] = macs[0]  # neighbours have this address in their ARP caches
         args = dict(rt.network_args or {})
         cni = args.get("cni")
         args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **wanted_addresses}
         return replace(rt, network_args=args)
-
-
-def _addresses(result: Result) -> Iterator[str]:
-    for ip in result.ips:
-        yield ip.address.partition("/")[0]

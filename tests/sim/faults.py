@@ -173,13 +173,12 @@ def forget_first(self: RecordStore, record: Record) -> Record:
     return record
 
 
-PREPARE = LockSet._prepare
+STEPS = LockSet._steps
 
 
-def prepare_backwards(self: LockSet, token: str) -> None:
-    """Prepare the locks, the last one first."""
-    PREPARE(self, token)
-    self._todo.reverse()
+def steps_backwards(self: LockSet, networks: set[int], containers: set[int]) -> Iterator[tuple[int, int]]:
+    """Acquire the locks in reverse order."""
+    return reversed(list(STEPS(self, networks, containers)))
 
 
 FAULTS = {
@@ -197,9 +196,7 @@ FAULTS = {
     "gc-lists-before-it-locks": Fault("add_of_another_owner_and_gc", gc_lists_before_it_locks),
     "gc-detaches-what-was-listed": Fault("taken_over_during_gc", put(gc, "is_unchanged", lambda *_: True)),
     "record-forgotten-before-del": Fault("killed_del", put(RecordStore, "mark_detaching", forget_first)),
-    "lock-order-reversed": Fault(
-        "gc_and_the_add_of_a_half_done_container", put(LockSet, "_prepare", prepare_backwards)
-    ),
+    "lock-order-reversed": Fault("gc_and_the_add_of_a_half_done_container", put(LockSet, "_steps", steps_backwards)),
     "container-not-locked-by-a-manager": Fault("set_up_and_tear_down", put(ManagerOperation, "lock_container", go_on)),
     "forgets-what-is-there-now": Fault("forgotten_during_del_and_add", put(forget, "check_unchanged", nothing)),
     "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_is_alive", lambda *_: False)),

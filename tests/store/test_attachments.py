@@ -18,7 +18,6 @@ from libcni.errors import RecordError, VersionError
 from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import (
     Attachment,
-    attachment_of,
     attachments_of,
     iter_attachments_of,
     network_to_use,
@@ -34,7 +33,7 @@ from store.canned import FULL, written
 
 
 def view(record: Record) -> Attachment:
-    return attachment_of(record, RecordStore("/none"))
+    return attachments_of([record], RecordStore("/none"))[0]
 
 
 def test_the_public_view() -> None:

@@ -24,7 +24,7 @@ from libcni.errors import (
 from libcni.executor.interface import CallOptions
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.attachments import attachment_of
+from libcni.store.attachments import attachments_of
 from libcni.store.model import CORRUPT, PENDING, Record, Unreadable
 from libcni.store.records import RecordStore
 from libcni.verbs.gc import GCReport
@@ -80,7 +80,7 @@ def test_the_order_of_things() -> None:
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
     node = RecordingNode(records=[kept])
-    report = collect(node, [attachment_of(kept, RecordStore("/none"))])
+    report = collect(node, [*attachments_of([kept], RecordStore("/none"))])
     assert report.stale == ()
     assert node.verbs() == ["GC a", "GC b"]
 
