@@ -72,21 +72,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def installed_words(options: argparse.Namespace, *, defaults: bool = False) -> list[str]:
+def installed_words(options: argparse.Namespace) -> list[str]:
     """Return the command-line options for a program that an engine starts.
 
-    Paths become absolute, because the engine has another working directory.
-
-    ``defaults``: whether to include the options that have their default values.
+    These are all options: the engine passes its environment on, and a variable must not select other records when the
+    container ends. Paths become absolute, because the engine has another working directory.
     """
     words = []
-    for key, _, default, _ in _PATHS:
-        paths = getattr(options, key.replace("-", "_"))
-        if paths != default or (defaults and paths):
-            words.append(
-                f"--{key}=" + os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep) if path)
-            )
-    return [*words, *([] if options.timeout == _TIMEOUT and not defaults else [f"--timeout={options.timeout:g}"])]
+    for key, *_ in _PATHS:
+        if paths := getattr(options, key.replace("-", "_")):
+            absolute = [os.path.abspath(path) for path in paths.split(os.pathsep) if path]
+            words.append(f"--{key}={os.pathsep.join(absolute)}")
+    return [*words, f"--timeout={options.timeout:g}"]
 
 
 def command_line() -> list[str]:

@@ -59,12 +59,6 @@ class NetworkRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", check_args(self.args))
 
-    @classmethod
-    def parse(cls, text: str) -> NetworkRequest:
-        """Read ``name`` or ``name@ifname``."""
-        name, at, ifname = text.partition("@")
-        return cls(name, ifname if at else None)
-
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -104,7 +98,8 @@ class Container:
 def request_of(network: str | NetworkConfigList | NetworkRequest) -> NetworkRequest:
     """Return one of a container's networks as a NetworkRequest."""
     if isinstance(network, str):
-        return NetworkRequest.parse(network)
+        name, at, ifname = network.partition("@")
+        return NetworkRequest(name, ifname if at else None)
     if isinstance(network, NetworkConfigList):
         return NetworkRequest(network)
     check_type("a network of a Container", network, NetworkRequest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -75,16 +75,17 @@ def read_live_once(live: Any) -> tuple[Any, ...]:
     return entries
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GC:
     """One GC of all networks.
 
     Attributes:
-        live: the live containers and attachments, read once, or a function that returns them.
+        live: the live containers and attachments, or a function that returns them.
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
         include_go: also detach records of Go libcni.
+        items, errors: the outcomes so far.
     """
 
     operation: ManagerOperation
@@ -94,32 +95,31 @@ class GC:
     namespaces: ContainerNamespaces | None
     dry_run: bool
     include_go: bool
+    items: list[Item] = field(default_factory=list)
+    errors: list[CNIError] = field(default_factory=list)
 
     async def run(self) -> Report:
-        """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
+        """Run GC of every network; raise all errors as one CNIErrorGroup that holds the report."""
         if not callable(self.live):
+            self.live = read_live_once(self.live)
             await self._live()  # raises TypeError before anything runs
         attachments = await self.operation.attachments()
         networks = _every_network(self.networks, attachments, self.operation.cni.find_plugin)
-        items: list[Item] = []
-        errors: list[CNIError] = []
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
-            cleaned, failed = await self._network(name, net)
-            items += self._items(cleaned)
-            errors += failed
-        removed, failed = await self._namespaces()
+            await self._network(name, net)
+        await self._namespaces()
         # The GC of each network reports all unreadable records, so remove the repetitions.
-        report = Report(tuple(dict.fromkeys([*items, *removed])))
-        CNIErrorGroup.raise_any("GC: {} failed", [*errors, *failed], report)
+        report = Report(tuple(dict.fromkeys(self.items)))
+        CNIErrorGroup.raise_any("GC: {} failed", self.errors, report)
         return report
 
-    def _items(self, report: GCReport) -> list[Item]:
-        items = [Item("unreadable", path=item.path) for item in report.corrupt]
+    def _add_items(self, report: GCReport) -> None:
+        items = self.items
+        items += [Item("unreadable", path=item.path) for item in report.corrupt]
         items += [Item("made-by-go", *_identity(item)) for item in report.made_by_go]
         items += [Item("stale", *_identity(item)) for item in report.stale if self.dry_run]
         items += [Item("detached", *_identity(item)) for item in report.detached]
         items += [Item("failed", *_identity(item), error=error) for item, error in report.failed]
-        return items
 
     async def _live(self) -> LiveSet:
         live: Any = self.live() if callable(self.live) else self.live
@@ -128,11 +128,9 @@ class GC:
         # With thousands of containers this would block an event loop.
         return await self.operation.node.on_disk(lambda: LiveSet(live))
 
-    async def _network(self, name: str, net: NetworkConfigList | None) -> tuple[GCReport, list[CNIError]]:
+    async def _network(self, name: str, net: NetworkConfigList | None) -> None:
         """Run GC of one network."""
         operation = self.operation
-        report = GCReport()
-        errors: list[CNIError] = []
         try:
             # Call ``live`` while no set-up uses the network: the caller may not know a container that is being set up.
             await operation.lock_network_for_gc(name)
@@ -144,30 +142,29 @@ class GC:
             operation.release_locks()
             options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
             node = node_of(operation.cni, Operation("GC", name), operation.timeout)
-            report = await node.run(gc, name, net, valid, self.policy, **options)
+            self._add_items(await node.run(gc, name, net, valid, self.policy, **options))
         except CNIErrorGroup as group:
-            report = group.report if isinstance(group.report, GCReport) else report
-            errors = [error for error in group.exceptions if isinstance(error, CNIError)]
+            if isinstance(group.report, GCReport):
+                self._add_items(group.report)
+            self.errors += [error for error in group.exceptions if isinstance(error, CNIError)]
         except CNIError as error:
-            errors = [error]
+            self.errors.append(error)
         finally:
             operation.release_locks()
-        return report, errors
 
-    async def _namespaces(self) -> tuple[list[Item], list[CNIError]]:
+    async def _namespaces(self) -> None:
         """Remove the namespaces of containers that are not live."""
         namespaces = self.namespaces
         if namespaces is None:
-            return [], []
-        removed: list[Item] = []
+            return
         outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
-        errors: list[CNIError] = []
         try:
             recorded = await self.operation.node.on_disk(namespaces.recorded)
         except CNIError as error:
-            return [], [error]
+            self.errors.append(error)
+            return
         if not recorded:
-            return [], []
+            return
         live = await self._live()
         for container_id in [container_id for container_id in recorded if not live.is_live(container_id)]:
             try:
@@ -178,12 +175,11 @@ class GC:
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
                 if path := await self.operation.node.on_disk(partial(remove, container_id)):
-                    removed.append(Item(outcome, container_id=container_id, path=path))
+                    self.items.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
-                errors.append(error)
+                self.errors.append(error)
             finally:
                 self.operation.release_locks()
-        return removed, errors
 
 
 def _identity(attachment: Attachment) -> tuple[str, str, str]:

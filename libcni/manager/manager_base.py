@@ -177,9 +177,8 @@ class ManagerBase(Generic[ClientT]):
             return await status(operation, self._configuration, self.default)
 
     async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
-        from libcni.manager.gc import GC, read_live_once
+        from libcni.manager.gc import GC
 
-        live = live if callable(live) else read_live_once(live)
         with ManagerOperation(self.cni, Operation("GC"), timeout) as operation:
             current = self._configuration
             return await GC(operation, current, live, self.policy, self._namespaces, dry_run, include_go).run()

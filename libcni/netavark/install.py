@@ -25,8 +25,7 @@ def install(options: argparse.Namespace) -> list[str]:
     """
     directory = os.path.abspath(options.install)
     file = os.path.join(directory, NAME)
-    # Write all options: podman passes its environment on, and a variable must not select other records at teardown.
-    words = [*command_line(), "netavark-plugin", *installed_words(options, defaults=True)]
+    words = [*command_line(), "netavark-plugin", *installed_words(options)]
     try:
         os.makedirs(directory, exist_ok=True)
         os.makedirs(options.conf_dir, exist_ok=True)

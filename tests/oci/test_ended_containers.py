@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from libcni import RuntimeConf
+from libcni.cli import main
 from libcni.errors import CNIErrorGroup, ConfigError
 from libcni.manager import NetworkManager
 from libcni.oci.ended_containers import collect, container_ids, find_ended
@@ -81,6 +82,33 @@ except ConfigError as error:
     )
     (root / "c1").mkdir()  # the runtime knows it, so the processes are not asked
     assert subprocess.run([*other, *program], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def command(node: HookNode, *words: str) -> int:
+    return main([*words, f"--path={node.bin}", f"--cache-dir={node.cache}", f"--conf-dir={node.conf_dir}"])
+
+
+def test_gc_shows_an_ended_container_before_it_detaches_it_and_doctor_says_what_to_type(
+    node: HookNode, process: Process, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [plugin] = node.configure_capable("front", "a")
+    pid = process()
+    assert node.attach(pid) == ""
+    assert command(node, "gc", "--runtime", str(root)) == 0
+    command(node, "doctor")
+    assert "has ended" not in capsys.readouterr().out
+    end(pid)
+    assert command(node, "doctor") != 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "container c1, front, eth0" in printed
+    assert "its runtime did not run the poststop hook" in printed
+    assert f"libcni gc --runtime runc --runtime crun --conf-dir {node.conf_dir} " in printed
+    assert command(node, "gc", "--runtime", str(root), "--dry-run") == 0
+    assert "c1" in capsys.readouterr().out
+    assert "DEL" not in plugin.verbs
+    assert command(node, "gc", "--runtime", str(root)) == 0
+    assert "c1" in capsys.readouterr().out
+    assert (node.attached, node.pinned) == ([], [])
 
 
 def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode, process: Process, root: Path) -> None:
