@@ -67,7 +67,7 @@ def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
         return
     for word in (network, netns):
         others.remove(word)
-    raise UsageError(problem, hint=libcni.Hint("", other_command=("libcni", command, *meant, *others)))
+    raise UsageError(problem, hint=libcni.Hint("", command, options=(*meant, *others)))
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
