@@ -95,7 +95,7 @@ def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows += [("note", text) for text in _notes(error)]
     # The command is copied, and the words before it may be folded.
     rows += [(name, Verbatim(text) if name == "type" else text) for name, text in hint_fields(error, session).items()]
-    return [(name, text) for name, text in rows if text]
+    return rows
 
 
 def _of_call(error: PluginError) -> list[tuple[str, str]]:

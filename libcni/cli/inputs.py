@@ -101,10 +101,7 @@ def network_of(text: str) -> str | NetworkConfigList:
     # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):
         return libcni.NetworkConfigList.from_file(text)
-    return _network_from(read_bytes(text), "stdin" if text == "-" else text)
-
-
-def _network_from(data: bytes, source: str) -> NetworkConfigList:
+    data, source = read_bytes(text), "stdin" if text == "-" else text
     if data.lstrip().startswith(b"{"):
         # Not decoded here: from_bytes keeps each number as it is written.
         return libcni.NetworkConfigList.from_bytes(data, file=source)

@@ -28,7 +28,8 @@ def select(cni: libcni.CNIConfig, selection: Selection) -> list[libcni.Attachmen
     Raises:
         NotAttachedError: no attachment matches.
         RecordError: no attachment matches, and an unreadable record may be of this container.
-        UsageError: the ID is empty, or several IDs begin with it, or it is a network's name.
+        InvalidIdentifierError: the ID is invalid, such as the value of an empty variable.
+        UsageError: several IDs begin with it, or it is a network's name.
     """
     selection = resolved(cni, selection)
     if attachments := find_attachments(cni, selection):
@@ -55,14 +56,12 @@ def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
     if not netns or "/" in netns:
         return
     command, *others = words
-    if "/" in network:
-        names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
-        # NETNS may be a file in the current directory, and NETWORK the path of a configuration.
-        if netns not in names or network.endswith(CONFIGURATION_ENDINGS):
-            return
-        problem, meant = "NETWORK and NETNS are swapped", [netns, network]
-    elif command in {"check", "del"} and network in _recorded_ids(session.client()):
+    names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
+    if command in {"check", "del"} and network in _recorded_ids(session.client()):
         problem, meant = f"{network} is a container, not a network", [network, "-i", netns]
+    # NETNS may be a file in the current directory, and NETWORK the path of a configuration.
+    elif netns in names and network not in {*names, "-"} and not network.endswith(CONFIGURATION_ENDINGS):
+        problem, meant = "NETWORK and NETNS are swapped", [netns, network]
     else:
         return
     for word in (network, netns):
@@ -74,16 +73,12 @@ def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
     """Return a selection with the whole ID of its container; None, for all containers, stays.
 
     Raises:
-        UsageError: the ID is empty, or several IDs begin with it.
+        UsageError: several IDs begin with it.
     """
     if selection.container is None:
         return selection
     text, _, ifname = selection.container.partition(":")
-    if not text:
-        # Every ID begins with "", so an empty variable of a script would name the container of the only record.
-        raise UsageError("the ID of CONTAINER is empty")
-    container = recorded_container(cni, text)
-    return Selection(container, selection.ifname or ifname, selection.network)
+    return Selection(recorded_container(cni, text), selection.ifname or ifname, selection.network)
 
 
 def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:

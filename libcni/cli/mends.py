@@ -55,9 +55,9 @@ def repair_commands(
 
 def words_of(mend: Mend) -> str:
     """Describe a mend."""
-    interrupts = f" (interrupts {_some(mend.interrupts)})" if mend.interrupts else ""
+    interrupts = f" (interrupts {some(mend.interrupts)})" if mend.interrupts else ""
     text = _WORDS[mend.kind].format(
-        target=mend.target, details=_some(mend.details), containers=_some(mend.containers),
+        target=mend.target, details=some(mend.details), containers=some(mend.containers),
         number=len(mend.details), es="" if len(mend.details) == 1 else "es",
         inside=f" in {mend.netns}" if mend.netns else "",
     )  # fmt: skip
@@ -66,7 +66,7 @@ def words_of(mend: Mend) -> str:
 
 def summary(mends: Iterable[Mend]) -> list[str]:
     """Describe mends: the first ones of each kind, and the number of the others."""
-    by_kind = _examples((mend.kind, mend) for mend in mends)
+    by_kind = examples((mend.kind, mend) for mend in mends)
     return [f"{mend.kind}: {more} more" if more else one_line(words_of(mend)) for mend, more in by_kind]
 
 
@@ -80,11 +80,11 @@ def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
         [outcome.state, f"{outcome.mend.kind}: {more} more", outcome.finding, ""]
         if more
         else [outcome.state, one_line(words_of(outcome.mend)), outcome.finding, why(outcome)]
-        for outcome, more in _examples(zip(causes, outcomes, strict=True))
+        for outcome, more in examples(zip(causes, outcomes, strict=True))
     ]
 
 
-def _examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
+def examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
     """Yield the first values of each key with 0, then the next value with the number of the remaining ones."""
     groups: dict[object, list[T]] = {}
     for key, value in pairs:
@@ -94,7 +94,8 @@ def _examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
         yield from ((value, len(alike) - _SHOWN) for value in alike[_SHOWN : _SHOWN + 1])
 
 
-def _some(texts: tuple[str, ...]) -> str:
+def some(texts: Sequence[str]) -> str:
+    """Return the first texts, and the number of the others."""
     return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
 
 

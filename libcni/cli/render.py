@@ -55,7 +55,7 @@ class Verbatim(str):
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names and values under a title. A value may have several lines."""
+    """Names and values under a title. A value may have several lines; an empty value is not printed."""
 
     title: str
     rows: Sequence[tuple[str, str]]
@@ -143,7 +143,7 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
 
 def note(text: str, command: str = "") -> None:
     """Print a note on stderr, and a command to type."""
-    print_block(Fields(f"note: {text}", [("type", Verbatim(command))] if command else ()), sys.stderr)
+    print_block(Fields(f"note: {text}", [("type", Verbatim(command))]), sys.stderr)
 
 
 def _width_of(file: TextIO) -> int:
@@ -190,8 +190,9 @@ def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
     yield _title(first)
     bold = _BOLD if first.partition(" ")[0] in _STYLES else ""
     yield from ([(line.replace("\0", " "), bold)] for line in rest)
-    names = max((len(name) for name, _ in fields.rows), default=0)
-    for name, text in fields.rows:
+    rows = [(name, text) for name, text in fields.rows if text]
+    names = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
         style = _STYLES.get(name) or _STYLES.get(text, "")
         lines = text.split("\n")
         if width and not isinstance(text, Verbatim):
@@ -215,8 +216,7 @@ def _table_lines(table: Table, width: int) -> Iterator[_Line]:
     if width and sum(words) > room:
         # The terminal is too narrow for a table: each row becomes a list.
         for row in table.rows:
-            named = list(zip(table.columns, row, strict=True))[1:]
-            yield from _field_lines(Fields(row[0], [field for field in named if field[1]]), width)
+            yield from _field_lines(Fields(row[0], list(zip(table.columns, row, strict=True))[1:]), width)
         return
     while width and sum(widths) > room:
         widest = max(range(len(widths)), key=lambda index: widths[index] - words[index])

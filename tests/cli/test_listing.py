@@ -197,6 +197,7 @@ def test_swapped_arguments_are_named_with_the_command_that_was_meant(node: Comma
         2, ["error: NETWORK and NETNS are swapped", f"  type  libcni {verb} dbnet {netns} -c a"],
     )  # fmt: skip
     assert node.run(*ran.err.split()[-5:]).code == 0
+    assert f"libcni {verb} dbnet web\n" in node.run(verb, "web", "dbnet").err
 
 
 def test_a_namespace_may_have_the_name_of_a_network(node: CommandNode) -> None:

@@ -59,13 +59,10 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
         note(f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
     errors = [error for _, state, error in outcomes if error is not None and state == "failed"]
+    if len(errors) == 1:
+        raise errors[0]  # with its own fields
     if errors:
-        # A single error keeps its own exit code and fields.
-        raise (
-            errors[0]
-            if len(errors) == 1
-            else libcni.CNIErrorGroup(f"CHECK of {len(errors)} attachments failed", errors)
-        )
+        raise libcni.CNIErrorGroup(f"CHECK of {len(errors)} attachments failed", errors)
 
 
 def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:

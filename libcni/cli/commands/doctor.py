@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import groupby
 
@@ -10,7 +9,7 @@ import libcni.diagnosis
 from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select
-from libcni.cli.mends import repair_commands, summary
+from libcni.cli.mends import examples, repair_commands, some, summary
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
 from libcni.cli.session import Session
@@ -20,8 +19,6 @@ ARGUMENTS = (
     Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
 )
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
-_SHOWN = 5
-"""How many of the objects that were not checked are printed for each check."""
 
 
 def doctor(session: Session, container: str | None, check: bool) -> None:
@@ -51,7 +48,10 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
 
 
 def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[Block]:
-    not_checked = list(_not_checked(report))
+    not_checked = [
+        [f"{more} more", f"of the check {unseen.check}"] if more else [unseen.subject, unseen.reason]
+        for unseen, more in examples((unseen.check, unseen) for unseen in report.not_checked)
+    ]
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
     return [
         Table(("check", "checked", "result"), _checked(report)),
@@ -61,15 +61,6 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[
         (_counts(report) or "ok: no problems found in the checked objects") + left,
         *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
     ]
-
-
-def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[list[str]]:
-    for check, group in groupby(report.not_checked, lambda unseen: unseen.check):
-        alike = list(group)
-        shown = alike[:_SHOWN] if len(alike) > _SHOWN + 1 else alike
-        yield from ([unseen.subject, unseen.reason] for unseen in shown)
-        if len(alike) > len(shown):
-            yield [f"{len(alike) - len(shown)} more", f"of the check {check}"]
 
 
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:
@@ -95,13 +86,12 @@ def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
 def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
     # A command is never folded, because the user copies it.
     remedy, colon, command = finding.remedy.partition(": libcni ")
-    more = len(finding.pods) - _SHOWN
     rows = [
         ("seen", finding.seen),
-        ("pods", ", ".join(finding.pods[:_SHOWN]) + (f", and {more} more" if more > 0 else "")),
+        ("pods", some(finding.pods)),
         ("meaning", finding.meaning),
         ("remedy", remedy),
         ("type", Verbatim(f"libcni {command}" if colon else "")),
         ("mends", "\n".join(summary(finding.mends))),
     ]
-    return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", [row for row in rows if row[1]])
+    return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", rows)

@@ -69,9 +69,8 @@ def _blocks(explanation: libcni.diagnosis.Explanation, verbs: list[libcni.diagno
         # It is the same for all plugins of a verb.
         environment = [f"{name}={value}" for call in verb.calls[:1] for name, value in call.invocation.env.items()]
         environment += [_OTHERS] if environment else []
-        rows = [("note", verb.note), ("environment", Verbatim("\n".join(environment)))]
         yield ""
-        yield Fields(verb.verb, [row for row in rows if row[1]])
+        yield Fields(verb.verb, [("note", verb.note), ("environment", Verbatim("\n".join(environment)))])
         yield from (_fields(verb.verb, call) for call in verb.calls)
 
 
@@ -83,7 +82,7 @@ def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
         ("removed", ", ".join(call.removed)),
         ("stdin", Verbatim(invocation.stdin.decode(errors="backslashreplace"))),
     ]
-    return Fields(f"{verb} {invocation.plugin}: {invocation.path or 'MISSING'}", [row for row in rows if row[1]])
+    return Fields(f"{verb} {invocation.plugin}: {invocation.path or 'MISSING'}", rows)
 
 
 def _call_data(call: libcni.diagnosis.ExplainedCall) -> dict[str, Any]:

@@ -77,7 +77,4 @@ def _block(attachment: libcni.Attachment) -> Fields:
         ("configuration", Verbatim(indented_json(decoded(attachment.config))) if attachment.config else ""),
         ("result", "none" if result is None else Verbatim(indented_json(result))),
     ]
-    return Fields(
-        f"{attachment.container_id} {attachment.ifname} on {attachment.network}",
-        [(name, text) for name, text in rows if text],
-    )
+    return Fields(f"{attachment.container_id} {attachment.ifname} on {attachment.network}", rows)
