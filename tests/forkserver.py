@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import runpy
-import selectors
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 __all__ = ["ForkServer"]
@@ -73,29 +73,15 @@ class ForkServer:
     def run(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdin: str = "", program: str = ""
     ) -> tuple[int, str, str]:
-        """Run ``libcni``, or a program, with pipes for streams; return its exit status, its stdout and its stderr."""
-        deadline = time.monotonic() + _SECONDS
-        pipes = [os.pipe() for _ in range(3)]
-        (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
-        self.start(argv, [in_read, out_write, err_write], env, cwd, program)
-        for descriptor in (in_read, out_write, err_write):
-            os.close(descriptor)
-        with open(in_write, "w", encoding="utf-8") as pipe:
-            pipe.write(stdin)
-        printed = {out_read: b"", err_read: b""}
-        with selectors.DefaultSelector() as selector:
-            for descriptor in printed:
-                selector.register(descriptor, selectors.EVENT_READ)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                assert ready, f"{program} {argv} did not end within {_SECONDS} s"
-                for key, _ in ready:
-                    data = os.read(key.fd, 65536)
-                    printed[key.fd] += data
-                    if not data:
-                        selector.unregister(key.fd)
-                        os.close(key.fd)
-        return self.wait(deadline), printed[out_read].decode(), printed[err_read].decode()
+        """Run ``libcni``, or a program, with files for streams; return its exit status, its stdout and its stderr."""
+        with TemporaryFile() as given, TemporaryFile() as stdout, TemporaryFile() as stderr:
+            given.write(stdin.encode())
+            given.seek(0)
+            self.start(argv, [stream.fileno() for stream in (given, stdout, stderr)], env, cwd, program)
+            status = self.wait(time.monotonic() + _SECONDS)
+            stdout.seek(0)
+            stderr.seek(0)
+            return status, stdout.read().decode(), stderr.read().decode()
 
 
 def _serve(requests: socket.socket) -> None:
