@@ -98,17 +98,6 @@ def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(node: Manage
     assert node.calls("DEL") == []
 
 
-def test_a_lost_record_of_a_live_container_is_still_valid_for_the_plugins(
-    node: ManagerNode, make: Callable[..., Any]
-) -> None:
-    node.configure("a", cniVersion="1.1.0")
-    make().set_up(Container("c1", "/ns", ["a"]))
-    (node.cache / "results" / "a-c1-eth0").unlink()
-    make().gc(["c1"])
-    assert {("c1", "eth0")} <= told(node, "a")
-    assert node.calls("DEL") == []
-
-
 def test_a_set_up_on_a_network_does_not_wait_for_the_dels_of_its_gc(
     node: ManagerNode, make: Callable[..., Any]
 ) -> None:

@@ -54,14 +54,6 @@ def test_no_namespace_is_made_in_the_thread_of_the_event_loop(
     assert threads[0] is not threading.main_thread()
 
 
-def test_a_failed_set_up_removes_the_namespace_that_it_made(node: ManagerNode, tool: FakeNamespaces) -> None:
-    node.configure("a")
-    node.plugin("a", fails("ADD"))
-    with pytest.raises(PluginError):
-        node.manager(namespaces=tool).set_up(Container("c1"))
-    assert tool.done[-1] == "remove c1"
-
-
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode, tool: FakeNamespaces) -> None:
     node.configure("a")
     manager = node.manager(namespaces=tool)

@@ -326,3 +326,24 @@ def test_a_cancelled_set_up_is_one_warning_in_the_log(node: ManagerNode, caplog:
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [text.split(" in ")[0] for text in warnings] == ["SET-UP c1: CancelledError"]
     assert any("ADD b c1 eth1: CancelledError" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"on_existing": "sometimes"}, ValueError),
+        ({"on_cancel": "never"}, ValueError),
+        ({"colour": "red"}, TypeError),
+        ({"timeout": 0}, ValueError),
+        ({"timeout": -1}, ValueError),
+        ({"timeout": float("nan")}, ValueError),
+        ({"timeout": "3"}, TypeError),
+    ],
+)
+def test_bad_options_are_refused_and_nothing_is_left(
+    node: ManagerNode, make: Callable[..., Any], options: dict[str, Any], error: type[Exception], tool: FakeNamespaces
+) -> None:
+    node.configure("a")
+    with pytest.raises(error, match=next(iter(options))):
+        make(namespaces=tool).set_up(Container("c1"), **options)
+    assert (node.calls(), tool.there) == ([], {})

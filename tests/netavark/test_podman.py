@@ -11,17 +11,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.may_skip]  # the packages are downloaded
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EVERYWHERE = (
-    "two_containers",
-    "networks_and_pods",
-    "reload",
-    "twelve_at_once",
-    "kills",
-    "reboot",
-    "configuration_removed",
-    "lost_records",
-    "read_only_records",
-)
+EVERYWHERE = ("two_containers", "networks_and_pods", "reload", "twelve_at_once", "kills", "reboot", "read_only_records")
 SCENARIOS = [
     *(("trixie", name) for name in ("two_containers", "kills", "reboot")),
     *(("sid", name) for name in (*EVERYWHERE, "refusals", "page")),
