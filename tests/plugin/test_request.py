@@ -44,11 +44,11 @@ def test_a_previous_result_is_typed_and_none_where_there_is_none() -> None:
 
 
 def test_changing_the_result_leaves_the_previous_one() -> None:
-    got = request(prevResult={"ips": [{"address": "10.0.0.2/24"}]})
-    got.result.ips[0]["address"] = "changed"
+    got = request(prevResult={"ips": [{"address": "10.0.0.2/24"}], "vendor": [{"a": 1}]})
+    got.result.ips[0]["address"] = got.result.extra["vendor"][0]["a"] = "changed"
     assert got.prev_result is not None
-    assert got.prev_result.ips == [{"address": "10.0.0.2/24"}]
-    assert got.result.ips == [{"address": "changed"}]
+    assert (got.prev_result.ips, got.prev_result.extra) == ([{"address": "10.0.0.2/24"}], {"vendor": [{"a": 1}]})
+    assert (got.result.ips, got.result.extra) == ([{"address": "changed"}], {"vendor": [{"a": "changed"}]})
 
 
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])

@@ -232,18 +232,8 @@ def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run
 
 def test_they_import_neither_libcni_nor_anything_installed(fake_path: str) -> None:
     allowed = {"__future__", "os", "sys", "json", "time", "ipaddress", "collections", "fakecni"}
-    names: set[str] = set()
-    for path in [*Path(fake_path).glob("fake*"), *Path(fake_path).glob("fakecni/*.py")]:
-        if path.is_file():
-            names |= imported(path)
+    texts = [path.read_text() for path in [Path(fake_path, "fake"), *Path(fake_path).glob("fakecni/*.py")]]
+    names = set(re.findall(r"^ *(?:from|import) (\w+)", "\n".join(texts), re.MULTILINE))
     assert {"os", "json"} < names <= allowed
-
-
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 8))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(str(node.module).partition(".")[0])
-    return found
+    for text in texts:
+        ast.parse(text, feature_version=(3, 8))
