@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from libcni.diagnosis.node_state import Identity, NodeState, addresses_in, grouped, id_of
+from libcni.diagnosis.node_state import Identity, NodeState, addresses_in, grouped, id_of, inhabited_by
 from libcni.diagnosis.report import some
 from libcni.diagnosis.rules import facts_of
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import Network
-from libcni.store.model import ENDED
 
 
 @dataclass(slots=True)
@@ -51,17 +50,16 @@ def belongings_of(node: NodeState) -> AllBelongings:
         if identity != own and space.network is not None:
             is_ours = any(address in node.reservations_of for address in addresses_in(space))
             everything[identity] = Belongings(set(_of_network(space.network, by_address)), is_ours)
-    masters = {link.index: link.name for link in (node.host.links if node.host else {}).values()}
     for attachment in node.attachments:
-        place = namespace_identity(attachment.netns) if attachment.netns else None
-        # After a reboot or a replacement, the recorded path leads to the namespace of another container.
-        has_ended = attachment.state in ENDED or attachment.record.netns_id not in {None, place}
-        if place is not None and not has_ended and (belongings := everything.get(place)) is not None:
+        namespace = inhabited_by(attachment)
+        if namespace is not None and (belongings := everything.get(namespace)) is not None:
             belongings.is_ours = True
             belongings.names.add(id_of(attachment))
             belongings.records.add((attachment.path, attachment.created, attachment.record.state))
-            ends = [end for end in node.host_ends(attachment) if end.is_up]
-            belongings.things.update(f"{end.name} on {masters.get(end.master, 'no bridge')}" for end in ends)
+            for end in node.host_ends(attachment):
+                if end.is_up:
+                    master = node.host_links_by_index.get(end.master)
+                    belongings.things.add(f"{end.name} on {master.name if master is not None else 'no bridge'}")
     return everything
 
 

@@ -225,7 +225,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}")
         meaning = "the container cannot be reached at its recorded address"
         if held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
-            yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0][0].path}")
+            yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
         elif _has_another_reservation(node, attachment, address):  # a later container may use the address at any moment
             yield about(
                 f"{meaning}, which is reserved for another container now", *node.reloads(attachment, interrupts=True)

@@ -47,9 +47,8 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
 
 
 def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> NodeFinding:
-    space, link = node.holders[address][0]
-    if others := node.recorded_at(network, address, space.path):
-        recorded = id_of(others[0])
+    space, link, attachments = node.holders[address][0]
+    if recorded := next((id_of(attachment) for attachment in attachments if attachment.network == network), ""):
         meaning = f"its address {address} belongs to the recorded attachment {recorded}: a release would free it"
         return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
     meaning = (
@@ -115,25 +114,22 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
 
 
 def _holders(node: NodeState, address: str) -> list[Attachment]:
-    """Return the recorded attachments whose interface has an address now."""
-    spaces = [space for space, _ in node.holders.get(address, ())]
-    recorded = [attachment for attachment in node.recorded_addresses.get(address, ()) if attachment.state in LIVING]
-    return [attachment for attachment in recorded if any(node.space_of(attachment) is space for space in spaces)]
+    """Return the ready attachments whose namespace has an address now, and whose record gives it to them."""
+    recorded = (attachment for holder in node.holders.get(address, ()) for attachment in holder.recorded)
+    return [attachment for attachment in recorded if attachment.state in LIVING]
 
 
-def _holder(node: NodeState, network: str, address: str) -> Attachment | None:
-    """Return the recorded attachment of a network whose interface has an address now, or None."""
-    return next((attachment for attachment in _holders(node, address) if attachment.network == network), None)
-
-
-def _is_misnamed(node: NodeState, network: str, reservation: Reservation) -> bool:
-    """Return whether a reservation names another attachment than the only one whose record has the address."""
-    recorded = node.recorded_addresses.get(reservation.address, ())
+def _is_misnamed(node: NodeState, attachment: Attachment, reservation: Reservation) -> bool:
+    """Return whether a reservation for an attachment's address names another one, which no record knows."""
+    address = reservation.address
     # host-local before 0.8 wrote no interface name. Its GC frees the reservations of interfaces that are not valid.
-    names = {(attachment.container_id, ifname) for attachment in recorded for ifname in (attachment.ifname, "")}
-    return (reservation.container_id, reservation.ifname) not in names and _holder(
-        node, network, reservation.address
-    ) is not None
+    names = {
+        (other.container_id, ifname)
+        for other in node.recorded_addresses.get(address, ())
+        for ifname in (other.ifname, "")
+    }
+    holders = [other for other in _holders(node, address) if other.network == attachment.network]
+    return (reservation.container_id, reservation.ifname) not in names and holders[:1] == [attachment]
 
 
 def _missing(node: NodeState) -> Observations:
@@ -152,10 +148,7 @@ def _missing(node: NodeState) -> Observations:
         for address, directory in ((address, path) for address in node.addresses_of(attachment) for path in places):
             reservation, about = reserved.get((directory, ipaddress.ip_address(address))), ""
             if reservation is not None:
-                if (
-                    not _is_misnamed(node, attachment.network, reservation)
-                    or _holder(node, attachment.network, address) is not attachment
-                ):
+                if not _is_misnamed(node, attachment, reservation):
                     continue
                 about = f" for it, but for {reservation.container_id or '?'}:{reservation.ifname}".rstrip(":")
             yield finding_about(
@@ -170,9 +163,8 @@ def _duplicates(node: NodeState) -> Observations:
     """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
     holders = grouped(
         ((attachment.network, address), attachment)
-        for address, attachments in node.recorded_addresses.items()
-        for attachment in attachments
-        if attachment.state in LIVING
+        for attachment, _ in node.live
+        for address in node.addresses_of(attachment)
     )
     reserved = {
         (network, ipaddress.ip_address(reservation.address)): reservation
@@ -183,8 +175,8 @@ def _duplicates(node: NodeState) -> Observations:
         reservation = reserved.get((network, ipaddress.ip_address(address)))
         names = [id_of(attachment) for attachment in attachments]
         pool = any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments)
-        strangers = [f"{link.name} in {space.path}" for space, link in node.strangers(address)] if pool else []
-        if len(attachments) == 1 and not (strangers and node.space_of(attachments[0]) is not None):
+        strangers = [f"{link.name} in {space.path}" for space, link, _ in node.strangers(address)] if pool else []
+        if len(attachments) == 1 and not strangers:
             continue
         wrong = [
             attachment
@@ -216,7 +208,7 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
     }
     for address, holders in node.holders.items():
         if address not in known and any(ipaddress.ip_address(address) in span for span in pool):
-            for space, link in holders:
+            for space, link, _ in holders:
                 yield NodeFinding(
                     "ipam", "warning", "unreserved", f"address {address} of network {network}",
                     f"{link.name} in {space.path} has it, and it is neither reserved nor on record",

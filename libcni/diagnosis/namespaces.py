@@ -97,10 +97,8 @@ def check_namespaces(node: NodeState) -> Observations:
 def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     about = partial(finding_about, "namespaces", "warning", attachment, "dead")
     for address in node.addresses_of(attachment):
-        for space, link in node.holders.get(address, ()):
-            if not [
-                other for other in node.recorded_at(attachment.network, address, space.path) if other is not attachment
-            ]:
+        for space, link, recorded in node.holders.get(address, ()):
+            if not any(other.network == attachment.network for other in recorded):
                 seen = f"{reason}, and its address {address} is on {link.name} in {space.path}"
                 remedy = "find out whose interface has the address: a DEL would free it"
                 return about(

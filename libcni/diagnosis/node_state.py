@@ -75,6 +75,20 @@ class Outcome(NamedTuple):
     veths: tuple[str, ...] = ()
 
 
+class Holder(NamedTuple):
+    """An interface that has an IP address now.
+
+    Attributes:
+        space: its namespace.
+        link: the interface.
+        recorded: the attachments to whose namespace a record gives the address.
+    """
+
+    space: Space
+    link: Link
+    recorded: list[Attachment]
+
+
 @dataclass(frozen=True)
 class NodeState:
     """The state of a node at one moment.
@@ -161,15 +175,29 @@ class NodeState:
         return self.spaces.get(identity) if identity is not None else None
 
     @functools.cached_property
-    def live(self) -> tuple[tuple[Attachment, Network], ...]:
-        """The ready attachments whose namespace can be read, each with its interfaces and routes."""
+    def _ready(self) -> list[tuple[Attachment, Space]]:
         spaces = (
             (attachment, self.space_of(attachment)) for attachment in self.attachments if attachment.state in LIVING
         )
+        return [(attachment, space) for attachment, space in spaces if space is not None]
+
+    @functools.cached_property
+    def doubled(self) -> list[list[Attachment]]:
+        """The ready attachments of several containers that have one interface: all but one of them are copies."""
+        groups = grouped(((space.path, attachment.ifname), attachment) for attachment, space in self._ready).values()
+        return [alike for alike in groups if len({attachment.container_id for attachment in alike}) > 1]
+
+    @functools.cached_property
+    def live(self) -> tuple[tuple[Attachment, Network], ...]:
+        """The ready attachments whose namespace can be read, each with its interfaces and routes.
+
+        The attachments in ``doubled`` are left out: nobody knows whose the interface is.
+        """
+        doubled = {attachment.path for alike in self.doubled for attachment in alike}
         return tuple(
             (attachment, space.network)
-            for attachment, space in spaces
-            if space is not None and space.network is not None
+            for attachment, space in self._ready
+            if space.network is not None and attachment.path not in doubled
         )
 
     @functools.cached_property
@@ -216,22 +244,24 @@ class NodeState:
         )
 
     @functools.cached_property
-    def holders(self) -> dict[str, list[tuple[Space, Link]]]:
-        """The interfaces of all namespaces that have an IP address now, with their namespaces, by address."""
-        networks = ((space, space.network) for space in self.spaces.values() if space.network is not None)
-        links = ((space, link) for space, network in networks for link in network.links.values())
-        return grouped((text.partition("/")[0], holder) for holder in links for text in holder[1].addresses)
+    def holders(self) -> dict[str, list[Holder]]:
+        """The interfaces of all namespaces that have an IP address now, by address."""
+        recorded = grouped(
+            ((namespace, address), attachment)
+            for attachment in self.attachments
+            if (namespace := inhabited_by(attachment)) is not None
+            for address in self.addresses_of(attachment)
+        )
+        return grouped(
+            (address, Holder(space, link, recorded.get((namespace, address), [])))
+            for namespace, space in self.spaces.items()
+            for link in (space.network.links.values() if space.network is not None else ())
+            for address in (text.partition("/")[0] for text in link.addresses)
+        )
 
-    def strangers(self, address: str) -> list[tuple[Space, Link]]:
+    def strangers(self, address: str) -> list[Holder]:
         """Return the interfaces that have an IP address without a record of it."""
-        recorded = {
-            namespace_identity(attachment.netns)
-            for attachment in self.recorded_addresses.get(address, ())
-            # The path of an attachment that has ended may lead to another container's namespace now.
-            if attachment.netns and attachment.state not in ENDED
-        }
-        holders = self.holders.get(address, ())
-        return [(space, link) for space, link in holders if namespace_identity(space.path) not in recorded]
+        return [holder for holder in self.holders.get(address, ()) if not holder.recorded]
 
     def host_ends(self, attachment: Attachment) -> list[Link]:
         """Return the host ends of an attachment's veths."""
@@ -244,7 +274,8 @@ class NodeState:
         return grouped((route.ifindex, route.destination) for route in (self.host.routes if self.host else ()))
 
     @functools.cached_property
-    def _host_links_by_index(self) -> dict[int, Link]:
+    def host_links_by_index(self) -> dict[int, Link]:
+        """The node's links by their number."""
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
 
     def reloads(self, attachment: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
@@ -288,7 +319,7 @@ class NodeState:
         names = [bridge_of(document) for document in self.documents(attachment) if document.get("type") == "bridge"]
         links = self.host.links if self.host is not None else {}
         for end in self.host_ends(attachment) if names else ():
-            actual = self._host_links_by_index.get(end.master)
+            actual = self.host_links_by_index.get(end.master)
             if actual is not None and actual.name not in names:
                 gateways = self.outcome_of(attachment).gateways
                 if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
@@ -339,16 +370,6 @@ class NodeState:
     def table(self, program: str, table: str) -> Table:
         """Return a table of a program; an empty one if it does not exist or cannot be read."""
         return self.rules.get(program, {}).get(table) or Table()
-
-    def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
-        """Return a network's recorded attachments that have an IP address in a namespace."""
-        identity = namespace_identity(netns)
-        recorded = [
-            attachment
-            for attachment in self.recorded_addresses.get(address, [])
-            if attachment.network == network and attachment.netns
-        ]
-        return [attachment for attachment in recorded if namespace_identity(attachment.netns) == identity]
 
     @functools.cached_property
     def known_networks(self) -> frozenset[str]:
@@ -570,6 +591,14 @@ def result_of(attachment: Attachment) -> Result | None:
         result = None
     _last_result = (attachment, result)
     return result
+
+
+def inhabited_by(attachment: Attachment) -> Identity | None:
+    """Return the namespace of an attachment; None if that has ended, or was replaced by another one at its path."""
+    namespace = namespace_identity(attachment.netns) if attachment.netns else None
+    # After a reboot or a replacement, the recorded path leads to the namespace of another container.
+    has_ended = attachment.state in ENDED or attachment.record.netns_id not in {None, namespace}
+    return None if has_ended else namespace
 
 
 def addresses_in(space: Space) -> list[str]:

@@ -43,6 +43,14 @@ def check_records(node: NodeState) -> Observations:
         elif attachment.state in _HALF_DONE:
             yield _half_done(node, attachment)
     yield from (_misplaced(node, attachment) for attachment in node.misplaced)
+    for alike in node.doubled:
+        names = tuple(map(id_of, alike))
+        yield NodeFinding(
+            "records", "error", "two-records", f"{alike[0].ifname} in {alike[0].netns}",
+            f"{' and '.join(names)} have it by record", "a DEL of one container takes the interface from the other one",
+            "find out whose interface it is; libcni forget removes the record of the other container",
+            containers=names,
+        )  # fmt: skip
     yield from _set_aside(node)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from pathlib import Path
@@ -10,13 +11,16 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only, plugins_of
-from diagnosis.made import MadeNode
+from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni import CNIConfig, InterfaceExistsError, RuntimeConf
 from libcni.diagnosis import diagnose, repair_node
 from libcni.diagnosis.acts import carry_out
+from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import read_node
 from libcni.diagnosis.records import check_records
+from libcni.diagnosis.rules import check_rules
 from libcni.store.records import RecordStore
 from libcni.testing import wait_until
 
@@ -108,6 +112,20 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     assert "the container lives" in node.finding("a record that was set aside").meaning
     node.record("web").rename(node.record("db"))
     assert node.finding("the record of web:eth0 has").mends == (), "the only record that there is"
+
+
+def test_two_records_of_one_interface_are_one_finding_without_a_mend(made: MadeNode) -> None:
+    """Somebody copied a record, and wrote another ID into the copy. Rules for the copy would belong to nobody."""
+    made.attach("c1", BRIDGE, PORTMAP, capability_args=json.dumps(PORTS))
+    made.make_rules("c1", "10.1.0.2")
+    copy = made.records[0].with_fields(container_id="c0", path="/cache/results/net-c0-eth0")
+    made.records.append(copy)
+    found = made.finding(check_records)
+    assert (found.name, found.containers, found.mends) == ("two-records", ("c1:eth0", "c0:eth0"), ())
+    for check in (check_rules, check_ipam, check_interfaces):
+        assert made.findings(check) == []
+    made.records[1] = copy.with_fields(container_id="c1", network="second")
+    assert made.findings(check_records) == [], 'two networks of one container, with on_existing="allow"'
 
 
 def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: MadeNode) -> None:
