@@ -9,30 +9,30 @@ from libcni import _lazy
 if TYPE_CHECKING:
     from libcni.diagnosis.doctor import diagnose
     from libcni.diagnosis.executable import executable_problem
-    from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
+    from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, explain
     from libcni.diagnosis.known_faults import known_fault
     from libcni.diagnosis.mends import Mend
     from libcni.diagnosis.namespaces import attachment_age
     from libcni.diagnosis.plugins import ask_plugins
     from libcni.diagnosis.processes import lock_users
     from libcni.diagnosis.repair import MendOutcome, NodeRepair, repair_node
-    from libcni.diagnosis.report import AddressPool, Checked, DoctorReport, NodeFinding, NotChecked
+    from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
 
 _MODULES = {
     "doctor": "diagnose",
     "executable": "executable_problem",
-    "explanation": "ExplainedCall ExplainedVerb Explanation explain",
+    "explanation": "ExplainedCall ExplainedVerb explain",
     "known_faults": "known_fault",
     "mends": "Mend",
     "namespaces": "attachment_age",
     "plugins": "ask_plugins",
     "processes": "lock_users",
     "repair": "MendOutcome NodeRepair repair_node",
-    "report": "AddressPool Checked DoctorReport NodeFinding NotChecked",
+    "report": "Checked DoctorReport NodeFinding NotChecked",
 }
 
 __all__ = [
-    "AddressPool", "Checked", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
+    "Checked", "DoctorReport", "ExplainedCall", "ExplainedVerb",
     "Mend", "MendOutcome", "NodeFinding", "NodeRepair", "NotChecked", "ask_plugins", "attachment_age",
     "diagnose", "executable_problem", "explain", "known_fault", "lock_users", "repair_node",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from libcni.executor.recording import RecordingExecutor
 from libcni.protocol.invocation import Invocation, Outcome, VerbName
 from libcni.store.attachments import Attachment, recorded_network
 
-__all__ = ["ExplainedCall", "ExplainedVerb", "Explanation", "explain"]
+__all__ = ["ExplainedCall", "ExplainedVerb", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,14 @@ class ExplainedCall:
     """One call that a verb would make.
 
     Attributes:
-        invocation: the input of the plugin; ``path`` is "" if its executable is missing.
+        invocation: the input of the plugin.
         injected: the keys of stdin that the plugin's configuration lacks, or has with another value.
         removed: the keys of the plugin's configuration that are not in stdin.
         source: the drop-in file that the configuration comes from, or None.
+        missing: the error if the plugin's executable is missing, or None.
 
     Examples:
-        >>> call = explain(net, rt, ["/opt/cni/bin"]).verbs[0].calls[0]
+        >>> call = explain(net, rt, ["/opt/cni/bin"])[0].calls[0]
         >>> call.invocation.plugin, call.injected
         ('bridge', ('cniVersion', 'name'))
     """
@@ -42,6 +43,7 @@ class ExplainedCall:
     injected: tuple[str, ...]
     removed: tuple[str, ...]
     source: str | None = None
+    missing: PluginNotFoundError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class ExplainedVerb:
         note: why the verb makes no calls, or no more calls; else "".
 
     Examples:
-        >>> [(verb.verb, len(verb.calls)) for verb in explain(net, rt, ["/opt/cni/bin"]).verbs]
+        >>> [(verb.verb, len(verb.calls)) for verb in explain(net, rt, ["/opt/cni/bin"])]
         [('ADD', 1), ('CHECK', 1), ('DEL', 1), ('GC', 1), ('STATUS', 1)]
     """
 
@@ -63,37 +65,10 @@ class ExplainedVerb:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The calls that a network's verbs would make.
-
-    Attributes:
-        net: the network.
-        verbs: ADD, CHECK, DEL, GC and STATUS.
-        unused_capabilities: the names of capability arguments that no plugin declares.
-        missing: one error for each plugin whose executable is missing.
-
-    Examples:
-        >>> explanation = explain(net, rt, ["/opt/cni/bin"])
-        >>> [verb.verb for verb in explanation.verbs], [error.plugin for error in explanation.missing]
-        (['ADD', 'CHECK', 'DEL', 'GC', 'STATUS'], ['bridge'])
-    """
-
-    net: NetworkConfigList
-    verbs: tuple[ExplainedVerb, ...]
-    unused_capabilities: tuple[str, ...]
-    missing: tuple[PluginNotFoundError, ...]
-
-
 def explain(
-    net: NetworkConfigList,
-    rt: RuntimeConf,
-    path: Sequence[str],
-    *,
-    attachment: Attachment | None = None,
-    find: Callable[[str, Sequence[str]], str] = find_plugin,
-) -> Explanation:
-    """Return the calls of each verb of a network in order, with environment and stdin. Run nothing.
+    net: NetworkConfigList, rt: RuntimeConf, path: Sequence[str], *, attachment: Attachment | None = None
+) -> tuple[ExplainedVerb, ...]:
+    """Return the calls of ADD, CHECK, DEL, GC and STATUS of a network, with environment and stdin. Run nothing.
 
     A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. In GC this attachment is
     the only valid one. DEL and CHECK use the record of ``attachment``; without it, the record of a successful ADD.
@@ -103,9 +78,8 @@ def explain(
         rt: an attachment's parameters; the attachment need not exist.
         path: CNI_PATH.
         attachment: a recorded attachment with the container, interface and network of ``rt``.
-        find: returns the path of a plugin's executable.
     """
-    player = _Player(find)
+    player = _Player()
     pair = (rt.container_id, rt.ifname)
     # The verbs need a record, and the records of the node must not change.
     with TemporaryDirectory(prefix="libcni-explain-") as directory:
@@ -128,8 +102,7 @@ def explain(
         collected = player.play("GC", net, lambda: cni.gc_network_list(net, [pair]), no_gc)
         detached = player.play("DEL", used, lambda: cni.del_network_list(net, recorded_rt), origin=origin)
         asked = player.play("STATUS", net, lambda: cni.network_status(net), _too_old(net, "STATUS"))
-    verbs = (added, checked, detached, collected, asked)
-    return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(player.missing.values()))
+    return added, checked, detached, collected, asked
 
 
 def _too_old(net: NetworkConfigList, verb: str) -> str:
@@ -139,14 +112,13 @@ def _too_old(net: NetworkConfigList, verb: str) -> str:
 class _Player(RecordingExecutor):
     """Plays verbs: every plugin is found and succeeds, and the result of an ADD names its plugin."""
 
-    def __init__(self, find: Callable[[str, Sequence[str]], str]) -> None:
+    def __init__(self) -> None:
         super().__init__({("*", "ADD"): _result})
         self.missing: dict[str, PluginNotFoundError] = {}
-        self._find = find
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         try:
-            return self._find(plugin, path)
+            return find_plugin(plugin, path)
         # The explanation goes on, so that one missing plugin does not hide the others.
         except PluginNotFoundError as error:
             self.missing[plugin] = error
@@ -161,13 +133,14 @@ class _Player(RecordingExecutor):
         # The error of a verb that refuses its arguments is its explanation: it says why nothing would run.
         except CNIError as error:
             note = note or str(error)
-        invocations = [
-            replace(call.invocation, path="") if call.invocation.plugin in self.missing else call.invocation
-            for call in self.calls
-        ]
         calls = tuple(
-            ExplainedCall(invocation, *_changes(net, invocation), net.plugins[invocation.index].source)
-            for invocation in invocations
+            ExplainedCall(
+                call.invocation,
+                *_changes(net, call.invocation),
+                net.plugins[call.invocation.index].source,
+                self.missing.get(call.invocation.plugin),
+            )
+            for call in self.calls
         )
         return ExplainedVerb(verb, calls, note or origin)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from libcni.client import CNIConfig
@@ -23,6 +24,8 @@ _error = partial(NodeFinding, "plugins", "error")
 
 
 _SECONDS = 5.0
+_AT_ONCE = 8
+"""The number of networks whose plugins are asked at the same time."""
 
 
 def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidation, ...]:
@@ -57,20 +60,22 @@ def check_plugins(node: NodeState) -> Observations:
         return
     for directory in directories:
         yield from writable_by_others("plugins", directory)
-    for net in node.networks:
-        answers = ask_plugins(node.cni, net)
-        yield from (
-            _unusable(node.cni, net, answer, answer.problem) for answer in answers if answer.problem is not None
-        )
-        yield Checked(
-            "plugins",
-            f"executables and VERSION of network {net.name}: {', '.join(answer.plugin for answer in answers)}",
-        )
-        if not supports(net.cni_version, "STATUS"):
-            yield NotChecked("plugins", f"network {net.name}", f"STATUS: version {net.cni_version} does not have it")
-        # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
-        elif not any(answer.problem for answer in answers):
-            yield from _status(node.cni, net)
+    # With 2,000 networks the calls one after the other take 12 s.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for observations in pool.map(lambda net: list(_network(node.cni, net)), node.networks):
+            yield from observations
+
+
+def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
+    answers = ask_plugins(cni, net)
+    yield from (_unusable(cni, net, answer, answer.problem) for answer in answers if answer.problem is not None)
+    names = ", ".join(answer.plugin for answer in answers)
+    yield Checked("plugins", f"executables and VERSION of network {net.name}: {names}")
+    if not supports(net.cni_version, "STATUS"):
+        yield NotChecked("plugins", f"network {net.name}", f"STATUS: version {net.cni_version} does not have it")
+    # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
+    elif not any(answer.problem for answer in answers):
+        yield from _status(cni, net)
 
 
 def _unusable(cni: CNIConfig, net: NetworkConfigList, validation: PluginValidation, error: CNIError) -> NodeFinding:

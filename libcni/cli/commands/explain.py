@@ -44,27 +44,26 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, net.name))
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
-    explanation = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
-    verbs = [explained for explained in explanation.verbs if explained.verb in (verb or _VERBS)]
+    explained = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
+    missing = {call.missing.plugin: call.missing for verb in explained for call in verb.calls if call.missing}
+    unused = net.unused_capabilities(rt.capability_args or {})
+    verbs = [one for one in explained if one.verb in (verb or _VERBS)]
     data = {
         "network": net.name,
         "version": net.cni_version,
         "file": net.file,
-        "unused_capabilities": list(explanation.unused_capabilities),
-        "missing": [error.plugin for error in explanation.missing],
+        "unused_capabilities": list(unused),
+        "missing": list(missing),
         "verbs": [
             {"verb": verb.verb, "note": verb.note, "calls": [_call_data(call) for call in verb.calls]} for verb in verbs
         ],
     }
-    session.show(data, *_blocks(explanation, verbs))
+    warnings = [f"warning: no plugin declares the capability argument {name}" for name in unused]
+    title = f"{net.name}: version {net.cni_version}, {net.file or 'no file'}"
+    session.show(data, title, *warnings, *(f"missing: {error}" for error in missing.values()), *_blocks(verbs))
 
 
-def _blocks(explanation: libcni.diagnosis.Explanation, verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:
-    yield f"{explanation.net.name}: version {explanation.net.cni_version}, {explanation.net.file or 'no file'}"
-    for name in explanation.unused_capabilities:
-        yield f"warning: no plugin declares the capability argument {name}"
-    for error in explanation.missing:
-        yield f"missing: {error}"
+def _blocks(verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:
     for verb in verbs:
         # It is the same for all plugins of a verb.
         environment = [f"{name}={value}" for call in verb.calls[:1] for name, value in call.invocation.env.items()]
@@ -82,14 +81,14 @@ def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
         ("removed", ", ".join(call.removed)),
         ("stdin", Verbatim(invocation.stdin.decode(errors="backslashreplace"))),
     ]
-    return Fields(f"{verb} {invocation.plugin}: {invocation.path or 'MISSING'}", rows)
+    return Fields(f"{verb} {invocation.plugin}: {'MISSING' if call.missing else invocation.path}", rows)
 
 
 def _call_data(call: libcni.diagnosis.ExplainedCall) -> dict[str, Any]:
     invocation = call.invocation
     return {
         "plugin": invocation.plugin,
-        "path": invocation.path,
+        "path": "" if call.missing else invocation.path,
         "injected": list(call.injected),
         "removed": list(call.removed),
         "environment": dict(invocation.env),
