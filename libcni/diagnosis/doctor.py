@@ -14,7 +14,7 @@ from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_node
 from libcni.diagnosis.plugins import check_plugins
-from libcni.diagnosis.pool import check_pools, pools_of
+from libcni.diagnosis.pool import check_pools
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
 from libcni.diagnosis.rules import check_rules
@@ -77,12 +77,11 @@ def report_on(
     }
     collect("interfaces", run_checks(node, explained, checked))
     single = [_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding)]
-    pools = tuple(pools_of(node, single))
-    findings = check_pools(pools, single)
     pods = {id_of(attachment): attachment.pod for attachment in node.attachments}
     return DoctorReport(
-        findings=tuple(replace(finding, pods=_named(pods, finding.containers)) for finding in findings),
-        pools=pools,
+        findings=tuple(
+            replace(finding, pods=_named(pods, finding.containers)) for finding in check_pools(node, single)
+        ),
         checked=tuple(observation for observation in observations if isinstance(observation, Checked)),
         not_checked=tuple(observation for observation in observations if isinstance(observation, NotChecked)),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from libcni.config.host_local import AddressRange, Reservation, range_sets, reservation_directories
+from libcni.config.host_local import AddressRange, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.mends import merged
 from libcni.diagnosis.node_state import NodeState, id_of
-from libcni.diagnosis.report import AddressPool, NodeFinding, counted, grouped
+from libcni.diagnosis.report import NodeFinding, counted, grouped
 from libcni.store.model import LIVING
 
 _FREES = {"release", "detach"}
@@ -16,8 +17,41 @@ _LOW = 10
 """A pool is low if fewer than one in ten addresses is free."""
 
 
-def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[AddressPool]:
-    """Yield the pool of each range set, and of each directory of a network without a known configuration.
+class _Pool(NamedTuple):
+    """The addresses of one range set of a network.
+
+    Attributes:
+        network: the network's name.
+        addresses: the number of addresses.
+        reserved: the number of reserved addresses.
+        dead: the number reserved for containers that no longer exist.
+        unknown: the number reserved for containers of which nothing is known.
+    """
+
+    network: str
+    addresses: int
+    reserved: int
+    dead: int
+    unknown: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.addresses - self.reserved)
+
+
+def check_pools(node: NodeState, findings: Sequence[NodeFinding]) -> list[NodeFinding]:
+    """Return the findings of full pools, of pools with few free addresses, and the other findings.
+
+    A finding whose mend frees an address of such a pool becomes part of the pool's finding.
+    """
+    low = [pool for pool in _pools(node, findings) if pool.free * _LOW < pool.addresses]
+    low.sort(key=lambda pool: bool(pool.free))
+    others = [finding for finding in findings if not any(_frees(finding, pool) for pool in low)]
+    return [*(_finding(pool, findings) for pool in low), *grouped(others)]
+
+
+def _pools(node: NodeState, findings: Sequence[NodeFinding]) -> Iterator[_Pool]:
+    """Yield the pool of each range set.
 
     A reservation counts as one of a dead container if a mend of the findings frees it and interrupts nobody.
     """
@@ -30,17 +64,16 @@ def pools_of(node: NodeState, findings: Iterable[NodeFinding]) -> Iterator[Addre
         if attachment.state in LIVING and node.space_of(attachment)
     }
     for (network, directory), reservations in sorted(node.reservations.items()):
-        states: dict[str, list[Reservation]] = {"living": [], "dead": [], "unknown": []}
-        for reservation in reservations:
-            key = (network, f"{reservation.container_id}:{reservation.ifname}")
-            is_dead = reservation.path in released or key in detached
-            is_living = reservation.address in node.holders or key in living
-            states["dead" if is_dead else "living" if is_living else "unknown"].append(reservation)
-        for ranges in _range_sets(node, network, directory) or [[]]:
-            counts = [
-                sum(not ranges or reservation.is_in(ranges) for reservation in group) for group in states.values()
-            ]
-            yield AddressPool(network, directory, sum(pool.size for pool in ranges) or None, *counts)
+        for ranges in _range_sets(node, network, directory):
+            reserved = [reservation for reservation in reservations if reservation.is_in(ranges)]
+            dead = unknown = 0
+            for reservation in reserved:
+                key = (network, f"{reservation.container_id}:{reservation.ifname}")
+                if reservation.path in released or key in detached:
+                    dead += 1
+                elif reservation.address not in node.holders and key not in living:
+                    unknown += 1
+            yield _Pool(network, sum(pool.size for pool in ranges), len(reserved), dead, unknown)
 
 
 def _range_sets(node: NodeState, network: str, directory: str) -> list[list[AddressRange]]:
@@ -52,23 +85,11 @@ def _range_sets(node: NodeState, network: str, directory: str) -> list[list[Addr
     return []
 
 
-def check_pools(pools: Iterable[AddressPool], findings: Sequence[NodeFinding]) -> list[NodeFinding]:
-    """Return the findings of full pools, of pools with few free addresses, and the other findings.
-
-    A finding whose mend frees an address of such a pool becomes part of the pool's finding.
-    """
-    low = [pool for pool in pools if pool.free is not None and pool.free * _LOW < (pool.addresses or 0)]
-    low.sort(key=lambda pool: bool(pool.free))
-    others = [finding for finding in findings if not any(_frees(finding, pool) for pool in low)]
-    return [*(_finding(pool, findings) for pool in low), *grouped(others)]
+def _frees(finding: NodeFinding, pool: _Pool) -> bool:
+    return any(mend.network == pool.network and mend.kind in _FREES and not mend.interrupts for mend in finding.mends)
 
 
-def _frees(finding: NodeFinding, pool: AddressPool) -> bool:
-    mends = (mend for mend in finding.mends if mend.kind in _FREES and not mend.interrupts)
-    return any(mend.network == pool.network for mend in mends)
-
-
-def _finding(pool: AddressPool, findings: Sequence[NodeFinding]) -> NodeFinding:
+def _finding(pool: _Pool, findings: Sequence[NodeFinding]) -> NodeFinding:
     free = counted(pool.free, "free address") if pool.free else "no free address"
     seen = f"network {pool.network} has {free}: {pool.reserved} of {pool.addresses} are reserved"
     seen += f", {pool.dead} for containers that no longer exist" if pool.dead else ""

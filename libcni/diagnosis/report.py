@@ -8,7 +8,7 @@ from typing import Literal
 
 from libcni.diagnosis.mends import Mend, merged
 
-__all__ = ["AddressPool", "Checked", "DoctorReport", "NodeFinding", "NotChecked"]
+__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "containers",
@@ -88,41 +88,6 @@ class NotChecked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AddressPool:
-    """The addresses of a network that uses host-local: those of one range set.
-
-    Attributes:
-        network: the network's name.
-        directory: where host-local reserves the addresses.
-        addresses: the number of addresses; None if no configuration is known.
-        living: the number of addresses reserved for containers that exist.
-        dead: the number reserved for containers that no longer exist.
-        unknown: the number reserved for containers of which nothing is known.
-
-    Examples:
-        >>> AddressPool("cbr0", "/var/lib/cni/networks/cbr0", 61, living=3, dead=58).free
-        0
-    """
-
-    network: str
-    directory: str
-    addresses: int | None
-    living: int = 0
-    dead: int = 0
-    unknown: int = 0
-
-    @property
-    def reserved(self) -> int:
-        """The number of reserved addresses."""
-        return self.living + self.dead + self.unknown
-
-    @property
-    def free(self) -> int | None:
-        """The number of free addresses; None if ``addresses`` is None."""
-        return None if self.addresses is None else max(0, self.addresses - self.reserved)
-
-
 Observation = NodeFinding | Checked | NotChecked
 Observations = Iterator[Observation]
 
@@ -135,7 +100,6 @@ class DoctorReport:
         findings: the problems: full pools of addresses, then in the order of the checks.
         checked: the objects that were checked. Without a finding they are in order; nothing is known of others.
         not_checked: the objects that could not be checked.
-        pools: the addresses of the networks that use host-local.
 
     Examples:
         >>> report = diagnose(cni)
@@ -147,7 +111,6 @@ class DoctorReport:
     findings: tuple[NodeFinding, ...] = ()
     checked: tuple[Checked, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
-    pools: tuple[AddressPool, ...] = ()
 
     @property
     def status(self) -> Literal["ok", "warning", "error"]:
