@@ -79,35 +79,24 @@ def load(
 ) -> NetworkSet:
     """Read the networks; of several with one name, use the first. An unreadable network stays as in ``last``."""
     networks = {net.name: net for net in in_code}
-    readable, problems, old = _load_directory(directory, last)
-    kept: list[str] = []
-    for net in readable:
-        first = networks.setdefault(net.name, net)
-        if first is not net:
-            problem = f'network "{net.name}" is already defined in {first.file or "code"}'
-            problems.append(ConfigError(problem, file=net.file, location="name"))
-        elif net.name in old:
-            kept.append(net.name)
-    return NetworkSet(tuple(networks.values()), loopback, tuple(problems), tuple(kept), directory)
-
-
-def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[ConfigError], set[str]]:
-    """Return the networks of a directory by file name, its problems, and the names of the networks that were kept."""
     # An operator may break a file while containers start and stop. Use its last good configuration until it is mended.
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
         # A volume may be unmounted, or a package upgrade may replace the directory. That must not remove all networks.
         if before and not os.path.isdir(directory):
             raise ConfigError("the directory is gone", file=directory)
-        # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
-        # all .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before
-        # 00-multus.conf.
         readable, problems = read_networks(files_in(directory, ENDINGS))
+        kept = [net for net in before if net.name not in readable and _is_unusable(net.file or "")]
     except ConfigError as error:
-        return before, [error], {net.name for net in before}
-    kept = [net for net in before if net.name not in readable and _is_unusable(net.file or "")]
-    networks = sorted([*readable.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or "")))
-    return networks, problems, {net.name for net in kept}
+        readable, problems, kept = {}, [error], before
+    # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read all
+    # .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before 00-multus.conf.
+    for net in sorted([*readable.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or ""))):
+        first = networks.setdefault(net.name, net)
+        if first is not net:
+            problem = f'network "{net.name}" is already defined in {first.file or "code"}'
+            problems.append(ConfigError(problem, file=net.file, location="name"))
+    return NetworkSet(tuple(networks.values()), loopback, tuple(problems), tuple(net.name for net in kept), directory)
 
 
 def _is_unusable(file: str) -> bool:

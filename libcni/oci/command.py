@@ -9,19 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from libcni.engine.program import Parser, installed_words, log_to, name_options
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.oci.state import ContainerState, read_state
 
-if TYPE_CHECKING:
-    from libcni.oci.hook import Hook
-
 __all__ = ["main"]
 
-_ATTACH, _DETACH = ("creating", "created"), ("stopped",)
+_ATTACH, _DETACH = ("creating", "created"), "stopped"
 _EPILOG = f"""
 The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. Without
 {PREFIX}networks it gets the default network.
@@ -58,29 +54,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, state: ContainerState) -> None:
-    if state.status in _DETACH:
-        _hook(options).detach(state.container_id)
-        return
-    if state.status not in _ATTACH:
+    if state.status not in {*_ATTACH, _DETACH}:
         problem = f'container {state.container_id} has the status "{state.status}", in which this hook does nothing'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
-    wanted = read_wanted(state.annotations)
-    if wanted.requests != []:
-        _hook(options).attach(state, wanted)
+    wanted = None if state.status == _DETACH else read_wanted(state.annotations)
+    if wanted is not None and wanted.requests == []:
+        return
+    from libcni.oci.hook import Hook  # imports the verbs, which a container without networks does not need
 
-
-def _hook(options: argparse.Namespace) -> Hook:
-    # Imports the verbs, which a container without annotations does not need.
-    from libcni.oci.hook import Hook
-
-    return Hook(
-        options.path,
-        options.cache_dir,
-        options.conf_dir,
-        timeout=options.timeout,
-        resolv_conf=options.resolv_conf,
+    hook = Hook(
+        options.path, options.cache_dir, options.conf_dir, timeout=options.timeout, resolv_conf=options.resolv_conf,
         observer=log_to(options.log) if options.log else None,
-    )
+    )  # fmt: skip
+    if wanted is None:
+        hook.detach(state.container_id)
+    else:
+        hook.attach(state, wanted)
 
 
 def _install(options: argparse.Namespace) -> None:
