@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from libcni.cli.mends import rows_of, summary
+from libcni.cli.mends import rows_of
 from libcni.diagnosis import Mend, MendOutcome
-
-
-def test_the_mends_of_many_containers_are_three_examples_of_each_kind_and_their_number() -> None:
-    names = [f"c{number}:eth0" for number in range(58)]
-    mends = [
-        mend
-        for name in names
-        for mend in (Mend("remove-rules", name, ("10.9.7.2",), (name,)), Mend("detach", name, (), (name,)))
-    ]
-    assert summary(mends) == [
-        "remove the rules of c0:eth0 for 10.9.7.2",
-        "remove the rules of c1:eth0 for 10.9.7.2",
-        "remove the rules of c2:eth0 for 10.9.7.2",
-        "remove-rules: 55 more",
-        "detach c0:eth0",
-        "detach c1:eth0",
-        "detach c2:eth0",
-        "detach: 55 more",
-    ]
 
 
 def test_outcomes_of_another_state_or_reason_are_rows_of_their_own() -> None:

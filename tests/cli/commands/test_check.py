@@ -35,13 +35,6 @@ def test_check_in_another_namespace_names_no_command_that_detaches(node: Command
     assert "libcni del" not in failed.err
 
 
-def test_check_of_a_misspelt_network_says_where_to_look(node: CommandNode) -> None:
-    node.add("a")
-    failed = node.run("check", "dbent", node.netns("a"), "-c", "a")
-    assert failed.code == 4
-    assert "libcni attachments" in failed.err
-
-
 def test_a_known_fault_of_a_plugin_is_counted_apart(node: CommandNode) -> None:
     fault = '{"cniVersion": "1.1.0", "code": 100, "msg": "could not check ipv6 dnat"}'
     node.plugin("portmap", f"[ $CNI_COMMAND != CHECK ] || {{ echo '{fault}'; exit 1; }}")

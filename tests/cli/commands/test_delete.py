@@ -37,9 +37,18 @@ def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
     assert node.run("del", "-c", "a", "-i", "eth0").code == 0
 
 
-@pytest.mark.parametrize("words", [[], ["--keep-going"]])
-def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: CommandNode, words: list[str]) -> None:
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: CommandNode) -> None:
     attach_sharing(node)
-    ran = node.run("del", "-c", "a", *words)
+    ran = node.run("del", "-c", "a")
     assert ran.code == 0
     assert ran.out.split("\n") == ["detached a net1 from sharing", "detached a eth0 from sharing", ""]
+
+
+def test_del_with_the_current_configuration_prints_what_it_detached_before_an_error(node: CommandNode) -> None:
+    node.configure("net")
+    node.configure("other")
+    for network, ifname in (("net", "eth0"), ("other", "eth1")):
+        assert node.run("add", network, node.netns("a"), "-c", "a", "-i", ifname).code == 0
+    (node.bin / "net").unlink()
+    ran = node.run("del", "a", "--use-given")
+    assert (ran.code, ran.out) == (4, "detached a eth1 from other\n")

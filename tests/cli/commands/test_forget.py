@@ -14,10 +14,3 @@ def test_forget_shows_what_would_be_lost_and_wants_yes(node: CommandNode) -> Non
     done = node.run("forget", "a", "--yes")
     assert "fake-bridge, fake-tuning" in done.out
     assert (done.err, containers(node)) == ("", [])
-
-
-def test_a_record_that_names_no_attachment_needs_doctor(node: CommandNode) -> None:
-    node.add("a")
-    record = node.record("a", "dbnet")
-    record.write_text("{")
-    assert node.run("forget", "a", "--yes").code == 1

@@ -46,14 +46,6 @@ def test_gc_of_a_network_without_a_file_works_from_the_records(node: CommandNode
     assert node.run("gc", "nothere", "--none-valid").code == 4
 
 
-def test_gc_without_a_file_leaves_other_owners_alone(node: CommandNode) -> None:
-    node.add("plain")
-    node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman")
-    (node.conf_dir / "10-dbnet.conflist").unlink()
-    assert node.run("gc", "dbnet", "--none-valid").code == 0
-    assert containers(node) == ["ours"]
-
-
 def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
     node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "podman")
     node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "podman")

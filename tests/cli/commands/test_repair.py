@@ -74,16 +74,6 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Command
     assert (ran.code, states(ran.data)) == (0, ["mended", "mended"])
 
 
-def test_a_record_that_repair_cannot_set_aside_is_a_failure(node: CommandNode) -> None:
-    node.results.mkdir(parents=True)
-    (node.results / "dbnet-lost-eth0").touch()
-    (node.cache / "corrupt").mkdir(mode=0o500)
-    (node.cache / "corrupt" / "x").touch()
-    (node.cache / "results" / "dbnet-lost-eth0").unlink()
-    (node.cache / "results" / "dbnet-lost-eth0").mkdir()
-    assert node.run("repair", "--yes").code == 0, "a directory, too, is moved"
-
-
 def test_the_command_that_repairs_has_the_options_of_the_plan(node: CommandNode) -> None:
     assert node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "pod").code == 0
     node.change_record("a", "dbnet", bootId="another")
