@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from libcni import (
     CNIError,
@@ -23,6 +24,7 @@ from libcni.cli.render import Fields, Verbatim, ended_by, print_block, print_dat
 from libcni.cli.session import Session
 from libcni.diagnosis import executable_problem
 
+T = TypeVar("T")
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 
 
@@ -49,6 +51,24 @@ def exit_code(error: CNIError) -> int:
         codes = {exit_code(inner) for inner in error.exceptions if isinstance(inner, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
+
+
+def outcomes_of(verb: Callable[[], Sequence[T]]) -> Sequence[T | CNIError]:
+    """Run a verb for several attachments; return for each its result or error."""
+    try:
+        return verb()
+    except CNIErrorGroup as group:
+        outcomes: Sequence[T | CNIError] = group.report
+        return outcomes
+
+
+def raise_errors(verb: str, outcomes: Iterable[object]) -> None:
+    """Raise the errors among the outcomes of several attachments. A single error keeps its own fields."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, CNIError)]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise CNIErrorGroup(f"{verb} of {len(errors)} attachments failed", errors)
 
 
 def print_error(error: CNIError, session: Session) -> None:

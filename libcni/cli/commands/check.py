@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import libcni
-from libcni.cli.failures import UsageError
+from libcni.cli.failures import UsageError, raise_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import find_attachments, identity_data, identity_row, select
 from libcni.cli.options import RECORDED_OR_TARGET, Argument
@@ -58,11 +58,7 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
         note(f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
-    errors = [error for _, state, error in outcomes if error is not None and state == "failed"]
-    if len(errors) == 1:
-        raise errors[0]  # with its own fields
-    if errors:
-        raise libcni.CNIErrorGroup(f"CHECK of {len(errors)} attachments failed", errors)
+    raise_errors("CHECK", [error for _, state, error in outcomes if state == "failed"])
 
 
 def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcni
 import libcni.reports
-from libcni.cli.failures import UsageError
+from libcni.cli.failures import UsageError, outcomes_of, raise_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import select
 from libcni.cli.options import RECORDED_OR_TARGET, SKIP_MISSING, Argument
@@ -61,16 +59,11 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
             rt = libcni.RuntimeConf(attachment.container_id, None, attachment.ifname)
             _show(session, attachment, cni.del_network_list(attachment.network, rt, policy=policy))
         return
-    failed: libcni.CNIErrorGroup | None = None
-    try:
-        outcomes: Sequence[libcni.reports.DelReport | libcni.CNIError] = cni.del_attachments(attachments, policy=policy)
-    except libcni.CNIErrorGroup as group:
-        outcomes, failed = group.report, group
+    outcomes = outcomes_of(lambda: cni.del_attachments(attachments, policy=policy))
     for attachment, outcome in zip(attachments, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
             _show(session, attachment, outcome)
-    if failed is not None:
-        raise failed
+    raise_errors("DEL", outcomes)
 
 
 def _show(session: Session, attachment: libcni.Attachment, report: libcni.reports.DelReport) -> None:

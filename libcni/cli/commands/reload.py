@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import libcni
-from libcni.cli.failures import UsageError, exit_code, print_error
+from libcni.cli.failures import UsageError, outcomes_of, raise_errors
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import (
     check_include_go,
@@ -22,7 +23,7 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     Argument("containers", nargs="*", metavar="CONTAINER", complete=CONTAINER.complete,
-        help="A container's ID; of a random ID, the first twelve digits are enough."),
+        help=CONTAINER.keywords["help"]),
     Argument("--all", dest="every", action="store_true",
         help="All living attachments of --owner; without it, those without an owner."),
     ONLY_IFNAME, ONLY_NETWORK, INCLUDE_GO,
@@ -64,25 +65,17 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
         attachments = [
             attachment for selection in selections for attachment in select(cni, selection) if attachment.network
         ]
-    if dry_run:
-        outcomes: list[libcni.Result | libcni.CNIError | None] = [None] * len(attachments)
-    else:
-        try:
-            outcomes = [*cni.reload_attachments(attachments)]
-        except libcni.CNIErrorGroup as group:
-            outcomes = group.report
+    outcomes: Sequence[libcni.Result | libcni.CNIError | None] = [None] * len(attachments)
+    if not dry_run:
+        outcomes = outcomes_of(lambda: cni.reload_attachments(attachments))
     data = [_outcome(attachment, outcome) for attachment, outcome in zip(attachments, outcomes, strict=True)]
-    errors = [outcome for outcome in outcomes if isinstance(outcome, libcni.CNIError)]
-    for error in errors:
-        print_error(error, session)
     rows = [
         [*identity_row(attachment), " ".join(row["after"] or row["before"]), row["done"]]
         for attachment, row in zip(attachments, data, strict=True)
     ]
     columns = ("container", "network", "interface", "addresses", "done")
     session.show(data, Table(columns, rows, empty="nothing to do"))
-    if errors:
-        raise SystemExit(exit_code(errors[0]))
+    raise_errors("RELOAD", outcomes)
 
 
 def _outcome(attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError | None) -> dict[str, Any]:

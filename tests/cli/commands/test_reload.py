@@ -36,6 +36,16 @@ def test_one_failure_does_not_stop_the_others(node: CommandNode) -> None:
     assert [line.split()[-1] for line in ran.out.splitlines()[1:]] == ["failed", "reloaded"]
 
 
+def test_errors_of_several_kinds_have_exit_code_1(node: CommandNode) -> None:
+    node.configure("net")
+    for container in ("gone", "moody"):
+        assert node.run("add", "net", node.netns(container), "-c", container).code == 0
+    (node.root / "ns" / "gone").unlink()
+    node.plugin("net", "[ $CNI_COMMAND != ADD ] || exit 1")
+    ran = node.run("reload", "gone", "moody")
+    assert (ran.code, "error: RELOAD of 2 attachments failed\n" in ran.err) == (1, True)
+
+
 def test_all_are_those_of_the_owner_and_those_of_go_only_if_asked(node: CommandNode) -> None:
     for container in ("mine", "gos"):
         node.add(container)
