@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from libcni import __version__
+from libcni import RuntimeConf, __version__
 from libcni.cli import main
+from libcni.oci.pins import directory_for
 from libcni.testing import wait_until
 
-from .conftest import DriverNode, network, request
+from .conftest import ID, DriverNode, network, request
 from .test_driver import RESULT
 
 HEAVY = {"asyncio", "concurrent.futures", "pydantic", "yaml", "shutil", "subprocess", "tempfile", "ipaddress"}
@@ -118,22 +119,48 @@ def test_a_signal_that_netavark_ignores_stays_ignored(node: DriverNode, number: 
     assert (signal.getsignal(number), node.attached) == (signal.SIG_IGN, [])
 
 
-@pytest.mark.parametrize("podman", ["echo broken >&2; exit 1", ""])
-def test_a_podman_that_lists_nothing_because_it_fails_is_no_empty_list(
-    node: DriverNode, podman: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def podman(node: DriverNode, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the program podman is looked for, and attach a container."""
     node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     node.answer("setup", request())
     programs = node.root / "programs"
     programs.mkdir()
-    monkeypatch.setenv("PATH", str(programs))  # without podman
-    if podman:
-        (programs / "podman").write_text(f"#!/bin/sh\n{podman}\n")
-        (programs / "podman").chmod(0o755)
-    assert main(["gc", "--runtime", "podman", *node.words]) != 0
+    monkeypatch.setenv("PATH", str(programs))
+    return programs / "podman"
+
+
+def gc(node: DriverNode, podman: Path, script: str) -> int:
+    """Run ``libcni gc --runtime podman`` with a script as podman; "": without podman."""
+    if script:
+        podman.write_text(f"#!/bin/sh\n{script}\n")
+        podman.chmod(0o755)
+    return main(["gc", "--runtime", "podman", *node.words])
+
+
+@pytest.mark.parametrize("script", ["echo broken >&2; exit 1", ""])
+def test_a_podman_that_lists_nothing_because_it_fails_is_no_empty_list(
+    node: DriverNode, podman: Path, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gc(node, podman, script) != 0
     assert "cannot list the containers of podman: " in capsys.readouterr().err
     assert [state for *_, state in node.attached] == ["ready"]
+
+
+def test_gc_detaches_what_podman_does_not_list_and_leaves_the_hooks_containers_alone(
+    node: DriverNode, podman: Path
+) -> None:
+    node.client(owner="oci-hook").add_network_list("front", RuntimeConf("c1", node.netns_path, "eth0"))
+    pin = Path(directory_for(str(node.cache)), "c1.999999999")
+    pin.parent.mkdir(parents=True)
+    pin.touch()
+    assert gc(node, podman, f"echo {ID}") == 0
+    assert [owner for owner, *_ in node.attached] == ["oci-hook", "podman"]
+    assert gc(node, podman, ":") == 0
+    assert [owner for owner, *_ in node.attached] == ["oci-hook"]
+    pin.unlink()  # it is still there
+    pin.parent.rmdir()
 
 
 def test_the_log_has_every_plugin_call(node: DriverNode) -> None:
