@@ -15,7 +15,7 @@ from helpers import RT, network
 from nodes import FakeNode
 
 import libcni
-from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni import AsyncCNIConfig, CNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.kernel import system
@@ -210,15 +210,20 @@ def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
     assert [one.state for one in cni.get_cached_attachments()] == ["begun"]
 
 
+@pytest.mark.parametrize("states", [[], ["ready"]], ids=["new", "over an attachment in use"])
 def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
-    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
+    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event], states: list[str]
 ) -> None:
     begun, go_on = slow_disk
     executor = RecordingExecutor()
+    if states:
+        CNIConfig(["/bin"], tmp_path, executor=executor, durable=False).add_network_list(network("a"), RT)
+        executor.calls.clear()
     cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor.on_asyncio)
 
     async def main() -> None:
-        task = asyncio.create_task(cni.add_network_list(network("a"), RT, on_cancel="rollback"))
+        adding = cni.add_network_list(network("a"), RT, on_existing="allow", on_cancel="rollback")
+        task = asyncio.create_task(adding)
         await asyncio.to_thread(begun.wait, 20)
         task.cancel()
         go_on.set()
@@ -226,5 +231,5 @@ def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
             await task
 
     asyncio.run(main())
-    assert cni.get_cached_attachments() == []
+    assert [one.state for one in cni.get_cached_attachments()] == states
     assert executor.calls == []

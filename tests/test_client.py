@@ -138,8 +138,8 @@ def test_the_environment(node: FakeNode, rt: RuntimeConf, monkeypatch: pytest.Mo
     narrowed = env_with(env=["PATH", "NOT_SET", "CNI_NETNS_OVERRIDE"])
     assert "PATH" in narrowed
     assert not narrowed.keys() & {"KEPT", "NOT_SET", "CNI_NETNS_OVERRIDE"}
-    replaced = env_with(env={"PATH": "/bin", "MINE": "2", "CNI_ARGS": "x", "CNI_FOO": "y"})
-    assert (replaced["PATH"], replaced["MINE"], replaced["CNI_ARGS"]) == ("/bin", "2", "")
+    replaced = env_with(env={"PATH": "/bin", "MINE": "2", "EMPTY": "", "CNI_ARGS": "x", "CNI_FOO": "y"})
+    assert [replaced[name] for name in ("PATH", "MINE", "EMPTY", "CNI_ARGS")] == ["/bin", "2", "", ""]
     assert not replaced.keys() & {"KEPT", "CNI_FOO"}
 
 

@@ -83,6 +83,14 @@ class LockFile:
             raise record_error(_PROBLEM, self._path, error) from error
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
+    def is_current(self) -> bool:
+        """Return whether this file is still at its path."""
+        try:
+            status = system.stat(self._path, follow_symlinks=False)
+        except OSError:
+            return False
+        return f"{status.st_dev}:{status.st_ino}" == self.identity
+
     def release(self) -> None:
         """Unlock everything and close the file. Never raises."""
         # Unlock explicitly: closing does not unlock while a process that was forked meanwhile has the file open too.
@@ -114,15 +122,6 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
-
-
-def identity_at(path: str) -> str:
-    """Return the identity of the file at a path, "" if there is none."""
-    try:
-        status = system.stat(path, follow_symlinks=False)
-    except OSError:
-        return ""
-    return f"{status.st_dev}:{status.st_ino}"
 
 
 @functools.lru_cache(maxsize=4096)

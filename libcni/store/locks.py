@@ -28,7 +28,6 @@ from libcni.store.lock_file import (
     NONCE_BITS,
     PLUGIN,
     LockFile,
-    identity_at,
     offset_of,
 )
 
@@ -181,7 +180,7 @@ class LockSet:
 
     def is_current(self) -> bool:
         """Return whether the locked file is still at ``path``: another program may remove it while a verb waits."""
-        return identity_at(self.path) == self._file.identity
+        return self._file.is_current()
 
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; open it if necessary.

@@ -13,6 +13,9 @@ from nodes import FakeNode, both_clients
 
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.errors import AttachmentExistsError
+from libcni.store.attachments import new_record
+from libcni.store.boot import boot_id
+from libcni.store.records import RecordStore
 from libcni.verbs.host_ports import HostPort
 from libcni.verbs.node import Node
 
@@ -72,6 +75,13 @@ def test_ended_containers_and_those_that_publish_nothing_have_no_port(
         node.cni.add_network_list(net, rt("c3", WEB))
     node.cni.del_network_list(net, rt("c1"))
     node.cni.add_network_list(net, rt("c3", WEB))
+
+
+def test_a_refused_add_has_no_port(node: FakeNode, net: NetworkConfigList) -> None:
+    refused = new_record(net, rt("refused", WEB)).with_fields(boot=boot_id())
+    with RecordStore(str(node.cache)).begin(refused) as journal:
+        journal.write("refused")
+    node.cni.add_network_list(net, rt("c1", WEB))
 
 
 def test_of_two_at_the_same_time_one_is_refused(

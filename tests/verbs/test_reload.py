@@ -182,6 +182,7 @@ def test_after_a_failure_the_record_stays_and_a_further_reload_mends(real_node: 
     (real_node.bin / "firewall").chmod(0o755)
     with pytest.raises(PluginError, match="broken") as caught:
         reload(real_node, "c1")
+    assert "before that, the ADD with the same addresses failed: " in "".join(caught.value.__notes__)
     assert "reload it again" in str(caught.value.hint)
     assert f"--cache-dir {real_node.cni.cache_dir}" in str(caught.value.hint)
     [one] = real_node.cni.get_cached_attachments()
