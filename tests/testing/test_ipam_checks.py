@@ -124,7 +124,7 @@ def test_no_container_of_a_network_in_use_loses_its_address() -> None:
 
     shared = Recorder(add=pool("_add"), delete=pool("_delete"), check=pool("_check"), gc=pool("_gc"))
     pools["dbnet"] = Pool()
-    pools["dbnet"].held["c1"] = 2
+    pools["dbnet"].held["c1"], pools["dbnet"].networks["c1"] = 2, "dbnet"
     report = check_plugin(shared.plugin, {"name": "dbnet"}, ipam=True, versions=NEWEST)
     assert report.failures == []
     assert pools["dbnet"].held == {"c1": 2}

@@ -12,7 +12,7 @@ from plugin.plugins import Recorder, nothing
 from libcni.plugin import Request, VerbError
 from libcni.testing import NetworkNamespace, check_plugin
 from libcni.testing.snapshot import difference, snapshot
-from testing.faulty import NEWEST, failing, ip
+from testing.faulty import NEWEST, PREVIOUS, failing, ip
 
 LINK = "cnitest0"
 needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft (apt-get install nftables)")
@@ -68,7 +68,6 @@ class Linking(Recorder):
 def test_state_in_the_kernel_is_seen(
     cni_netns: NetworkNamespace, cni_namespaces: Any, fault: str, check: str, problem: str
 ) -> None:
-
     with cni_namespaces() as machine, machine.entered():
         report = check_plugin(Linking(cni_netns.name, fault).plugin, {}, namespace=cni_netns, versions=NEWEST)
     if not fault:
@@ -76,6 +75,16 @@ def test_state_in_the_kernel_is_seen(
         return
     found = {finding.check: finding.problem for finding in report.failures}
     assert problem in found[check]
+
+
+@pytest.mark.real
+def test_the_routes_of_a_chained_plugin_may_stay(cni_netns: NetworkNamespace, cni_namespaces: Any) -> None:
+    """DEL of the plugin that created the interface deletes them."""
+    plugin = Linking(cni_netns.name, "route").plugin
+    cni_netns.run("ip", "link", "set", "lo", "up")
+    with cni_namespaces() as machine, machine.entered():
+        report = check_plugin(plugin, {}, namespace=cni_netns, prev_result=PREVIOUS, versions=NEWEST)
+    assert "DEL leaves nothing" not in failing(report)
 
 
 @pytest.mark.real
