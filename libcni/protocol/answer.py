@@ -55,7 +55,7 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
     """Return (code, msg, details) of an error document (spec 1.1.0, section 5); None if stdout is no such document."""
     try:
-        return _error_parts(jsontext.parse(_bounded(stdout)))
+        return _error_parts(_document(stdout))
     except JSONTextError:
         return None
 
@@ -73,8 +73,8 @@ def _error_parts(document: Any) -> tuple[int, str, str] | None:
     return code or 0, msg or "", details or ""
 
 
-def _bounded(stdout: bytes) -> str:
-    return jsontext.check_size(jsontext.decode_utf8(stdout))
+def _document(stdout: bytes) -> Any:
+    return jsontext.parse(jsontext.check_size(jsontext.decode_utf8(stdout)))
 
 
 def read_add_result(invocation: Invocation, outcome: Outcome, version: str) -> Result:
@@ -101,7 +101,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str) -> R
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
     """Return a plugin's answer to VERSION; raises InvalidOutputError. A plugin of 0.2.0 may omit the list."""
     try:
-        document = jsontext.parse(_bounded(outcome.stdout))
+        document = _document(outcome.stdout)
     except JSONTextError as error:
         problem = f"its version document cannot be read: {error}"
         raise InvalidOutputError(problem, invocation, outcome) from error

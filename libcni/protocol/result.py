@@ -372,9 +372,10 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         # Go decodes "null" into an empty result without an error, so some plugins print it.
         members = jsontext.members(text) if text != "null" else []
         text, own = _with_version(text, members, version)
+        document = {member.key: member.value for member in members}
         if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
-            members = jsontext.members(convert_text(text, own, CURRENT_VERSION))
-        view = check_keys({member.key: member.value for member in members}, _RESULT_KEYS)
+            document = convert(document, own, CURRENT_VERSION)
+        view = check_keys(document, _RESULT_KEYS)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
     except (WrongValueError, ConversionError) as error:

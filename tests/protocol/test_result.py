@@ -60,13 +60,11 @@ def test_parts_become_json_again() -> None:
     assert read({"ips": [{"address": "10.0.0.2/24"}]}, "1.0.0").ips[0].to_json() == {"address": "10.0.0.2/24"}
 
 
-def test_null_is_nothing() -> None:
-    nothing = {"interfaces": None, "ips": None, "routes": None, "dns": None}
-    result = read(nothing, "1.0.0")
-    assert (result.interfaces, result.ips, result.routes, result.dns) == ((), (), (), DNS())
+def test_null_is_no_name_server() -> None:
     assert read({"dns": {"nameservers": None, "search": ["a"]}}, "1.0.0").dns.search == ("a",)
 
 
+# The vectors result-bad-* have more wrong values; here each kind of location and text stands once.
 BAD: list[tuple[Any, str]] = [
     (b"", "it printed nothing, and a result was expected"),
     (b" \n", "it printed nothing"),
@@ -77,23 +75,14 @@ BAD: list[tuple[Any, str]] = [
     (b"[1]", "not an object"),
     (b"5", "not an object"),
     ({"cniVersion": "9.9.9"}, 'unsupported CNI result version "9.9.9"'),
-    ({"cniVersion": "1.0"}, 'unsupported CNI result version "1.0"'),
-    ({"ips": {}}, "ips: "),
     ({"ips": [None]}, "ips[0]: "),
     ({"ips": [{}]}, 'ips[0].address: missing "address"'),
     ({"ips": [{"address": "10.0.0.2"}]}, "ips[0].address: '10.0.0.2' is not an address in CIDR notation"),
-    ({"ips": [{"address": "10.0.0.2/33"}]}, "ips[0].address: "),
-    ({"ips": [{"address": "10.0.0.2/255.255.255.0"}]}, "ips[0].address: "),
-    ({"ips": [{"address": "fe80::1%eth0/64"}]}, "ips[0].address: "),
-    ({"ips": [{"address": "10.0.0.2/24", "gateway": "x"}]}, "ips[0].gateway: "),
     ({"ips": [{"address": "10.0.0.2/24", "gateway": "fe80::1%eth0"}]}, "ips[0].gateway: 'fe80::1%eth0' has a zone"),
-    ({"ips": [{"address": "10.0.0.2/24", "interface": "0"}]}, "ips[0].interface: "),
     ({"ips": [{"address": "10.0.0.2/24", "interface": True}]}, "ips[0].interface: "),
-    ({"interfaces": [{"name": 5}]}, "interfaces[0].name: "),
     ({"interfaces": [{"name": "a", "mtu": "1500"}]}, "interfaces[0].mtu: "),
     ({"routes": [{"gw": "10.0.0.1"}]}, 'routes[0].dst: missing "dst"'),
     ({"routes": [{"dst": "default"}]}, "routes[0].dst: 'default' is not an address"),
-    ({"dns": []}, "dns: "),
     ({"dns": {"nameservers": "9.9.9.9"}}, "dns.nameservers: "),
     ({"cniVersion": "0.2.0", "ip4": "10.0.0.2/24"}, "ip4 must be an object, not str"),
     ({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2"}}, "CIDR"),
