@@ -26,7 +26,6 @@ import libcni.options
 import libcni.plugin
 import libcni.reports
 import libcni.testing
-from libcni import errors
 from libcni.options import AddOptions, GCOptions
 
 ROOT = Path(libcni.__file__).parent
@@ -186,10 +185,6 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
 def test_a_verbs_docstring_names_all_its_options(verb: str, options: type) -> None:
     described = getattr(libcni.CNIConfig, f"{verb}_network_list").__doc__
     assert [name for name in options.__annotations__ if f"``{name}``" not in described] == []
-
-
-def test_every_error_is_public() -> None:
-    assert set(errors.__all__) <= set(libcni.__all__)
 
 
 VERBS = ["check", "forget", "gc", "reload", "status", "version"]

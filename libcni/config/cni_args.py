@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from libcni.config.identifiers import check_text
 from libcni.errors import InvalidIdentifierError, short_repr
 
 __all__ = ["format_args", "parse_args"]
@@ -53,12 +54,10 @@ def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
     return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)
 
 
-def _checked(kind: str, text: Any, forbidden: str) -> str:
+def _checked(kind: str, text: str, forbidden: str) -> str:
     name = f"CNI_ARGS {kind}"
-    if not isinstance(text, str):
-        raise InvalidIdentifierError(name, text, f"it must be a string, not {type(text).__name__}")
-    if kind == "key" and not text:
-        raise InvalidIdentifierError(name, text, "it must not be empty")
+    if kind == "key" or text != "":  # a value may be empty
+        check_text(name, text)
     # The text has no escapes: a ";" in a value would begin a second pair, which the caller did not pass.
     if not is_environment_text(text) or any(char in forbidden for char in text):
         listed = " or ".join(f"'{char}'" for char in forbidden)

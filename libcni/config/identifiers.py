@@ -25,7 +25,7 @@ def check_container_id(container_id: object) -> str:
 
 
 def _check_name(kind: str, value: object) -> str:
-    name = _text(kind, value)
+    name = check_text(kind, value)
     if name[0] not in _FIRST or not _OTHERS.issuperset(name):
         raise InvalidIdentifierError(kind, name, _NAME_RULE)
     return name
@@ -38,7 +38,7 @@ def check_ifname(ifname: object) -> str:
     kernel has two more rules: ``%`` is a pattern (for ``eth%d`` it creates ``eth0``, which no DEL would find); ``all``
     and ``default`` name the settings of all interfaces (/proc/sys/net/ipv4/conf).
     """
-    name = _text("interface name", ifname)
+    name = check_text("interface name", ifname)
     if name in _KEPT_IFNAMES:
         raise InvalidIdentifierError("interface name", name, "it must not be '.', '..', 'all' or 'default'")
     # Most names pass the set test, so the loop over their characters seldom runs.
@@ -59,7 +59,7 @@ def check_plugin_type(plugin_type: object) -> str:
     """
     if isinstance(plugin_type, str) and plugin_type[:1] in _FIRST and _OTHERS.issuperset(plugin_type):
         return plugin_type  # enough for most types
-    name = _text("plugin type", plugin_type)
+    name = check_text("plugin type", plugin_type)
     # The type is joined to each CNI_PATH directory, and the file found there runs as root. A path would leave them.
     if name in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(name):
         rule = "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
@@ -75,13 +75,14 @@ def check_owner(owner: object) -> str:
     """
     if owner == "":
         return ""
-    name = _text("owner", owner)
+    name = check_text("owner", owner)
     if not name.isprintable():
         raise InvalidIdentifierError("owner", name, "it must be printable text without control characters")
     return name
 
 
-def _text(kind: str, value: object) -> str:
+def check_text(kind: str, value: object) -> str:
+    """Return ``value`` if it is a string and not empty, else raise InvalidIdentifierError; ``kind`` as in the error."""
     if not isinstance(value, str):
         raise InvalidIdentifierError(kind, value, f"it must be a string, not {type(value).__name__}")
     if not value:

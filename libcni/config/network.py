@@ -196,7 +196,8 @@ class NetworkConfigList:
 def check_plugins(net: NetworkConfigList) -> None:
     """Raise ConfigError if a network has no plugins: a verb would do nothing, and report success."""
     if not net.plugins:
-        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
+        problem = f'network "{net.name}" has no plugins: add "plugins", or a drop-in file'
+        raise ConfigError(problem, file=net.file, location="plugins")
 
 
 def parse_recorded(data: bytes | str, file: str | None = None) -> NetworkConfigList:
@@ -409,8 +410,7 @@ def read_network(path: str) -> NetworkConfigList:
         net = net.with_plugins(
             replace(_Reader(file).plugin_document(read_document(file)), source=file) for file in drop_ins
         )
-    if not net.plugins:
-        raise ConfigError('the network has no plugins: add "plugins", or a drop-in file', file=path, location="plugins")
+    check_plugins(net)
     return net
 
 

@@ -110,7 +110,7 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
     """Return a read-only copy of ``value`` as JSON decodes it."""
     if value is None:
         return None
-    plain = value if isinstance(value, Mapping) else _capabilities(name, value)
+    plain = as_mapping(value, name)
     try:
         # The round trip through JSON copies everything: the record and the plugins must get the same values even if the
         # caller changes the objects while the verb runs. It also finds values without a JSON form before anything runs.
@@ -122,7 +122,12 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
     return MappingProxyType(copy)
 
 
-def _capabilities(name: str, value: object) -> dict[str, Any]:
+def as_mapping(value: Mapping[str, Any] | CapabilityArgs | None, name: str = "capability_args") -> Mapping[str, Any]:
+    """Return arguments as a mapping, {} for None. Raises ConfigError for a value of another type."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
     from libcni.config.capabilities import CapabilityArgs  # it imports pydantic
 
     if not isinstance(value, CapabilityArgs):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from libcni.config.cni_args import check_args
 from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
-from libcni.config.runtime_conf import RuntimeConf
+from libcni.config.runtime_conf import RuntimeConf, as_mapping
 from libcni.errors import InvalidIdentifierError
 from libcni.manager.iterables import read_once
 from libcni.verbs.arguments import check_type
@@ -207,10 +207,3 @@ def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tu
     """Return the names of the container's capability arguments that no network declares."""
     unused = [set(net.unused_capabilities(as_mapping(container.capability_args))) for net in nets]
     return tuple(name for name in as_mapping(container.capability_args) if all(name in names for names in unused))
-
-
-def as_mapping(capabilities: Capabilities | None) -> Mapping[str, Any]:
-    """Return capability arguments as a mapping."""
-    if capabilities is None:
-        return {}
-    return capabilities if isinstance(capabilities, Mapping) else capabilities.to_json()

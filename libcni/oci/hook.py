@@ -136,8 +136,8 @@ class Hook:
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks, still without its namespace."""
+        from libcni.config.runtime_conf import as_mapping
         from libcni.manager import Container, NetworkRequest
-        from libcni.manager.container import as_mapping
 
         first, *others = wanted.requests or [NetworkRequest(manager.network().name)]
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
