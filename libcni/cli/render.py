@@ -136,7 +136,10 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
     out = file or sys.stdout
     # https://no-color.org
     has_colours = out.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
-    for line in _lines(_printable(block), _width_of(out)):
+    # A text is not folded: it may be a command that the user copies.
+    width = 0 if isinstance(block, str) else _width_of(out)
+    safe = _printable(Fields(block, ()) if isinstance(block, str) else block)
+    for line in _field_lines(safe, width) if isinstance(safe, Fields) else _table_lines(safe, width):
         parts = [f"\x1b[{style}m{text}\x1b[0m" if text and style and has_colours else text for text, style in line]
         print("".join(parts), file=out)
 
@@ -157,9 +160,7 @@ def _width_of(file: TextIO) -> int:
         return 0
 
 
-def _printable(block: Block) -> Block:
-    if isinstance(block, str):
-        return printable(block)
+def _printable(block: Table | Fields) -> Table | Fields:
     if isinstance(block, Table):
         # A line feed in a cell would look like another row.
         rows = [[one_line(cell) for cell in row] for row in block.rows]
@@ -167,28 +168,14 @@ def _printable(block: Block) -> Block:
     return Fields(printable(block.title), [(printable(name), type(text)(printable(text))) for name, text in block.rows])
 
 
-def _lines(block: Block, width: int) -> Iterator[_Line]:
-    if isinstance(block, str):
-        first, *rest = block.split("\n")
-        yield _title(first)
-        yield from ([(line, "")] for line in rest)
-    else:
-        yield from _field_lines(block, width) if isinstance(block, Fields) else _table_lines(block, width)
-
-
-def _title(line: str) -> _Line:
-    word, space, rest = line.partition(" ")
-    style = _STYLES.get(word, "")
-    return [(word, style), (space + rest, _BOLD if style else "")]
-
-
 def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
     # Not broken after its first word, such as "error:", even if a long path follows.
     lines = fields.title.replace(" ", "\0", 1).split("\n")
     first, *rest = [part for line in lines for part in (_folded(line, width, indent=4) if width else [line])]
-    first = first.replace("\0", " ")
-    yield _title(first)
-    bold = _BOLD if first.partition(" ")[0] in _STYLES else ""
+    word, space, text = first.replace("\0", " ").partition(" ")
+    style = _STYLES.get(word, "")
+    bold = _BOLD if style else ""
+    yield [(word, style), (space + text, bold)]
     yield from ([(line.replace("\0", " "), bold)] for line in rest)
     rows = [(name, text) for name, text in fields.rows if text]
     names = max((len(name) for name, _ in rows), default=0)
