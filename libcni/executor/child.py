@@ -156,7 +156,7 @@ class Child:
         if inherited >= 0:
             moves.append((_INHERITED, inherited))
         env = {**(self.options.env or {}), **self.invocation.env}
-        self._launch = prepare_spawn(self.invocation.path, env, moves)
+        self._launch = prepare_spawn(self.invocation.path, env, self.streams.above_stdio(moves))
 
     def spawn(self) -> None:
         """Start the process, unless ``kill`` was called. Another thread may call this. Raises the errors of ``start``.

@@ -67,13 +67,18 @@ class Streams:
             self._buffers[read_end] = buffer
         self._totals = dict.fromkeys(self._pipes, 0)
         self.open_pipes = set(self._pipes)
-        # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
-        for descriptors in (self._stdin, theirs):
-            for index, descriptor in enumerate(descriptors):
-                if descriptor <= 2:  # noqa: PLR2004 - stderr
-                    descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-                    os.close(descriptor)
         return [*enumerate(self._stdin[:1] + theirs)]
+
+    def above_stdio(self, moves: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the pairs with copies of the descriptors 0, 1 and 2, which a host has if it closed its own stdio.
+
+        Otherwise dup2 onto a stream would overwrite the source of a later pair. Raises OSError.
+        """
+        for index, (number, descriptor) in enumerate(moves):
+            if descriptor <= 2:  # noqa: PLR2004 - stderr
+                self.theirs.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
+                moves[index] = number, self.theirs[-1]
+        return moves
 
     def _fill_pipe(self, data: bytes) -> bool:
         """Open a pipe for stdin, write ``data`` and close its write end; return False if ``data`` does not fit."""

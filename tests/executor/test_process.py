@@ -216,14 +216,19 @@ def test_kernels_without_pidfd(tmp_path: Path, kind: Kind, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_host_that_has_closed_its_stdio(tmp_path: Path, is_prepared: bool) -> None:
-    call, options = invocation(script(tmp_path, "cat; echo err >&2"), b"in"), CallOptions(10.0, BASE)
+    """The descriptor to inherit may have the number of a stream then."""
+    lock = tmp_path / "lock"
+    path = script(tmp_path, "cat; echo err >&2; readlink /proc/$$/fd/19")
 
     def host() -> None:
         for descriptor in (0, 1, 2):
             os.close(descriptor)
-        prepared = ProcessExecutor().prepare(call, options) if is_prepared else None
-        outcome = prepared.feed(b"in", 10.0) if prepared else ProcessExecutor().execute(call, options)
-        (tmp_path / "outcome").write_text(repr((outcome.exit_status, outcome.stdout, outcome.stderr)))
+        inherited = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        options = CallOptions(10.0, BASE, lambda: inherited)
+        executor, call = ProcessExecutor(), invocation(path, b"in ")
+        prepared = executor.prepare(call, options) if is_prepared else None
+        outcome = prepared.feed(b"in ", 10.0) if prepared else executor.execute(call, options)
+        (tmp_path / "outcome").write_text(repr((outcome.exit_status, outcome.stdout.decode(), outcome.stderr)))
 
     assert wait(fork(host)) == 0
-    assert (tmp_path / "outcome").read_text() == "(0, b'in', b'err\\n')"
+    assert (tmp_path / "outcome").read_text() == repr((0, f"in {lock}\n", b"err\n"))
