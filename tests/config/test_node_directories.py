@@ -50,6 +50,10 @@ def test_a_plugin_that_is_nowhere_and_an_unknown_network_have_their_own_hints(k3
     cni = CNIConfig([k3s / "k3s/bin"], k3s / "cache", conf_dir=k3s / "k3s/net.d")
     with pytest.raises(PluginNotFoundError, match="install it there"):
         cni.find_plugin("macvlan")
+    with pytest.raises(NetworkNotFoundError) as empty:
+        cni.network("net")
+    other = f"{k3s}/home/.config/cni/net.d (nerdctl)"
+    assert str(empty.value.hint) == f"this node has {other}: pass one with conf_dir", "not the searched one"
     document = '{"cniVersion": "1.0.0", "name": "near", "plugins": [{"type": "bridge"}]}'
     (k3s / "k3s/net.d/near.conflist").write_text(document)
     with pytest.raises(NetworkNotFoundError, match="did you mean near"):
