@@ -77,18 +77,15 @@ def report_on(
     }
     collect("interfaces", run_checks(node, explained, checked))
     single = [_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding)]
-    pods = {id_of(attachment): attachment.pod for attachment in node.attachments}
+    pods = {id_of(attachment): attachment.pod for attachment in node.attachments if attachment.pod}
     return DoctorReport(
         findings=tuple(
-            replace(finding, pods=_named(pods, finding.containers)) for finding in check_pools(node, single)
+            replace(finding, pods=tuple(dict.fromkeys(pods[name] for name in finding.containers if name in pods)))
+            for finding in check_pools(node, single)
         ),
         checked=tuple(observation for observation in observations if isinstance(observation, Checked)),
         not_checked=tuple(observation for observation in observations if isinstance(observation, NotChecked)),
     )
-
-
-def _named(pods: dict[str, str], containers: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(pods[name] for name in containers if pods.get(name)))
 
 
 def _guarded(node: NodeState, finding: NodeFinding) -> NodeFinding:

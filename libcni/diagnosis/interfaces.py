@@ -220,13 +220,17 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
         if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
     ]  # fmt: skip
+    directories = reservation_directories(node.recorded(attachment))
     for name, cidr in lost:
         address = cidr.partition("/")[0]
         about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}")
         meaning = "the container cannot be reached at its recorded address"
         if held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
-        elif _has_another_reservation(node, attachment, address):  # a later container may use the address at any moment
+        elif any(
+            reservation.container_id != attachment.container_id and os.path.dirname(reservation.path) in directories
+            for reservation in node.reservations_of.get(address, ())
+        ):  # a later container may use the address at any moment
             yield about(
                 f"{meaning}, which is reserved for another container now", *node.reloads(attachment, interrupts=True)
             )
@@ -242,14 +246,6 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         )
         seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
-
-
-def _has_another_reservation(node: NodeState, attachment: Attachment, address: str) -> bool:
-    directories = reservation_directories(node.recorded(attachment))
-    return any(
-        reservation.container_id != attachment.container_id and os.path.dirname(reservation.path) in directories
-        for reservation in node.reservations_of.get(address, ())
-    )  # fmt: skip
 
 
 def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:

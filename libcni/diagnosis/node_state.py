@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -126,9 +126,9 @@ class NodeState:
     pending_after: float = PENDING_AFTER
     started: float = 0.0
     blind: str = ""
-    _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
-    _documents: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
-    _plugin_problems: dict[str, str] = field(default_factory=dict)
+    _configurations: dict[object, tuple[NetworkConfigList | None, list[Mapping[str, Any]]]] = field(
+        default_factory=dict
+    )
     _outcomes: dict[int, Outcome] = field(default_factory=dict)
 
     @property
@@ -142,19 +142,20 @@ class NodeState:
 
     def recorded(self, attachment: Attachment) -> NetworkConfigList | None:
         """Return the configuration that an attachment's ADD used, or None if it cannot be read."""
-        record = attachment.record
-        # Most attachments of a network have the same configuration, so decode it once.
-        key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
-        if key not in self._recorded:
-            self._recorded[key] = recorded_network(record)
-        return self._recorded[key]
+        return self._configuration(attachment)[0]
 
     def documents(self, attachment: Attachment) -> list[Mapping[str, Any]]:
         """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read."""
-        net = self.recorded(attachment)
-        if id(net) not in self._documents:
-            self._documents[id(net)] = plugin_documents(net)
-        return self._documents[id(net)]
+        return self._configuration(attachment)[1]
+
+    def _configuration(self, attachment: Attachment) -> tuple[NetworkConfigList | None, list[Mapping[str, Any]]]:
+        record = attachment.record
+        # Most attachments of a network have the same configuration, so decode it once.
+        key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
+        if key not in self._configurations:
+            net = recorded_network(record)
+            self._configurations[key] = net, plugin_documents(net)
+        return self._configurations[key]
 
     def outcome_of(self, attachment: Attachment) -> Outcome:
         """Return the part of an attachment's recorded result that many checks need."""
@@ -304,12 +305,12 @@ class NodeState:
     def unusable_plugin(self, attachment: Attachment) -> str:
         """Return why a plugin that attached a container cannot be started, and what to do; "" if all can."""
         net = self.recorded(attachment)
-        for plugin in plugin_names(net) if net is not None else ():
-            if plugin not in self._plugin_problems:
-                self._plugin_problems[plugin] = "; ".join(plugin_problem(self.cni, plugin) or ())
-            if problem := self._plugin_problems[plugin]:
-                return problem
-        return ""
+        problems = map(self._problem_of, plugin_names(net) if net is not None else ())
+        return next(("; ".join(problem) for problem in problems if problem is not None), "")
+
+    @functools.cached_property
+    def _problem_of(self) -> Callable[[str], tuple[str, str] | None]:
+        return functools.cache(functools.partial(plugin_problem, self.cni))
 
     def renamed_bridge(self, attachment: Attachment) -> str:
         """Return the bridge that an attachment uses instead of the configured one, or "".

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import FORWARDING, NodeState, grouped, id_of, is_gateway, mend_of
+from libcni.diagnosis.node_state import FORWARDING, NodeState, finding_about, grouped, id_of, is_gateway, mend_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
 from libcni.kernel.rules import (
     MASQUERADE,
@@ -68,10 +68,6 @@ def check_rules(node: NodeState) -> Observations:
         reason = "this program is in another network namespace than their bridges"
         yield NotChecked("rules", f"rules of {counted(len(node.elsewhere), 'attachment')}", reason)
     facts = facts_of(node)
-    damaged: list[Attachment] = []
-    seen: list[str] = []
-    mends: list[Mend] = []
-    remedies: dict[str, None] = {}
     count = 0
     unread: dict[NotChecked, None] = {}
     for attachment in live:
@@ -84,21 +80,14 @@ def check_rules(node: NodeState) -> Observations:
             elif not answer:
                 missing[wanted["iptables"].kind] = backend
         if missing:
-            damaged.append(attachment)
-            seen.append(f"{id_of(attachment)}: {', '.join(missing)}")
-            remedy, mended = _mends(node, attachment, missing)
-            mends += mended
-            remedies[remedy] = None
+            meaning = "somebody removed them, for example a firewall's reload; the container is cut off without them"
+            yield finding_about(
+                "rules", "error", attachment, "rules-missing", f"missing rules: {', '.join(missing)}", meaning,
+                *_mends(node, attachment, missing),
+            )  # fmt: skip
     yield from unread
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
-    if damaged:
-        yield NodeFinding(
-            "rules", "error", "rules-missing", f"rules of {counted(len(damaged), 'attachment')}",
-            f"missing: {some(seen, '; ')}",
-            "somebody removed them, for example a firewall's reload; the missing rules cut the containers off",
-            "; ".join(filter(None, remedies)), tuple(mends), tuple(map(id_of, damaged)),
-        )  # fmt: skip
     yield from _forwarding(node, live)
     yield from _dropped(node, live)
     yield from _left_over(node, facts)

@@ -113,6 +113,42 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
     ]
 
 
+def test_of_a_planned_mend_only_the_part_is_made_that_a_new_diagnosis_requires_of_the_same_containers() -> None:
+    planned = Mend("release", "/leases", ("10.1.0.2", "10.1.0.3"), ("c1:eth0", "c2:eth0"), network="net")
+    rest = replace(planned, details=("10.1.0.3",))
+    assert engine._rest(planned, replace(planned, details=("10.1.0.3", "10.1.0.4"))) == rest
+    assert engine._rest(planned, replace(planned, details=("10.1.0.4",))) is None
+    assert engine._rest(planned, None) is None
+    link = Mend("set-up", "eth0")
+    assert engine._rest(link, link) == link
+    assert engine._rest(link, replace(link, interrupts=("c3:eth0",))) is None
+    assert engine._rest(replace(link, interrupts=("c3:eth0",)), link) == link
+
+
+def test_a_check_that_failed_is_run_again_before_a_container_is_attached_again(healthy: FakeNode) -> None:
+    once = healthy.root / "once"
+    answer = '{"cniVersion": "1.0.0", "code": 999, "msg": "eth0 has gone"}'
+    fail = f"[ $CNI_COMMAND != CHECK ] || [ -e {once} ] || {{ touch {once}; echo '{answer}'; exit 1; }}"
+    healthy.plugin("a", fail, result={"cniVersion": "1.0.0"})
+    outcomes = repair_node(healthy.cni, run_check=True, interrupt=["c1"]).outcomes
+    assert [(one.mend.kind, one.finding, one.state) for one in outcomes] == [("reload", "check-failed", "not needed")]
+    healthy.plugin("a", fail.replace(f"[ -e {once} ]", "false"), result={"cniVersion": "1.0.0"})
+    outcomes = repair_node(healthy.cni, run_check=True, interrupt=["c1"]).outcomes
+    assert [one.state for one in outcomes] == ["mended"]
+
+
+def test_the_locks_of_each_mend_are_those_of_an_add() -> None:
+    """Verbs acquire their own locks: add-rules, reload and detach."""
+    container = LockRequest((), "c1")
+    locks = {kind: ACTS[kind].locks(Mend(kind, "/leases", containers=("c1:eth0",))) for kind in ACTS}
+    assert {kind: held for kind, held in locks.items() if held} == {
+        "set-aside": (LockRequest(all_containers=True),),
+        "reserve": (container, "/leases"),
+        "remove-rules": (container,),
+        "release": ("/leases",),
+    }
+
+
 def test_a_mend_whose_cause_is_hidden_for_a_moment_is_tried_again(
     node: OperatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

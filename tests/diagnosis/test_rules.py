@@ -69,7 +69,7 @@ def test_each_rule_that_is_missing_is_seen(published: MadeNode, part: str, missi
     published.attach("c2", {"type": "bridge", "bridge": "br0"})
     published.rules = [rule for rule in published.rules if part not in rule]
     found = published.finding(check_rules)
-    assert found.seen == f"missing: c1:eth0: {missing}"
+    assert found.seen == f"missing rules: {missing}"
     assert [(one.kind, one.details, one.interrupts) for one in found.mends] == [("add-rules", (missing,), ())]
 
 
@@ -132,7 +132,7 @@ def test_each_rule_of_nftables_that_is_missing_is_seen(in_nftables: MadeNode, ch
     in_nftables.make_nft_rules("c2", "10.1.0.3")
     in_nftables.nft_rules["ports"].append('ct state new counter packets 0 bytes 0 comment "of an operator"')
     del in_nftables.nft_rules[chain][0]
-    assert in_nftables.finding(check_rules).seen == f"missing: c1:eth0: {missing}"
+    assert in_nftables.finding(check_rules).seen == f"missing rules: {missing}"
 
 
 @pytest.mark.parametrize("text", ["goto masq_checks", "jump hostports"])
