@@ -260,6 +260,7 @@ def test_a_busy_executable_is_tried_for_five_seconds_or_until_the_deadline(
         while True:
             now[0] += tried.retry_delay(error, deadline)
 
-    with pytest.raises(PluginError, match="Text file busy"):
+    with pytest.raises(PluginError, match="Text file busy") as caught:
         wait()
+    assert str(caught.value.hint) == "another program writes to the file: try again when it has finished"
     assert seconds - 0.1 <= now[0] <= seconds

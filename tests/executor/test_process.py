@@ -15,7 +15,7 @@ from processes import fork, is_running, wait
 
 from executor.plugins import BASE, Kind, execute, invocation, run, script, without_pidfd
 from libcni.errors import PluginError, PluginTimeoutError
-from libcni.executor import CallOptions, Executor, ProcessExecutor, child
+from libcni.executor import CallOptions, Executor, ProcessExecutor
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
 
@@ -152,16 +152,6 @@ def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind
     writer = os.open(path, os.O_WRONLY)
     threading.Timer(0.1, os.close, [writer]).start()
     assert execute(kind, path).stdout == b"done\n"
-
-
-def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
-    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "_BUSY_SECONDS", 0.2)
-    path = script(tmp_path, "echo done")
-    with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
-        execute(kind, path, timeout=None)
-    assert str(caught.value.hint) == "another program writes to the file: try again when it has finished"
 
 
 # what the host program does to its children

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import is_running
 
-from executor.plugins import BASE, Kind, execute, invocation, number_in, script
+from executor.plugins import Kind, execute, number_in, script
 from libcni.errors import PluginTimeoutError
-from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor import child
 from libcni.testing import wait_until
 
 
@@ -49,21 +49,3 @@ def test_two_threads_do_not_release_the_same_process(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(child, "_unreaped", [Unreaped(number) for number in range(3)])
     child._reap_unreaped()
     assert released == [0, 1, 2]
-
-
-def test_a_hanging_plugin_is_reaped_after_ctrl_c(tmp_path: Path, unkillable: pytest.MonkeyPatch) -> None:
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
-    unkillable.setattr(child.Child.kill, "__defaults__", (0.1,))
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    old = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
-    finally:
-        signal.signal(signal.SIGALRM, old)
-    unkillable.undo()
-    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)

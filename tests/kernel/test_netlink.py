@@ -24,6 +24,7 @@ def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
 def test_an_error_of_the_kernel_ends_a_list() -> None:
     ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, kernel:
+        ours.settimeout(5)
         kernel.send(struct.pack("=LHHLLi", 20, 2, 0, 1, 0, -errno.EPERM))
         with pytest.raises(PermissionError):
             list(netlink.read_links(ours))
