@@ -56,10 +56,11 @@ test: $(COMPILED) ## run the tests
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@$(BIN)/pytest $(PARALLEL)
 
-# pytest exits with 5 where it finds no test: an error, unless no test is marked slow.
-test-slow: $(READY) ## run the slow suites: simulation, conformance
+# The simulation needs nothing but processors. The others share the machine's runtimes, and run one by one.
+test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
-	@$(BIN)/pytest -m slow || { status=$$?; [ $$status = 5 ] && ! grep -rq 'mark\.slow' tests; } || exit $$status
+	@$(BIN)/pytest $(PARALLEL) -m slow tests/sim
+	@$(BIN)/pytest -m slow --ignore=tests/sim
 	@$(MAKE) --no-print-directory test-newer
 
 # 77: the plugins cannot be had here, and the last line says why.
@@ -115,7 +116,8 @@ docs-serve: $(READY) ## show the documentation, with its search, on http://127.0
 	@scripts/need docs
 	@echo http://127.0.0.1:8000 && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --quiet
 
-package: $(READY) ## build sdist and wheel into dist/, and test the installed wheel, with branch coverage
+package: $(READY) ## build sdist and wheel into dist/, and run the tests with the installed wheel, with branch coverage
+	@scripts/system-packages $(TEST_PACKAGES) || true
 	@scripts/need package
 	@scripts/package
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from libcni.executor import child
+
 
 def fork(work: Callable[[], object]) -> int:
     """Run ``work`` in a child process and return its number; its exit status is 1 where ``work`` raised."""
@@ -65,3 +67,9 @@ def children(pid: int | None = None) -> list[int]:
     """Return the child processes of a process's main thread; by default of this process."""
     pid = pid or os.getpid()
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def no_child_is_left() -> bool:
+    """Return whether all plugins have ended; on a busy machine one may end some time after its SIGKILL."""
+    child._reap_unreaped()
+    return children() == []

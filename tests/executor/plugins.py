@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -120,26 +121,35 @@ def number_in(path: Path) -> int:
     return int(path.read_text())
 
 
-def _has_child() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+def _children() -> set[int]:
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # a thread may end meanwhile
+            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+    return found
 
 
 @contextmanager
 def nothing_is_left_open() -> Iterator[None]:
-    """Assert that the block leaves no descriptor and no child process that the next start does not reap."""
-    before = os.listdir("/proc/self/fd")
+    """Assert that the block leaves no descriptor and no child process that the next start does not reap.
+
+    Earlier tests may have left some, which may end meanwhile. A process that this block leaves is killed.
+    """
+    descriptors, of_others = set(os.listdir("/proc/self/fd")), _children()
     yield
 
-    def all_are_reaped() -> bool:
+    def left() -> set[int]:
         child._reap_unreaped()
-        return not _has_child()
+        return _children() - of_others
 
-    wait_until(all_are_reaped)
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) == len(before))
+    try:
+        wait_until(lambda: not left(), problem="this test has left a process")
+        wait_until(lambda: set(os.listdir("/proc/self/fd")) <= descriptors, problem="this test has left a descriptor")
+    finally:
+        for process in left():
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
 
 
 class _Replaced:

@@ -114,22 +114,19 @@ def test_bubblewrap_runs_nothing_without_its_network(recipes: Recipes) -> None:
     recipes.assert_nothing_is_left("bw")
 
 
-def test_bubblewrap_leaves_a_namespace_of_that_name_alone(recipes: Recipes) -> None:
-    subprocess.run(["ip", "netns", "add", "bw"], check=True)
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(["./in-network", "front", "taken", *SHOW], id="bubblewrap"),
+        pytest.param(["lxc-execute", "-P", "{root}", "-n", "taken", "-f", "lxc.conf", "--", *SHOW], id="lxc"),
+    ],
+)
+def test_a_namespace_of_that_name_is_left_alone(recipes: Recipes, run: list[str]) -> None:
+    subprocess.run(["ip", "netns", "add", "taken"], check=True)
     try:
-        assert recipes.type("./in-network", "front", "bw", *SHOW).returncode == 1
-        assert Path("/run/netns/bw").exists()
-    finally:
-        subprocess.run(["ip", "netns", "del", "bw"], check=True)
-    recipes.assert_nothing_is_left("bw")
-
-
-def test_lxc_leaves_a_namespace_of_that_name_alone(recipes: Recipes) -> None:
-    subprocess.run(["ip", "netns", "add", "lx"], check=True)
-    try:
-        done = recipes.type("lxc-execute", "-P", str(recipes.root), "-n", "lx", "-f", "lxc.conf", "--", *SHOW)
+        done = recipes.type(*(word.format(root=recipes.root) for word in run))
         assert (done.returncode != 0, "inet" in done.stdout) == (True, False)
-        assert Path("/run/netns/lx").exists()
+        assert Path("/run/netns/taken").exists()
     finally:
-        subprocess.run(["ip", "netns", "del", "lx"], check=True)
-    recipes.assert_nothing_is_left("lx")
+        subprocess.run(["ip", "netns", "del", "taken"], check=True)
+    recipes.assert_nothing_is_left("taken")

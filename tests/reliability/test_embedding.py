@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor.plugins import without_pidfd
 from helpers import RT, network
 from nodes import FakeNode
-from processes import children, fork, is_running, wait
+from processes import children, fork, is_running, no_child_is_left, wait
 
 from libcni import CNIError, NetworkConfigList, PluginError, RuntimeConf
-from libcni.executor import ProcessExecutor, child
+from libcni.executor import ProcessExecutor
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
 
@@ -62,38 +61,6 @@ def handler() -> Iterator[Callable[[int, Any], None]]:
     yield install
     for number, action in kept.items():
         signal.signal(number, action)
-
-
-def reap(*_: object) -> None:
-    """Reap every child that has ended, as a host program's handler of SIGCHLD may do."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-@pytest.mark.parametrize("has_pidfd", [True, False])
-def test_with_a_sigchld_handler_that_reaps_everything(
-    allocating: AllocatingNode, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
-) -> None:
-    """Either the library or the handler reaps a plugin first: success and "cannot be known" are both right."""
-    if not has_pidfd:
-        without_pidfd(monkeypatch)
-    handler(signal.SIGCHLD, reap)
-    net, cni = allocating.chain(), allocating.client()
-    for _ in range(5):
-        try:
-            cni.add_network_list(net, RT)
-            cni.del_network_list(net, RT)
-            assert allocating.held() == set()
-        except PluginError as error:
-            if error.problem != "its exit status is unknown":
-                raise
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            assert [one.state for one in cni.get_cached_attachments()] != []
-            cni.del_network_list(net, RT)
-            signal.signal(signal.SIGCHLD, reap)
 
 
 @pytest.mark.parametrize("spare", range(12))
@@ -187,12 +154,6 @@ def test_while_the_interpreter_shuts_down(allocating: AllocatingNode, daemon: bo
     assert (allocating.held(), cni.get_cached_attachments()) == (set(), [])
 
 
-def no_child_is_left() -> bool:
-    """Return whether all plugins have ended; on a busy machine one may end some time after its SIGKILL."""
-    child._reap_unreaped()
-    return children() == []
-
-
 class InterruptedVerbError(Exception):
     """The exception of a signal handler."""
 
@@ -215,9 +176,9 @@ def test_an_exception_out_of_a_signal_handler_kills_the_group_and_leaves_the_rec
     started = time.monotonic()
     with pytest.raises(error):
         cni.add_network_list(net, RT)
-    assert time.monotonic() - started < 1.3
+    assert time.monotonic() - started < 20, "the plugin takes 30 s"
     assert children() == []
-    wait_until(lambda: not is_running(int((node.root / "pid").read_text())), 1.0)
+    wait_until(lambda: not is_running(int((node.root / "pid").read_text())))
     assert node.verbs() == ["ADD slow"], "no roll-back"
     assert node.states() == ["pending"]
     cni.del_network_list(net, RT, timeout=2)

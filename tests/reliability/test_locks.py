@@ -67,7 +67,7 @@ def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     started = time.monotonic()
     with pytest.raises(LockTimeoutError, match="network net, container c1") as raised:
         node.client().add_network_list(node.network("quick"), RT, timeout=0.3)
-    assert 0.3 <= time.monotonic() - started < 0.6
+    assert time.monotonic() - started >= 0.3
     assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{node.cache}/locks")
     assert node.verbs() == []
     hold.close()
@@ -115,21 +115,29 @@ def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
     assert is_free(tmp_path, LockRequest(("net",), "c1"))
 
 
+def opens(path: Path) -> int:
+    """Return how many descriptors of this process are open at a path."""
+    return sum(os.path.realpath(f"/proc/self/fd/{name}") == str(path) for name in os.listdir("/proc/self/fd"))
+
+
 def test_a_lock_file_that_is_removed_while_somebody_waits(node: FakeNode) -> None:
     """Who waited for the removed file must not believe that it excludes those who lock the new one."""
-    node.plugin("slow", "sleep 0.3")
+    node.plugin("slow", f"until [ -e {node.root}/$CNI_COMMAND ]; do sleep 0.02; done")
     net = node.network("slow")
     holder = threading.Thread(target=lambda: node.client().add_network_list(net, RT))
     holder.start()
     wait_until(node.verbs)
+    opened = opens(node.cache / "locks")
     waiter = threading.Thread(target=lambda: node.client().del_network_list(net, RT))
     waiter.start()
-    time.sleep(0.1)
+    wait_until(lambda: opens(node.cache / "locks") > opened)
     (node.cache / "locks").unlink()
     assert is_free(node.cache, LockRequest((), "c9")), "this makes a new lock file"
+    (node.root / "ADD").touch()
     holder.join()
     wait_until(lambda: len(node.verbs()) != 1)
     assert not is_free(node.cache, LockRequest((), "c1")), "the DEL runs, and holds the lock of the new file"
+    (node.root / "DEL").touch()
     waiter.join()
     assert node.verbs() == ["ADD slow", "DEL slow"]
 

@@ -1,4 +1,4 @@
-"""Explore from the command line: python -m sim [SCENARIO ...] [--bound K | --seeds N] [--fault NAME] [--version V]."""
+"""Explore from the command line: python -m sim [SCENARIO ...] [--seeds N] [--fault NAME] [--version V]."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m sim")
     parser.add_argument("scenarios", nargs="*", help="all by default; mixture and mixture_of_hooks are by seed")
-    parser.add_argument("--bound", type=int, default=1, help="so many deviations from the default order")
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--limit", type=int, default=1_000_000, help="so many schedules of each scenario")
-    parser.add_argument("--version", default="1.1.0", help="cniVersion; before 1.1.0 plugins get no GC")
+    parser.add_argument("--version", default="", help="cniVersion; before 1.1.0 plugins get no GC")
     parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="put a fault into the library first")
     parser.add_argument("--asyncio", action="store_true", help="the verbs of AsyncCNIConfig")
     parser.add_argument("--faults", action="store_true", help="put in each fault, and print when it is found")
@@ -39,7 +38,6 @@ def main() -> None:
             else:
                 found = explore(
                     SCENARIOS[name],
-                    bound=options.bound,
                     limit=options.limit,
                     version=options.version,
                     on_asyncio=options.asyncio,

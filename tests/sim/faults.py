@@ -40,10 +40,9 @@ def seeded(name: str | None) -> AbstractContextManager[object]:
 
 
 def find(name: str) -> Found:
-    """Explore the scenario of a fault, with the fault; before version 1.1.0 no GC of a plugin hides what it leaves."""
+    """Explore the scenario of a fault, with the fault."""
     with seeded(name):
-        found = explore(SCENARIOS[FAULTS[name].scenario], version="1.0.0")
-        return found if found.violation else explore(SCENARIOS[FAULTS[name].scenario])
+        return explore(SCENARIOS[FAULTS[name].scenario])
 
 
 def put(owner: object, name: str, value: object) -> Callable[[], AbstractContextManager[object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -19,6 +20,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 _LOWER = {name.lower(): name for name in _FIELDS}
 
 
+@lru_cache(1000)  # most schedules write the same records
 def read_as_go(data: bytes) -> dict[str, Any]:
     """Return the fields of a record. Raises ValueError if Go refuses the file.
 
@@ -43,6 +45,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+@lru_cache(1000)
 def last_event(data: bytes) -> str:
     """Return the last event that a record tells, "begin" if it has only the head."""
     found = json.loads(data)

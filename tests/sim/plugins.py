@@ -173,13 +173,6 @@ def tuning(call: Call) -> Steps:
     return 0, call.previous
 
 
-def late(call: Call) -> Steps:
-    """Take 200 ms for an ADD, and give it an address of nobody's."""
-    if call.verb == "ADD":
-        yield 0.2
-    return 0, {"ips": [{"address": "10.9.0.2/24"}]}
-
-
 def slow(call: Call) -> Steps:
     """Take three steps."""
     for number in range(3 if call.verb in {"ADD", "DEL"} else 0):
@@ -193,7 +186,7 @@ def fail(call: Call) -> Steps:
     return _error(100, "it fails") if call.verb == "ADD" else (0, call.previous)
 
 
-KINDS: dict[str, Callable[[Call], Steps]] = {one.__name__: one for one in (bridge, firewall, tuning, late, slow, fail)}
+KINDS: dict[str, Callable[[Call], Steps]] = {one.__name__: one for one in (bridge, firewall, tuning, slow, fail)}
 
 
 def _run(call: Call, caller: Process) -> Steps:

@@ -1,8 +1,8 @@
 """Who goes on at each step: actors, the loop, and the ways to choose.
 
 An actor runs until its next effect on the world. The default order lets it go on, and lets events come last. Another
-choice is a deviation: exhaustive exploration runs every schedule with so many deviations, and a seed chooses them at
-random. A failing schedule shrinks to the deviations that it needs.
+choice is a deviation: exploration runs every schedule with one, and a seed chooses some at random. A failing schedule
+shrinks to the deviations that it needs.
 """
 
 from __future__ import annotations
@@ -366,43 +366,31 @@ class Choices:
         return min(self.plan.get(at, 0), number - 1)
 
 
-def all_plans(bound: int) -> Iterator[Choices]:
-    """Yield a chooser for every schedule with at most ``bound`` deviations, fewest first; run each before the next.
-
-    After the last deviation, one more decides what a power cut leaves.
-    """
-    yield (root := Choices())
-    level = [root]
-    for depth in range(bound + 1):
-        following: list[Choices] = []
-        for parent in level:
-            following += yield from _with_one_more(parent, deviates=depth < bound)
-        level = following
-
-
-def _with_one_more(parent: Choices, *, deviates: bool) -> Generator[Choices, None, list[Choices]]:
-    """Yield the schedules with one more deviation than a parent's, and return them.
+def one_deviation() -> Iterator[Choices]:
+    """Yield a chooser for each schedule with at most one deviation; run each before the next.
 
     An actor that goes on one step later does the same if that step meets nothing of what it does. So such a schedule is
-    left out.
+    left out. After the deviation, one more decides what a power cut leaves.
     """
+    yield (root := Choices())
+    yield from _spreads(root)
     ran: list[Choices] = []
-    first = max(parent.plan, default=-1) + 1
-    if first - 1 in parent.spreads:
-        return ran
-    for at in sorted(parent.spreads):
-        for choice in range(1, parent.widths[at] if at >= first else 0):
-            ran.append(Choices({**parent.plan, at: choice}))
-            yield ran[-1]
     known: dict[int, Step] = {}  # what an actor did when it went on earlier, and would do again
-    for position, step in enumerate(parent.steps if deviates else ()):
+    for position, step in enumerate(root.steps):
         for choice, actor in enumerate(step.candidates):
-            if choice and step.decision >= first and actor not in known:
-                ran.append(Choices({**parent.plan, step.decision: choice}))
+            if choice and actor not in known:
+                ran.append(Choices({step.decision: choice}))
                 yield ran[-1]
                 known[actor] = ran[-1].turn(position)
-        known = {actor: one for actor, one in known.items() if not step.meets(one)}
-    return ran
+        known = {actor: turn for actor, turn in known.items() if not step.meets(turn)}
+    for deviating in ran:
+        yield from _spreads(deviating)
+
+
+def _spreads(before: Choices) -> Iterator[Choices]:
+    first = max(before.plan, default=-1) + 1
+    for at in sorted(at for at in before.spreads if at >= first):
+        yield from (Choices({**before.plan, at: choice}) for choice in range(1, before.widths[at]))
 
 
 def shrink(plan: dict[int, int], fails: Callable[[dict[int, int]], bool]) -> dict[int, int]:

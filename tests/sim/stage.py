@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from inspect import isgeneratorfunction
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -36,7 +36,7 @@ from sim.world import NEIGHBOUR, Interface, Namespace, subnet_of
 CACHE = "/var/lib/cni"
 _VERBS = (
     *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "reload", "reload_all"),
-    *("crowd", "set_up", "tear_down", "sweep", "start", "stop", "collect"),
+    *("set_up", "tear_down", "sweep", "start", "stop", "collect"),
 )
 _EVENTS = {
     **dict.fromkeys(("kill", "kill_plugin", "cancel", "pause"), (("*",), ("network", "locks"))),
@@ -57,9 +57,7 @@ _CHAINS = {
     "bf": ("bridge", "fail"),
     "bw": ("bridge", "firewall"),
     "bws": ("bridge", "firewall", "slow"),
-    "s": ("late",),
     "bt": ("bridge", "tuning"),
-    "l": ("late",),
     "m": ("missing",),
 }
 
@@ -78,6 +76,11 @@ def networks(version: str, edition: int = 0) -> dict[str, NetworkConfigList]:
         )
         for name, chain in _CHAINS.items()
     }
+
+
+@lru_cache(1000)  # most schedules write the same records
+def _state_in(data: bytes, name: str, _boot: int) -> State:
+    return decode(data, name).state
 
 
 def netns_of(container: str) -> str:
@@ -118,7 +121,7 @@ class Stage:
         self.tasks: dict[Code, asyncio.Task[Any]] = {}
         self.runtimes: list[Code] = []
         self.outcomes: dict[str, str] = {}
-        self.adds = self.complete = 0
+        self.adds = 0
         self.used: set[str] = set()
         self.attached: set[tuple[str, str, str]] = set()
         self.detached: set[tuple[str, str]] = set()
@@ -414,29 +417,6 @@ class Stage:
         if not any(record.container_id == container for _, record in self.records()):
             self.sim.violate(f"{container} lives without a record")
 
-    def crowd(self, number: str, at_once: str, seconds: str) -> None:
-        """Let a manager on asyncio set up so many containers of two networks at once, each within its time."""
-        self.used |= {"l", "s"}
-        client = AsyncCNIConfig(
-            ["/opt/cni/bin"], cache_dir=CACHE, env={}, executor=SimAsyncExecutor(self.sim), max_verbs=int(at_once)
-        )
-        manager = AsyncNetworkManager(client, networks=[self.networks["l"], self.networks["s"]])
-
-        async def set_up(container: str) -> None:
-            await manager.set_up(Container(container, netns_of(container), ("l", "s")), timeout=float(seconds))
-
-        async def all_at_once() -> None:
-            every = [set_up(f"c{one}") for one in range(int(number))]
-            outcomes = await asyncio.gather(*every, return_exceptions=True)
-            self.complete = sum(one is None for one in outcomes)
-
-        OnAsyncio(self.sim, manager, self.tasks).run(all_at_once())
-
-    def most_of_half(self, number: str) -> None:
-        """Note a crowd of which too few set-ups were complete in the time for half of it."""
-        if self.complete < 0.8 * int(number) / 2:
-            self.sim.violate(f"{self.complete} of {number} set-ups were complete in the time for half")
-
     def lose(self, container: str, network: str = "") -> None:
         """Let the runtime of a container forget it, or its attachments to a network."""
         self.attached = {one for one in self.attached if one[0] != container or network not in {"", one[1]}}
@@ -669,7 +649,7 @@ class Stage:
     def _follow(self, file: File, whole: bool) -> None:
         """Check that what a reader finds in a record, after a whole or a torn write, comes next in the table."""
         for name in [name for name, one in self.entries(f"{CACHE}/results").items() if one is file]:
-            state = decode(file.data, name).state
+            state = _state_in(file.data, name, self.world.boots)
             ino, before = self._states.get(name, (0, state))
             following = {before, *STATES[before].after.values(), *(() if ino == file.ino else (BEGUN,))}
             if state not in following:

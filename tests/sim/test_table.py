@@ -82,7 +82,7 @@ def test_what_a_verb_does_in_a_state(state: State, verb: str) -> None:
     run(state, verb)
 
 
-REACHING = ("killed_add", "killed_reload", "killed_del", "interface_made_during_add")
+REACHING = ("killed_add", "reload_and_del", "interface_made_during_add")
 
 
 @pytest.mark.unmeasured
