@@ -20,6 +20,7 @@ from processes import fork, wait
 
 from libcni import AsyncCNIConfig, CNIConfig, RuntimeConf
 from libcni.errors import CNIError, ConfigError, NotAttachedError, PluginError, PluginTimeoutError, RecordError
+from libcni.store.boot import boot_id, pid_namespace
 from libcni.testing import wait_until
 
 CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
@@ -50,6 +51,8 @@ def test_the_main_job(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     assert (attachment.state, attachment.netns, attachment.path) == ("ready", rt.netns, str(node.record()))
     assert attachment.created is not None
     assert abs(attachment.created.timestamp() - time.time()) < 60
+    assert attachment.record.uptime is not None
+    assert (attachment.record.boot, attachment.record.pid_namespace) == (boot_id(), pid_namespace())
     cni.check_network_list(net, rt)
     report = cni.del_network_list(net, rt)
     assert [one.plugin for one in report.plugins] == ["b", "a"]

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,17 @@ def test_who_may_stand_beside_whom(hold: Make, first: Any, second: Any, together
         a.close()
         assert b.try_acquire()
         b.close()
+
+
+def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make) -> None:
+    first, second, collector = hold("n", container="c1"), hold("n", container="c2"), hold("n", exclusive=True)
+    assert first.try_acquire()
+    assert second.try_acquire()
+    first.close()
+    assert not collector.try_acquire()
+    assert hold(container="c1").try_acquire()
+    second.close()
+    assert collector.try_acquire()
 
 
 def test_locks_are_taken_network_first_and_one_by_one(hold: Make) -> None:
@@ -162,6 +175,29 @@ def test_a_hold_that_is_forgotten_lets_go(hold: Make, tmp_path: Path) -> None:
     assert lost.try_acquire()
     del lost
     assert hold(container="c1").try_acquire()
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    inside: list[int] = []
+    worst: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+            for delay in one.retry_delays(time.monotonic() + 60):
+                time.sleep(delay)
+            inside.append(1)
+            worst.append(len(inside))
+            time.sleep(0)
+            inside.pop()
+            one.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(worst), max(worst)) == (400, 1)
 
 
 @pytest.fixture

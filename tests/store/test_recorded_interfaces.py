@@ -175,14 +175,6 @@ def test_an_add_ends_between_two_questions(store: RecordStore, reads: Counter[st
     assert addresses(recorded) == ["10.0.0.9"]
 
 
-def test_a_record_is_replaced_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
-    begun = keep(store, record("c1", "10.0.0.1"))
-    recorded = RecordedInterfaces(store)
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
-    written(store, record("c1", "10.0.0.2", path=begun.path))
-    assert addresses(recorded) == ["10.0.0.2"]
-
-
 def test_a_record_is_removed_and_made_again_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
     """Its file may get the same inode. So the names and inodes of the directory do not tell."""
     recorded = RecordedInterfaces(store)
