@@ -22,6 +22,7 @@ from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
+from libcni.diagnosis.belongings import AllBelongings, Belongings, losses
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState, Space, read_node
 from libcni.store.locks import LockRequest, LockSet
@@ -125,6 +126,17 @@ def test_of_a_planned_mend_only_the_part_is_made_that_a_new_diagnosis_requires_o
     assert engine._rest(replace(link, interrupts=("c3:eth0",)), link) == link
 
 
+def test_what_a_mend_names_or_a_runtime_changes_is_no_loss() -> None:
+    records: set[tuple[str, object, str]] = {("net-c1-eth0", None, "ready")}
+    before = Belongings({"a", "b"}, is_ours=True, names={"c1:eth0"}, records=records)
+    after: AllBelongings = {(1, 2): replace(before, things={"a"})}
+    assert losses({(1, 2): before}, after, {"c2:eth0"}) == ["c1:eth0 has lost b"]
+    assert losses({(1, 2): before}, after, {"c1:eth0"}) == []
+    assert losses({(1, 2): before}, {(1, 2): replace(after[1, 2], records=set())}, set()) == []
+    assert losses({(1, 2): replace(before, is_ours=False)}, after, set()) == [], "not of this node"
+    assert losses({(1, 2): before}, {}, set()) == [], "it has ended"
+
+
 def test_a_check_that_failed_is_run_again_before_a_container_is_attached_again(healthy: FakeNode) -> None:
     once = healthy.root / "once"
     answer = '{"cniVersion": "1.0.0", "code": 999, "msg": "eth0 has gone"}'
@@ -190,6 +202,21 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
     assert {"link": "the interface eth0", "address": f"{node.net}.2/24", "route": "the route to 0.0.0.0/0"}[
         damage.split()[1]
     ] in done.stopped
+
+
+def test_no_mend_follows_a_loss(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("c1", "c2"):
+        node.attach(name).run("ip", "link", "set", "eth0", "down")
+    living = node.attach("c3")
+    made: list[object] = []
+
+    def damage(*_: object) -> None:
+        made.append(living.run(*("ip", "link", "del", "eth0") if not made else ("true",)))
+
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+    replace_act(monkeypatch, "set-up", damage)
+    done = repair_node(node.cni)
+    assert (len(made), "c3:eth0 has lost" in done.stopped) == (1, True)
 
 
 def test_a_mend_of_an_attachment_before_the_reboot_explains_no_loss_of_the_next_container(
