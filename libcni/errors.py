@@ -224,7 +224,8 @@ class CNIError(Exception):
         # By default pickle calls the class with args, and __init__ would build the text from an already built text.
         from copyreg import __newobj__  # type: ignore[attr-defined] # the stubs lack it
 
-        return __newobj__, (type(self), *self.args), self.__dict__
+        # A TimeoutError is an OSError, whose __new__ leaves args empty.
+        return __newobj__, (type(self), *self.args), {**self.__dict__, "args": self.args}
 
 
 class ConfigError(CNIError, ValueError):

@@ -63,12 +63,13 @@ def test_there_is_an_example_of_every_class() -> None:
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_pickle_with_all_fields(error: CNIError) -> None:
-    error = deepcopy(error)  # the examples are those of other tests, too
+    original, error = error, deepcopy(error)  # the examples are those of other tests, too
     error.add_note("seen")
     error.rollback_errors = (CNIError("inner"),)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
+    assert copy.args == original.args
     own = {"rollback_errors": (), "_hint": None}
     assert {**copy.__dict__, **own} == {**error.__dict__, **own}
     assert str(copy.rollback_errors[0]) == "inner"

@@ -224,8 +224,9 @@ class _Repair:
         """Acquire the locks of mends; return the mends whose locks are held. The others fail."""
         locks = {lock for outcome in planned for lock in ACTS[outcome.mend.kind].locks(outcome.mend)}
         failures: dict[LockRequest | str, str] = {}
-        # The locks of containers first: an ADD holds its container's while its plugin waits for host-local's.
-        for lock in sorted(locks, key=lambda lock: isinstance(lock, str)):
+        # The locks of containers first: an ADD holds its container's while its plugin waits for host-local's. Then by
+        # name: with different orders two repairs would wait for each other.
+        for lock in sorted(locks, key=lambda lock: (isinstance(lock, str), str(lock))):
             try:
                 stack.enter_context(held(self.cni, lock))
             except CNIError as error:

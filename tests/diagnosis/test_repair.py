@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,25 @@ def test_the_locks_of_each_mend_are_those_of_an_add() -> None:
         "remove-rules": (container,),
         "release": ("/leases",),
     }
+
+
+def test_two_repairs_acquire_the_locks_of_many_containers_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In different orders each would wait 30 seconds for the other's lock."""
+    acquired: list[LockRequest | str] = []
+
+    def hold(_: CNIConfig, lock: LockRequest | str) -> AbstractContextManager[None]:
+        acquired.append(lock)
+        return nullcontext()
+
+    monkeypatch.setattr(engine, "held", hold)
+    repair = engine._Repair(CNIConfig("bin", "cache"), frozenset(), frozenset(), False, 0.0, None)
+    names = [f"c{number}" for number in range(9)]
+    mends = [Mend("reserve", f"/{name[1:]}", (), (f"{name}:eth0",)) for name in names]
+    for planned in (mends, mends[::-1]):
+        with ExitStack() as stack:
+            repair._lock(stack, [engine.MendOutcome(mend, "", "planned") for mend in planned])
+    in_order = [*(LockRequest((), name) for name in names), *(mend.target for mend in mends)]
+    assert acquired == [*in_order, *in_order]
 
 
 def test_a_mend_whose_cause_is_hidden_for_a_moment_is_tried_again(
