@@ -143,7 +143,9 @@ class ProcessCalls:
             with suppress(OutputLimitError):
                 await waiter.wait(deadline + self.grace * TERM_SHARE)
             await waiter.kill(deadline + self.grace)
-        except GeneratorExit:  # a coroutine that is closed cannot wait
+        except GeneratorExit:  # a coroutine that is closed cannot wait on its event loop
+            waiter.close()
+            waiter.child.kill(waiter.kill_wait)
             raise
         except BaseException:
             await waiter.kill(time.monotonic() + KILL_WAIT)
@@ -193,6 +195,10 @@ class AsyncPreparedProcess:
             return
         try:
             waiter.watch()
+        except (OSError, RuntimeError):  # no epoll instance, or no event loop: it was closed with the verb
+            waiter.child.kill(waiter.kill_wait)
+            return
+        try:
             await waiter.kill(time.monotonic() + KILL_WAIT)
         finally:
             waiter.close()

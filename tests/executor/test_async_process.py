@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -20,6 +21,7 @@ from processes import is_running
 from executor.plugins import BASE, invocation, number_in, script
 from libcni.executor import CallOptions, loop_events
 from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.executor.process import AsyncPreparedProcess
 from libcni.testing import wait_until
 
 
@@ -87,7 +89,34 @@ def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Pat
     del task
     loop.close()
     coroutine.close()
-    wait_until(lambda: not is_running(pid))
+    assert not Path(f"/proc/{pid}").exists(), "it is reaped, too"
+
+
+def test_a_plugin_that_was_started_ahead_is_discarded_without_an_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is closed with the verb, or the system allows no epoll instance: the verb's own error is raised."""
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+
+    def prepare() -> tuple[AsyncPreparedProcess, int]:
+        prepared = AsyncProcessExecutor().prepare(invocation(path), CallOptions(10.0, BASE))
+        assert prepared is not None
+        pid = number_in(tmp_path / "pid")
+        (tmp_path / "pid").unlink()
+        return prepared, pid
+
+    prepared, pid = prepare()
+    with pytest.raises(StopIteration):
+        prepared.discard().send(None)
+    assert not Path(f"/proc/{pid}").exists()
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    prepared, pid = prepare()
+    monkeypatch.setattr(loop_events, "of_running_loop", refuse)
+    asyncio.run(prepared.discard())
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_loop_that_is_closed_with_calls_running_is_freed_with_them(tmp_path: Path) -> None:
