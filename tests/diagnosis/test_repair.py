@@ -180,6 +180,23 @@ def test_two_repairs_acquire_the_locks_of_many_containers_in_one_order(monkeypat
     assert acquired == [*in_order, *in_order]
 
 
+def test_an_attachment_that_another_program_detaches_meanwhile_is_detached(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DEL acquires its locks itself, so two repairs at once find the same attachments."""
+    subprocess.run(["ip", "netns", "del", node.attach("c1").name], check=True)
+    del_attachments = CNIConfig.del_attachments
+
+    def beside(cni: CNIConfig, listed: Any, **options: Any) -> Any:
+        del_attachments(node.client(), listed)
+        return del_attachments(cni, listed, **options)
+
+    monkeypatch.setattr(CNIConfig, "del_attachments", beside)
+    assert [(one.mend.kind, one.state, one.reason) for one in repair_node(node.cni).outcomes] == [
+        ("detach", "mended", "")
+    ]
+
+
 def test_a_mend_whose_cause_is_hidden_for_a_moment_is_tried_again(
     node: OperatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
