@@ -464,10 +464,15 @@ def test_what_prevents_a_full_pool_frees_a_low_one_and_lets_others_be(pods: PodN
     living = pods.fill(1, dead=10)
     pods.type(command)
     assert len(pods.reserved_for()) == 11, "2 of 13 are free"
-    pods.lease(13, "dead\r\neth0", "cbr0")
-    pods.lease(14, "dead\r\neth0", "cbr0")
-    pods.type(command)
-    assert pods.reserved_for() == set(living)
+    # Up to three times: the doctor of another test may be in a namespace that has ended, whose pod then seems to live.
+    for _ in range(3):
+        for last in range(2, 15):
+            if not (pods.leases / "cbr0" / f"{pods.net}.{last}").exists():
+                pods.lease(last, "dead\r\neth0", "cbr0")
+        said = pods.type(command)
+        if pods.reserved_for() == set(living):
+            return
+    raise AssertionError(f"{pods.reserved_for()}: {said}")
 
 
 def test_the_pod_that_frees_addresses_sees_the_node() -> None:
