@@ -1,4 +1,4 @@
-"""The belongings of living containers: what a repair must not take from them."""
+"""The belongings of living containers: interfaces, addresses, routes and ports that a repair must not remove."""
 
 from __future__ import annotations
 

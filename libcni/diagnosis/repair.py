@@ -200,8 +200,8 @@ class _Repair:
         """Carry out planned mends of one kind: those that the node still requires."""
         with ExitStack() as stack:
             locked = self._lock(stack, planned)
-            # Under the locks an answer stays true until the end of the mends. This reading serves for two questions:
-            # what the mends before these have changed, and which of these the node still requires.
+            # Under the locks this reading stays true until the end of the mends. It shows whether the earlier mends
+            # have harmed a living container, and which of the planned mends the node still requires.
             node = self.read()
             self.look_at_the_living(node)
             if self.stopped:

@@ -1,4 +1,4 @@
-"""Read and check what a runtime sends to a plugin: the environment (spec 1.1.0, section 2) and stdin (section 3)."""
+"""Read and check the input of a plugin: the environment (spec 1.1.0, section 2) and stdin (section 3)."""
 
 from __future__ import annotations
 

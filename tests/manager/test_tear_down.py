@@ -148,7 +148,7 @@ def test_a_pending_attachment_is_detached_too(node: ManagerNode) -> None:
 def test_a_torn_record_that_does_not_say_enough_is_an_error_and_the_rest_is_detached(
     three_attached: ManagerNode, name: str
 ) -> None:
-    """Its name may mean several attachments, or a network that has gone: nobody could say that all is detached."""
+    """The name of the record's file fits several attachments, or a network that no longer has a configuration."""
     if name == "c-c1-x1":
         (three_attached.conf_dir / "c.conflist").unlink()
     record = three_attached.cache / "results" / name

@@ -64,7 +64,7 @@ def test_null_is_no_name_server() -> None:
     assert read({"dns": {"nameservers": None, "search": ["a"]}}, "1.0.0").dns.search == ("a",)
 
 
-# The vectors result-bad-* have more wrong values; here each kind of location and text stands once.
+# One case for each kind of location and text. The vectors result-bad-* have more wrong values.
 BAD: list[tuple[Any, str]] = [
     (b"", "it printed nothing, and a result was expected"),
     (b" \n", "it printed nothing"),

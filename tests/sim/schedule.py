@@ -370,7 +370,7 @@ def one_deviation() -> Iterator[Choices]:
     """Yield a chooser for each schedule with at most one deviation; run each before the next.
 
     An actor that goes on one step later does the same if that step meets nothing of what it does. So such a schedule is
-    left out. After the deviation, one more decides what a power cut leaves.
+    left out. After the deviation, one more choice decides which writes survive a power cut.
     """
     yield (root := Choices())
     yield from _spreads(root)
