@@ -354,15 +354,24 @@ class RecordStore:
             with Directory(self.drafts) as directory:
                 # Other programs may keep files here, too.
                 for name in filter(is_draft, sorted(system.listdir(directory))):
-                    status = system.stat(name, dir_fd=directory, follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and system.time() - status.st_mtime >= _OLD_SECONDS:
-                        system.unlink(name, dir_fd=directory)
-                        logger.info("%s/%s: removed; its writer was killed more than an hour ago", self.drafts, name)
-        except FileNotFoundError:  # the directory, or a file that another repair or its writer has removed meanwhile
+                    self._remove_if_old(name, directory)
+        except FileNotFoundError:
             return
         except OSError as error:
             problem = record_error("the temporary files of killed writers cannot be removed", self.drafts, error)
             logger.warning("%s", problem)
+
+    def _remove_if_old(self, name: str, directory: int) -> None:
+        path = f"{self.drafts}/{name}"
+        try:
+            status = system.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and system.time() - status.st_mtime >= _OLD_SECONDS:
+                system.unlink(name, dir_fd=directory)
+                logger.info("%s: removed; its writer was killed more than an hour ago", path)
+        except FileNotFoundError:  # another repair or its writer has removed the file meanwhile
+            return
+        except OSError as error:  # it must not stop the removal of the other files
+            logger.warning("%s", record_error("this temporary file of a killed writer cannot be removed", path, error))
 
     def read(self, name: str) -> Record | None:
         """Return the record in the file of this name, or None; Unreadable if the file is not a record.

@@ -243,6 +243,22 @@ def test_a_draft_that_cannot_be_removed_is_only_logged(
     assert os.listdir(drafts) == ["1-1-1"]
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOENT])
+def test_a_draft_that_cannot_be_removed_does_not_keep_the_others(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    drafts, unlink = _old_drafts(store, "1-1-1", "2-2-2"), system.unlink
+
+    def fail_first(name: str, **options: int) -> None:
+        if name == "1-1-1":
+            raise OSError(number, os.strerror(number))
+        unlink(name, **options)
+
+    monkeypatch.setattr(system, "unlink", fail_first)
+    store.remove_old_drafts()
+    assert os.listdir(drafts) == ["1-1-1"]
+
+
 def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:
     def peak() -> int:
         tracemalloc.start()
