@@ -14,7 +14,7 @@ from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError, InvalidIdentifierError
-from libcni.kernel.namespace import make_namespace, namespace_identity, unbind
+from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
 from libcni.kernel.netlink import links
 from libcni.manager.attachments import may_belong_to
 from libcni.store.boot import boot_id
@@ -90,8 +90,9 @@ class ContainerNamespaces:
                 f"{path}: a network namespace of that name exists, and this manager did not create it",
                 hint=f"to use it, give the container netns={path!r}; to remove it: ip netns delete {container_id}",
             )
-        if recorded is not None:
-            self._unbind(path)  # perhaps a name without a namespace, left by a removal that was killed
+        # Not unbind alone: if another program has mounted a namespace here since the look, unbind would detach it.
+        if recorded is not None and is_empty_file(path):
+            self._unbind(path)  # a name without a namespace, left by a removal that was killed
         try:
             os.makedirs(self._names, exist_ok=True)
             # Order: first the record gets its name, then the namespace. So no namespace of this manager is without
@@ -124,8 +125,9 @@ class ContainerNamespaces:
         # Compare again: reading thousands of records took a second, and the name may lead to another namespace by now.
         current = identity_of(path)
         is_removed = current == recorded and self._unbind(path)
-        if current is None:
-            self._unbind(path)  # perhaps a name without a namespace, left by a removal that was killed
+        # Not unbind alone: if another program has mounted a namespace here since the look, unbind would detach it.
+        if current is None and is_empty_file(path):
+            self._unbind(path)  # a name without a namespace, left by a removal that was killed
         # Another program may have given the name to another namespace since. This manager must not remove that one.
         # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)

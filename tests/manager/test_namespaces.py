@@ -220,6 +220,18 @@ def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(
     assert list(node.cache.glob("namespaces/*")) == []
 
 
+def test_a_namespace_that_comes_after_the_look_keeps_its_name(
+    node: ManagerNode, make: Make, tool: FakeNamespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.configure("a")
+    manager = make(namespaces=tool)
+    manager.set_up(Container("c1"))
+    tool.there["c1"] = (0, 0, 99)
+    monkeypatch.setattr(namespaces, "identity_of", lambda _: None)  # the look was before the namespace came
+    assert removed(manager.tear_down("c1")) == []
+    assert tool.there == {"c1": (0, 0, 99)}
+
+
 def test_a_namespace_with_the_numbers_of_one_of_another_boot_is_somebody_elses(
     node: ManagerNode, make: Make, tool: FakeNamespaces
 ) -> None:
