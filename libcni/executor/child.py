@@ -244,10 +244,10 @@ class Child:
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
         with suppress(OSError):
-            # Notices a process that the host program has reaped, or that is no child of this forked child.
-            self.has_ended()
+            self.has_ended()  # notices a process that the host program has reaped: another group may have its number
         pid = self._pid[0]
-        if not pid:
+        # A forked child that has closed the pidfd would not notice that the process is its parent's.
+        if not pid or not self.is_owned():
             return
         with suppress(OSError):
             # A plugin in its group must get one TERM: many programs stop without cleaning up at the second.

@@ -185,6 +185,14 @@ async def main():
     return await task
 outcome = asyncio.run(main())
 """
+FORK_THAT_CLOSES_DESCRIPTORS_IN_THE_LOOP = FORK_IN_THE_LOOP.replace(
+    "sys.exit(0)",
+    """
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and "pidfd" in os.path.realpath(f"/proc/self/fd/{name}"):
+                os.close(int(name))
+        sys.exit(0)""",
+)
 FORK_WITH_A_PREPARED_PLUGIN = """
 import os, sys
 prepared = ProcessExecutor().prepare(call, options)
@@ -215,7 +223,14 @@ outcome = asyncio.run(main())
 
 @pytest.mark.usefixtures("measured_children")
 @pytest.mark.parametrize(
-    "host", [FORK_IN_A_HANDLER, FORK_IN_THE_LOOP, FORK_WITH_A_PREPARED_PLUGIN, FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP]
+    "host",
+    [
+        FORK_IN_A_HANDLER,
+        FORK_IN_THE_LOOP,
+        FORK_THAT_CLOSES_DESCRIPTORS_IN_THE_LOOP,
+        FORK_WITH_A_PREPARED_PLUGIN,
+        FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP,
+    ],
 )
 def test_a_forked_child_that_exits_does_not_kill_its_parents_plugin(tmp_path: Path, host: str) -> None:
     path = script(tmp_path, "cat > /dev/null; sleep 0.6; echo '{}'")
