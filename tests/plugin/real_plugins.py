@@ -1,13 +1,11 @@
 """The real plugins of Debian, each with surroundings in which its ADD succeeds, and with its known faults.
 
-The reasons of the faults are in testdata/evidence/plugin-conformance.md. For each directory of plugins that the command
-line names, this module prints the table of that page.
+The reasons of the faults are in testdata/evidence/plugin-conformance.md.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,7 +15,6 @@ from typing import Any
 
 from testing.faulty import ip
 
-from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
 
 DIRECTORY = Path("/usr/lib/cni")
@@ -143,10 +140,10 @@ def _previous(namespace: NetworkNamespace) -> dict[str, Any]:
     }
 
 
-def why_not(name: str, directory: Path = DIRECTORY) -> str:
+def why_not(name: str) -> str:
     """Return why a plugin cannot be examined here, or ""."""
     subject = SUBJECTS[name]
-    if not (directory / name).exists():
+    if not (DIRECTORY / name).exists():
         return "this release has none"
     if subject.kernel:
         with network_namespace() as namespace, _master(namespace):
@@ -157,9 +154,9 @@ def why_not(name: str, directory: Path = DIRECTORY) -> str:
     return subject.needs
 
 
-def examine(name: str, versions: Sequence[str] = ALL_VERSIONS, directory: Path = DIRECTORY) -> ConformanceReport:
+def examine(name: str, versions: Sequence[str]) -> ConformanceReport:
     """Run one plugin through the conformance helper, with new surroundings for each version."""
-    reports = [report for version in versions if (report := _examine_in(directory / name, version)).versions]
+    reports = [report for version in versions if (report := _examine_in(DIRECTORY / name, version)).versions]
     merged = ConformanceReport(name, tuple(version for report in reports for version in report.versions))
     merged.findings += [finding for finding in reports[-1].findings if not finding.version]
     merged.findings += [finding for report in reports for finding in report.findings if finding.version]
@@ -183,33 +180,14 @@ def _examine_in(plugin: Path, version: str) -> ConformanceReport:
         )
 
 
-def _table(directory: Path) -> str:
-    rows = []
-    for name in SUBJECTS:
-        if reason := why_not(name, directory):
-            rows.append(f"| {name} | not examined: {reason} | | |")
-            continue
-        report = examine(name, directory=directory)
-        passed = f"{len(report.findings) - len(report.failures)} of {len(report.findings)}"
-        rows.append(f"| {name} | {report.versions[0]} to {report.versions[-1]} | {passed} | {_failed(report)} |")
-    head = "| plugin | versions | checks passed | failures, apart from those that all have |\n|---|---|---|---|\n"
-    return head + "\n".join(rows)
-
-
-def _failed(report: ConformanceReport) -> str:
+def row(report: ConformanceReport) -> str:
+    """Return the row of ``testdata/evidence/plugin-conformance.md`` for a report over all versions."""
     versions: dict[str, list[str]] = {}
     for finding in report.failures:
         versions.setdefault(finding.check, []).append(finding.version)
     own = {check: found for check, found in versions.items() if check not in {*EVERY_GO_PLUGIN, *WITHOUT_IPAM}}
-    shown = [
+    failed = [
         f"{check} ({', '.join(found)})" if len(found) < len(report.versions) else check for check, found in own.items()
     ]
-    return "; ".join(shown)
-
-
-if __name__ == "__main__":
-    # The links have the same names as those of the tests, so on a machine of its own.
-    with network_namespace() as machine, machine.entered():
-        machine.run("ip", "link", "set", "lo", "up")
-        for directory in sys.argv[1:]:
-            sys.stdout.write(f"{_table(Path(directory))}\n\n")
+    passed = f"{len(report.findings) - len(report.failures)} of {len(report.findings)}"
+    return f"| {report.plugin} | {report.versions[0]} to {report.versions[-1]} | {passed} | {'; '.join(failed)} |"

@@ -10,7 +10,7 @@ import pytest
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import NetworkNamespace
-from plugin.real_plugins import SUBJECTS, examine, why_not
+from plugin.real_plugins import SUBJECTS, examine, row, why_not
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "testdata/evidence/plugin-conformance.md"
 
@@ -35,12 +35,14 @@ def machine(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace
     ],
 )
 def test_a_real_plugin_fails_its_known_faults_only(name: str, versions: Sequence[str]) -> None:
+    text = PUBLISHED.read_text(encoding="utf-8")
     if reason := why_not(name):  # a gap must be a published one
-        assert f"| {name} | not examined: {reason} |" in PUBLISHED.read_text(encoding="utf-8")
+        assert f"| {name} | not examined: {reason} |" in text
         return
     report = examine(name, versions)
     assert report.versions
     faults = SUBJECTS[name].faults_in(report.versions)
     assert {finding.check for finding in report.failures} == faults, str(report)
-    text = PUBLISHED.read_text(encoding="utf-8")
     assert all(f"| {check} |" in text for check in faults)
+    # The tables are those of a kernel that lacks some kinds of links.
+    assert len(versions) == 1 or row(report) in text or f"| {name} | not examined" in text
