@@ -105,7 +105,7 @@ def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
         return {}
     value = "" if hint.value in {True, None} else f" {hint.value}"
     words = hint.words(f"--{hint.argument.replace('_', '-')}{value}")
-    fields = {"hint": words, "type": session.hint_command(hint)}
+    fields = {"hint": words, "type": Verbatim(session.hint_command(hint))}
     return {name: text for name, text in fields.items() if text}
 
 
@@ -113,9 +113,7 @@ def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(inner)) for inner in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    # The command is copied, and the words before it may be folded.
-    rows += [(name, Verbatim(text) if name == "type" else text) for name, text in hint_fields(error, session).items()]
-    return rows
+    return [*rows, *hint_fields(error, session).items()]
 
 
 def _of_call(error: PluginError) -> list[tuple[str, str]]:

@@ -144,9 +144,9 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
         print("".join(parts), file=out)
 
 
-def note(text: str, command: str = "") -> None:
-    """Print a note on stderr, and a command to type."""
-    print_block(Fields(f"note: {text}", [("type", Verbatim(command))]), sys.stderr)
+def note(text: str, **rows: str) -> None:
+    """Print a note on stderr, and fields below it."""
+    print_block(Fields(f"note: {text}", [*rows.items()]), sys.stderr)
 
 
 def _width_of(file: TextIO) -> int:

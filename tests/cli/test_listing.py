@@ -130,7 +130,7 @@ def test_the_start_of_a_name_is_not_enough_to_remove(node: CommandNode) -> None:
     assert node.run("del", "web-frontend").code == 0
     again = node.run("del", "web-frontend")
     assert again.code == 0, "a DEL may be repeated"
-    assert "there is no record of container web-frontend; did you mean container web-frontend-1?" in again.err
+    assert "there is no record of container web-frontend\n  hint  did you mean container web-frontend-1?" in again.err
     refused = node.run("forget", "web-frontend", "--yes")
     assert refused.code == 4
     assert "did you mean container web-frontend-1?" in refused.err

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import libcni
 import libcni.reports
-from libcni.cli.failures import UsageError, outcomes_of, raise_errors
+from libcni.cli.failures import UsageError, hint_fields, outcomes_of, raise_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import select
 from libcni.cli.options import RECORDED_OR_TARGET, SKIP_MISSING, Argument
-from libcni.cli.render import note, short_ids
+from libcni.cli.render import Verbatim, note, short_ids
 from libcni.cli.session import Session
 
 ARGUMENTS = (
@@ -50,8 +50,13 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         attachments = select(cni, selection)
     except libcni.NotAttachedError as error:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
-        more = f"; {error.hint.text}" if error.hint is not None and error.hint.text else ""
-        note(f"nothing to do: {error.text}{more}")
+        about = ["-c", error.container_id, *(["-i", error.ifname] if error.ifname else [])]
+        unrecorded = libcni.Hint("", "del", options=(error.network or "NETWORK", "NETNS", *about))
+        shown = {"type": "", **hint_fields(error, session)}
+        note(
+            f"nothing to do: {error.text}", hint=f"{shown['hint']}, or run DEL without a record",
+            type=Verbatim("\n".join(filter(None, [shown["type"], session.hint_command(unrecorded)]))),
+        )  # fmt: skip
         return
     attachments = attachments[::-1]  # in reverse order of the file names
     if policy.use_given:
@@ -75,4 +80,4 @@ def _show(session: Session, attachment: libcni.Attachment, report: libcni.report
 def _note_left(session: Session, report: libcni.reports.DelReport) -> None:
     """Print on stderr the rules and reservations that the plugins of a DEL could not remove."""
     for what in report.left:
-        note(str(what), session.hint_command(libcni.Hint("", "repair", options=("--yes",))))
+        note(str(what), type=Verbatim(session.hint_command(libcni.Hint("", "repair", options=("--yes",)))))

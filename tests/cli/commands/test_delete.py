@@ -28,6 +28,21 @@ def test_del_from_the_records_fails_if_the_record_is_corrupt(node: CommandNode, 
     assert (str(node.results / name) in ran.err) is (code == 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["nobody"], "libcni del NETWORK NETNS -c nobody"),
+        (["nobody", "-n", "dbnet", "-i", "eth1"], "libcni del dbnet NETNS -c nobody -i eth1"),
+    ],
+)
+def test_without_a_record_the_command_that_needs_none_is_named(
+    node: CommandNode, words: list[str], command: str
+) -> None:
+    ran = node.run("del", *words)
+    assert (ran.code, ran.err.splitlines()[-1].strip()) == (0, command)
+    assert node.run(*command.replace("NETWORK", "dbnet").replace("NETNS", node.netns("a")).split()[1:]).code == 0
+
+
 def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
     node.add("a")
     ran = node.run("del", "dbnet", node.netns("b"), "-c", "a")
