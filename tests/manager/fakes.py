@@ -83,6 +83,12 @@ def fails(verb: str, code: int = 100, msg: str = "no", *, when: str = "true") ->
     return f"if [ $CNI_COMMAND = {verb} ] && {when}; then echo '{printed}'; exit 1; fi"
 
 
+def waits(verb: str, file: Path, *, when: str = "true") -> str:
+    """Return a script in which a verb waits for a file, at most a minute, if the shell command ``when`` succeeds."""
+    wait = f"for _ in $(seq 600); do [ -e {file} ] && break; sleep 0.1; done"
+    return f"if [ $CNI_COMMAND = {verb} ] && {when}; then {wait}; fi"
+
+
 def removed(report: Report) -> list[str]:
     """Return the paths of the namespaces that were removed."""
     return [one.path for one in report.of("namespace-removed")]

@@ -12,7 +12,7 @@ import pytest
 from libcni import CNIErrorGroup, LockTimeoutError, NamespaceMismatchError, PluginNotFoundError
 from libcni.manager import Container
 from libcni.testing import wait_until
-from manager.fakes import Make, ManagerNode
+from manager.fakes import Make, ManagerNode, waits
 
 
 @pytest.fixture
@@ -56,24 +56,25 @@ def test_other_operations_take_one_turn_too(node: ManagerNode, operation: str) -
 def test_operations_that_wait_for_a_container_take_no_turn_of_others(node: ManagerNode, make: Make) -> None:
     """Whoever has a turn waits for no other operation of its client, or all of them could wait for each other."""
     manager = make(client={"max_verbs": 1})
-    other = node.manager(client={"timeout": 20.0})
+    other = node.manager(client={"timeout": 60.0})
     with ThreadPoolExecutor() as pool, other.locked("c1"):
-        waiting = pool.submit(manager.set_up, container("c1"), timeout=20.0)
+        waiting = pool.submit(manager.set_up, container("c1"), timeout=60.0)
         with pytest.raises(TimeoutError):
             waiting.exception(timeout=0.2)
-        manager.set_up(container("c2"), timeout=5.0)
+        manager.set_up(container("c2"), timeout=60.0)
         other.tear_down("c1")
     assert waiting.exception() is None
 
 
 def test_a_turn_that_does_not_come_names_the_number_of_operations(node: ManagerNode) -> None:
-    node.plugin("a", "[ $CNI_CONTAINERID = c1 ] && [ $CNI_COMMAND = ADD ] && sleep 1")
+    node.plugin("a", waits("ADD", node.root / "go"))
     manager = node.manager(client={"max_verbs": 1})
     with ThreadPoolExecutor() as pool:
         first = pool.submit(manager.set_up, container("c1"))
         wait_until(lambda: node.calls("ADD"))
         with pytest.raises(LockTimeoutError, match="as max_verbs=1 allows ran") as caught:
             manager.set_up(container("c2"), timeout=0.1)
+        (node.root / "go").touch()
         first.result()
     assert "doctor" not in str(caught.value)
     assert {one.container_id for one in node.cni.get_cached_attachments()} == {"c1"}
@@ -116,12 +117,12 @@ def test_gc_needs_no_turn_while_it_holds_a_network(node: ManagerNode) -> None:
 
         def live() -> list[str]:
             if not waiting:
-                waiting.append(pool.submit(manager.set_up, Container("c1", "/ns", ["a"]), timeout=10.0))
+                waiting.append(pool.submit(manager.set_up, Container("c1", "/ns", ["a"]), timeout=60.0))
             return ["c1"]
 
         waiting: list[Any] = []
         try:
-            manager.gc(live, timeout=10.0)
+            manager.gc(live, timeout=60.0)
         except CNIErrorGroup as error:
             raise AssertionError(error.exceptions) from error
         waiting[0].result()
