@@ -160,12 +160,10 @@ class GC:
         outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
         try:
             recorded = await self.operation.node.on_disk(namespaces.recorded)
+            live = await self._live() if recorded else LiveSet([])
         except CNIError as error:
             self.errors.append(error)
             return
-        if not recorded:
-            return
-        live = await self._live()
         for container_id in [container_id for container_id in recorded if not live.is_live(container_id)]:
             try:
                 await self.operation.lock_container(container_id)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, PluginError, RuntimeConf
+from libcni import CNIError, CNIErrorGroup, DelPolicy, PluginError, RuntimeConf
 from libcni.manager import Container
 from libcni.manager import gc as manager_gc
 from libcni.testing import wait_until
@@ -186,6 +186,25 @@ def test_gc_asks_again_before_it_removes_a_namespace(
     assert removed(manager.gc(lambda: next(answers))) == []
     assert "c1" in tool.there
     assert removed(manager.gc(list)) == ["/run/netns/c1"]
+
+
+def test_an_error_of_the_function_hides_nothing_of_what_was_done(
+    node: ManagerNode, make: Callable[..., Any], tool: FakeNamespaces
+) -> None:
+    def live() -> list[str]:
+        if answers:
+            return answers.pop()
+        raise CNIError("the runtime does not answer")
+
+    node.configure("a")
+    manager = make(namespaces=tool)
+    manager.set_up(Container("c1"))
+    answers: list[list[str]] = [[]]
+    with pytest.raises(CNIErrorGroup) as caught:
+        manager.gc(live)
+    assert [str(error) for error in caught.value.exceptions] == ["the runtime does not answer"]
+    assert [one.container_id for one in caught.value.report.of("detached")] == ["c1"]
+    assert "c1" in tool.there
 
 
 @pytest.mark.slow

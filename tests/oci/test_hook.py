@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import stat
@@ -276,21 +277,20 @@ def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, 
     node.configure_capable("front", "a")
     # In shell: the roll-back has a second, and Python's start may take longer than that.
     node.fakes.shell("a", "[ $CNI_COMMAND != ADD ] || exec sleep 60")
-    began = time.monotonic()
-    assert "it did not end within" in node.attach(process(), "--timeout=3")
-    assert time.monotonic() - began < 10
+    said = node.attach(process(), "--timeout=6")
+    assert re.search(r"it did not end within [0-4](\.\d+)? s", said), said
     assert (node.attached, node.pinned) == ([], [])
 
 
 def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process) -> None:
     """On a busy machine a part of the time is too little, and nobody runs poststop again."""
     node.configure_capable("front", "a")
-    node.fakes.scenario("a", {"DEL": {"sleep": 3}})
+    node.fakes.shell("a", "[ $CNI_COMMAND != DEL ] || exec sleep 60")
     pid = process()
     assert node.attach(pid) == ""
     end(pid)
-    assert node.detach("--timeout=6") == ""
-    assert (node.attached, node.pinned) == ([], [])
+    said = node.detach("--timeout=4.5")
+    assert re.search(r"it did not end within ([2-4]\.\d+|[34]) s", said), said
 
 
 def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookNode, process: Process) -> None:
@@ -350,9 +350,7 @@ def test_a_resolv_conf_that_is_no_file_of_the_bundle_is_not_written(
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     else:
         path.symlink_to(victim)
-    began = time.monotonic()
     assert "cannot write" in node.attach(process(), "--resolv-conf")
-    assert time.monotonic() - began < 10
     assert (node.attached, node.pinned, victim.read_text()) == ([], [], "precious")
 
 
