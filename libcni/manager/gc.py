@@ -34,8 +34,7 @@ class LiveSet:
     rules.
     """
 
-    def __init__(self, entries: Iterable[Any]) -> None:
-        entries = read_live_once(entries)
+    def __init__(self, entries: Sequence[Any]) -> None:
         self._ids = frozenset(check_container_id(entry) for entry in entries if isinstance(entry, str))
         self._pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str)])
         self._owners = self._ids | {container_id for container_id, _ in self._pairs}
@@ -80,7 +79,7 @@ class GC:
     """One GC of all networks.
 
     Attributes:
-        live: the live containers and attachments, or a function that returns them.
+        live: the live containers and attachments, read once, or a function that returns them.
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
@@ -90,7 +89,7 @@ class GC:
 
     operation: ManagerOperation
     networks: NetworkSet
-    live: Live
+    live: Live | LiveSet
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
@@ -101,8 +100,7 @@ class GC:
     async def run(self) -> Report:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the report."""
         if not callable(self.live):
-            self.live = read_live_once(self.live)
-            await self._live()  # raises TypeError before anything runs
+            self.live = await self._live()  # raises TypeError before anything runs
         attachments = await self.operation.attachments()
         networks = _every_network(self.networks, attachments, self.operation.cni.find_plugin)
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
@@ -122,11 +120,14 @@ class GC:
         items += [Item("failed", *_identity(item), error=error) for item, error in report.failed]
 
     async def _live(self) -> LiveSet:
+        if isinstance(self.live, LiveSet):
+            return self.live
         live: Any = self.live() if callable(self.live) else self.live
         if inspect.isawaitable(live):  # AsyncNetworkManager also takes a coroutine function
             live = await live
+        entries = read_live_once(live)
         # With thousands of containers this would block an event loop.
-        return await self.operation.node.on_disk(lambda: LiveSet(live))
+        return await self.operation.node.on_disk(lambda: LiveSet(entries))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> None:
         """Run GC of one network."""

@@ -132,7 +132,7 @@ class ManagerBase(Generic[ClientT]):
             NetworkNotFoundError: a network is unknown.
             InvalidIdentifierError: a name breaks the rules.
         """
-        _check_container(container)
+        check_type("container", container, Container)
         networks = [self.network()] if container.networks is None else container.networks
         requests = [request_of(network) for network in networks]
         nets = [self.network(net) if isinstance(net := request.network, str) else net for request in requests]
@@ -141,7 +141,7 @@ class ManagerBase(Generic[ClientT]):
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         from libcni.manager.set_up import SetUp
 
-        _check_container(container)
+        check_type("container", container, Container)
         operation = ManagerOperation(self.cni, Operation("SET-UP", container_id=container.id), timeout)
         with operation.node, operation:
             # Check all names and networks before anything is made.
@@ -187,12 +187,6 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.container_result import recorded_result
 
         return recorded_result(container_id, self.cni.get_cached_attachments(container_id))
-
-
-def _check_container(container: Container) -> None:
-    # tear_down and check take an ID, so an ID is a likely mistake.
-    if not isinstance(container, Container):
-        raise TypeError(f"a Container is needed, such as Container({container!r}, netns), not {container!r}")
 
 
 def add_problems(error: BaseException, problem: CNIError) -> None:

@@ -96,29 +96,28 @@ def _networks(text: str) -> list[NetworkRequest]:
 
 def _request(entry: Any) -> NetworkRequest:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
-    from libcni.manager.container import NetworkRequest  # not needed for a container that the hook ignores
+    # Not needed for a container that the hook ignores.
+    from libcni.manager.container import NetworkRequest, request_of
 
     if isinstance(entry, str):
-        name, at, address = entry.strip().partition("@")
-        return _request({"network": name, "ifname": address if at else None})
-    if not isinstance(entry, dict):
+        request = request_of(entry.strip())
+    elif isinstance(entry, dict):
+        if unknown := entry.keys() - _REQUEST_KEYS:
+            known = ", ".join(sorted(_REQUEST_KEYS))
+            raise ConfigError(f"the key {short_repr(min(unknown))} is unknown", hint=f"the keys are {known}")
+        capabilities = entry.get("capabilities")
+        request = NetworkRequest(
+            entry.get("network", ""),
+            entry.get("ifname"),
+            entry.get("args") or (),
+            known_capabilities(capabilities) if capabilities else None,
+        )
+    else:
         raise ConfigError(f"{short_repr(entry)} is neither a network's name nor an object")
-    if unknown := entry.keys() - _REQUEST_KEYS:
-        known = ", ".join(sorted(_REQUEST_KEYS))
-        raise ConfigError(f"the key {short_repr(min(unknown))} is unknown", hint=f"the keys are {known}")
-    args = entry.get("args") or {}
-    if not isinstance(args, dict):
-        raise ConfigError(f"args: {short_repr(args)} is not an object")
-    ifname, capabilities = entry.get("ifname"), entry.get("capabilities")
-    if ifname == "lo":
-        # No plugin can create "lo". ADD and each DEL would fail, and the container could never be cleaned up.
-        raise ConfigError('the interface name "lo" is the kernel\'s', hint="choose another name")
-    return NetworkRequest(
-        check_network_name(entry.get("network", "")),
-        None if ifname is None else check_ifname(ifname),
-        args,
-        known_capabilities(capabilities) if capabilities else None,
-    )
+    check_network_name(request.network)
+    if request.ifname is not None:
+        check_ifname(request.ifname)
+    return request
 
 
 def _port(text: str) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, proces
     pid = process()
     assert "annotation libcni.ports: '80' is not of the form" in node.attach(pid, ports="80")
     assert 'no network named "frnot"' in node.attach(pid, networks="frnot")
+    assert "invalid interface name 'lo'" in node.attach(pid, networks="front@lo")
     assert "it is unknown (the annotations are" in node.attach(pid, netwrok="front")
     assert "container state on stdin: it is empty" in node.run("")
     assert "network namespace of process 999999999 (container c1): there is no such process" in node.attach(999999999)
