@@ -59,8 +59,8 @@ class _LoopWaiter(Waiter):
 
     kill_wait = START_WAIT
 
-    def __init__(self, child: Child) -> None:
-        super().__init__(child)
+    def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
+        super().__init__(invocation, options, output_limit)
         self._stage: Literal["exit", "output", "killed"] = "exit"
         self._is_polled = False
         self._deadline = math.inf
@@ -223,7 +223,8 @@ class AsyncProcessExecutor(ProcessCalls):
             InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return await self._run(self._new(invocation, options), options.timeout)
+        waiter = self._waiter(invocation, options, self._output_limit)
+        return await self._run(waiter, options.timeout)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``AsyncExecutor``."""

@@ -61,8 +61,8 @@ class Waiter:
     kill_wait: float = KILL_WAIT
     """Seconds that the call may block for the end of a killed process that is not watched."""
 
-    def __init__(self, child: Child) -> None:
-        self.child = child
+    def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
+        self.child: Child = Child(invocation, options, output_limit)
 
     async def start(self, _deadline: float) -> None:
         """Start the process; see ``Child.start``."""
@@ -82,7 +82,28 @@ class Waiter:
             OutputLimitError: the plugin printed more than its output limit.
             OSError: the process or its output cannot be read.
         """
-        return _wait_for_end(self.child, deadline)
+        child, poll = self.child, select.poll()  # select() cannot watch descriptors from 1024 on
+        if child.exit_fd >= 0:
+            poll.register(child.exit_fd, select.POLLIN)
+        # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
+        poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
+        for pipe in child.streams.open_pipes:
+            poll.register(pipe, select.POLLIN)
+        pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS
+        while not child.has_ended():
+            moment = time.monotonic()
+            if moment >= deadline:
+                return False
+            for descriptor, _ in poll.poll(_milliseconds(min(deadline, moment + pause))):
+                if descriptor != child.exit_fd:
+                    child.streams.read(descriptor)
+                    if descriptor not in child.streams.open_pipes:
+                        poll.unregister(descriptor)
+                elif not child.has_ended():
+                    # A tracer keeps the exit status. The descriptor stays readable, so poll would return at once.
+                    poll.unregister(descriptor)
+                    pause = POLL_SECONDS
+        return True
 
     async def kill(self, deadline: float) -> None:
         """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
@@ -95,7 +116,7 @@ class Waiter:
 class ProcessCalls:
     """Base class of the executors that run plugins as processes."""
 
-    _waiter: Callable[[Child], Waiter]
+    _waiter: type[Waiter]
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self.grace = grace
@@ -105,11 +126,8 @@ class ProcessCalls:
         """Return the path of a plugin type's executable; see ``find_plugin``."""
         return find_plugin(plugin, path)
 
-    def _new(self, invocation: Invocation, options: CallOptions) -> Waiter:
-        return self._waiter(Child(invocation, options, self._output_limit))
-
     def _prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
-        waiter = self._new(invocation, options)
+        waiter = self._waiter(invocation, options, self._output_limit)
         return AsyncPreparedProcess(waiter, self._run) if waiter.child.start_ahead() else None
 
     async def _run(self, waiter: Waiter, timeout: float | None, stdin: bytes | None = None) -> Outcome:
@@ -119,8 +137,8 @@ class ProcessCalls:
         try:
             if stdin is not None and not child.feed(stdin):
                 child.kill(waiter.kill_wait)
-                waiter, stdin = self._new(replace(child.invocation, stdin=stdin), child.options), None
-                child = waiter.child
+                waiter = self._waiter(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
+                child, stdin = waiter.child, None
             if stdin is None:
                 await _start(waiter, deadline)
             if child.options.on_started is not None:
@@ -243,38 +261,13 @@ class ProcessExecutor(ProcessCalls):
             InvalidOutputError: the plugin printed more than 16 MiB on stdout or on stderr, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return run_to_end(self._run(self._new(invocation, options), options.timeout))
+        waiter = self._waiter(invocation, options, self._output_limit)
+        return run_to_end(self._run(waiter, options.timeout))
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``Executor``."""
         prepared = self._prepare(invocation, options)
         return None if prepared is None else PreparedProcess(prepared)
-
-
-def _wait_for_end(child: Child, deadline: float) -> bool:
-    """Read the plugin's output until its end; return whether it ended before the deadline."""
-    poll = select.poll()  # select() cannot watch descriptors from 1024 on
-    if child.exit_fd >= 0:
-        poll.register(child.exit_fd, select.POLLIN)
-    # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
-    poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
-    for pipe in child.streams.open_pipes:
-        poll.register(pipe, select.POLLIN)
-    pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS
-    while not child.has_ended():
-        moment = time.monotonic()
-        if moment >= deadline:
-            return False
-        for descriptor, _ in poll.poll(_milliseconds(min(deadline, moment + pause))):
-            if descriptor != child.exit_fd:
-                child.streams.read(descriptor)
-                if descriptor not in child.streams.open_pipes:
-                    poll.unregister(descriptor)
-            elif not child.has_ended():
-                # A tracer keeps the exit status. The descriptor stays readable, and poll would return at once for ever.
-                poll.unregister(descriptor)
-                pause = POLL_SECONDS
-    return True
 
 
 def _milliseconds(deadline: float) -> int | None:
