@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.async_process import AsyncProcessExecutor
-from libcni.executor.interface import AsyncExecutor, CallOptions
+from libcni.executor.interface import AsyncExecutor
 from libcni.executor.loop_events import let_others_run
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
-from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
@@ -218,8 +217,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 class _AsyncNode(Node):
     """A node that awaits its executor, sleeps and disk operations on asyncio."""
 
-    _executor: AsyncExecutor
-
     async def wait_for_turn(self) -> None:
         if self._turn is not None and not self._turns.enter(self._turn):
             loop = asyncio.get_running_loop()
@@ -232,9 +229,6 @@ class _AsyncNode(Node):
             except TimeoutError:
                 raise self._turns.timeout(self._turn, self._seconds or 0.0) from None
         await let_others_run()
-
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        return await self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import libcni.kernel.system as system
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.executor.interface import CallOptions, Executor
+from libcni.executor.interface import Executor
 from libcni.executor.process import ProcessExecutor, run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
-from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
@@ -358,17 +357,12 @@ class CNIConfig(ClientBase[Executor]):
 class _BlockingNode(Node):
     """A node whose methods block, so that its coroutines never suspend."""
 
-    _executor: Executor
-
     async def wait_for_turn(self) -> None:
         if self._turn is not None and not self._turns.enter(self._turn):
             has_come = system.event()
             self._turns.call_when_it_comes(self._turn, has_come.set)
             if not has_come.wait(self.seconds_left()):
                 raise self._turns.timeout(self._turn, self._seconds or 0.0)
-
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        return self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         system.sleep(seconds)

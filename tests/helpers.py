@@ -15,7 +15,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.interface import CallOptions
-from libcni.executor.process import run_to_end
+from libcni.executor.process import ProcessExecutor, run_to_end
 from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
@@ -85,11 +85,11 @@ class RecordingNode(Node):
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
         client, store = CNIConfig(path, owner=owner, env={}, durable=False)._state, _Records(self)
-        settings = replace(client.settings, cache_dir="", conf_dir="")
+        settings = replace(client.settings, cache_dir="", conf_dir="", start_ahead="never")
         one_by_one = partial(CNIConfig._side_by_side, 1)
         known = RecordedInterfaces(store)
         state = replace(client, settings=settings, records=store, recorded_interfaces=known, side_by_side=one_by_one)
-        super().__init__(state, None, None, Operation("ADD"))
+        super().__init__(state, ProcessExecutor(), None, Operation("ADD"))
         self.sight = _Sight(self)
         self.missing = set(missing)
         self.namespaces = dict(namespaces or {})

@@ -21,7 +21,7 @@ from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
-from libcni.store.record_format import events_of
+from libcni.store.record_format import check_readable, events_of
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from libcni.store.sight import Sight
@@ -204,8 +204,8 @@ def _when(created: float | None) -> datetime | None:
 
 
 def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
-    """Return the record of an ADD that is about to begin."""
-    return Ours(
+    """Return the record of an ADD that is about to begin; raises ConfigError as ``check_readable`` does."""
+    record = Ours(
         network=net.name,
         container_id=rt.container_id,
         ifname=rt.ifname,
@@ -218,6 +218,8 @@ def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
         capability_args=jsontext.dumps(dict(rt.capability_args)) if rt.capability_args else "",
         network_args=jsontext.dumps(dict(rt.network_args)) if rt.network_args else "",
     )
+    check_readable(record)
+    return record
 
 
 def _document(net: NetworkConfigList) -> bytes:

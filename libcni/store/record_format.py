@@ -139,8 +139,8 @@ def _head(record: Record) -> str:
     return f'{{{",".join(parts)},"libcni":{{{dumps(own)[1:-1]},{texts}}}'
 
 
-def check_readable(record: Ours) -> Ours:
-    """Return ``record``. Check first that the file of its ADD cannot become too large to read back.
+def check_readable(record: Ours) -> None:
+    """Check that the file of a record's ADD cannot become too large to read back.
 
     Raises:
         ConfigError: the file would be too large with the largest result that a plugin may print.
@@ -153,7 +153,6 @@ def check_readable(record: Ours) -> Ours:
     if weight(text) > _ROOM_ELEMENTS:
         problem = f"the record of this ADD could not be read back: it would have more than {_ROOM_ELEMENTS:,} elements"
         raise ConfigError(problem, hint="use a smaller configuration, or smaller arguments")
-    return record
 
 
 def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:

@@ -34,7 +34,6 @@ from libcni.store.model import (
     PENDING,
     STATES,
     UNKNOWN,
-    Interface,
     Known,
     Ours,
     Place,
@@ -45,7 +44,6 @@ from libcni.store.model import (
     same_namespace,
     taken,
 )
-from libcni.store.record_format import check_readable
 from libcni.store.recorded_interfaces import place_of, reported_macs
 from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
@@ -87,13 +85,13 @@ async def add(  # noqa: PLR0913 - the options of the verb
     _check_namespace(node, rt.netns or "", allow_own=allow_own_netns)
     chain = Chain(node, net, rt, node.find_all(net))
     # Examine the namespace before an earlier attachment is detached for this ADD.
-    namespace = namespace or _namespace_of(node, rt)
+    namespace = namespace or node.sight.namespace(rt.netns or "")
     ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
-    earlier = await _make_room(chain, check_readable(new_record(net, rt)), on_existing, ports)
+    earlier = await _make_room(chain, new_record(net, rt), on_existing, ports)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
-    place = _namespace_of(node, rt)
+    place = node.sight.namespace(rt.netns or "")
     if not same_namespace(namespace, place):
         raise replaced_namespace(earlier.record, "ADD")
     async with reserved_host_ports(node, rt.container_id, ports):
@@ -127,10 +125,6 @@ def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
                 "give the container's namespace, or {argument} to attach this program's own", argument="allow_own_netns"
             ),
         )
-
-
-def _namespace_of(node: Node, rt: RuntimeConf) -> Place:
-    return node.sight.namespace(rt.netns) if rt.netns else Place()
 
 
 def _unused_capabilities(
@@ -330,8 +324,9 @@ class Attempt:
             await self._refuse_existing(seen, has_damaged=has_damaged)
         if self.journal.record.state != BEGUN:
             return
+        self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
         try:
-            self._write_started(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
+            self.journal.write("started", interface=self.place.interface)
         except RecordError:
             with suppress(RecordError):
                 self.chain.node.records.forget(self.journal.record)
@@ -341,11 +336,7 @@ class Attempt:
 
     def _look(self) -> Place:
         record = self.journal.record
-        return self.chain.node.sight.look(record.netns, record.ifname) if record.netns else Place()
-
-    def _write_started(self, interface: Interface) -> None:
-        self.journal.write("started", interface=interface)
-        self.place = self.place.with_interface(interface)
+        return self.chain.node.sight.look(record.netns, record.ifname)
 
     async def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
         """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
@@ -361,7 +352,7 @@ class Attempt:
             if not has_damaged:
                 self.journal.write("refused")
             elif record.state == BEGUN:
-                self._write_started(UNKNOWN)
+                self.journal.write("started", interface=UNKNOWN)
         except RecordError as error:
             logger.warning("%s: cannot mark the record as refused: %s", record.path, error)
         raise replaced_namespace(record, "ADD") if is_replaced else _exists(record)
@@ -375,30 +366,30 @@ class Attempt:
         """
         chain, record = self.chain, self.journal.record
         last = len(chain.net.plugins) - 1
+        result: Result | None = None
         printed: bytes | None = None
         for index in range(last + 1):
-            if index and record.netns:
-                self._check_place()
-            prev_result = self.result.text if self.result is not None else None
-            invocation = chain.invocation("ADD", index, prev_result)
+            if result is not None and record.netns:
+                self._check_place(result)
+            invocation = chain.invocation("ADD", index, None if result is None else result.text)
             outcome = await chain.call(invocation, then=index + 1 if index < last else None)
             # Most plugins after the first print the result that they received.
-            is_new = self.result is None or outcome.stdout != printed
-            if is_new:
-                self.result = read_add_result(invocation, outcome, chain.net.cni_version)
+            is_new = outcome.stdout != printed
+            if result is None or is_new:
+                result = self.result = read_add_result(invocation, outcome, chain.net.cni_version)
                 printed = outcome.stdout
             if record.netns and (is_new or index == last):
-                self.place = self._taken(self._look(), is_last=index == last)
+                self.place = self._taken(self._look(), result, is_last=index == last)
             if index < last:
                 # Without this event a later DEL could not undo the plugin's work, so a failed write must fail the ADD.
-                self._write_step(index)
+                self.journal.write("step", plugin=index, interface=self.place.interface, partial=result.text)
 
-    def _check_place(self) -> None:
+    def _check_place(self, result: Result) -> None:
         """Raise NamespaceMismatchError if the next plugin would change another namespace, or another's interface."""
         node, record = self.chain.node, self.journal.record
         seen = self._look()
         # A plugin may create the interface again, and report the new interface.
-        place = self._taken(seen, is_last=False)
+        place = self._taken(seen, result, is_last=False)
         is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
         # Look at the namespace last: a new namespace at the path may be another container's.
         if not same_namespace(self.place, node.sight.namespace(record.netns)):
@@ -406,16 +397,10 @@ class Attempt:
         if is_other and same_namespace(self.place, seen):
             raise replaced_interface(record)
 
-    def _taken(self, seen: Place, *, is_last: bool) -> Place:
-        if self.result is None:
-            return self.place
-        reported = reported_macs(self.result, self.journal.record.ifname)
-        only_addresses = bool(self.result.ips and not self.result.interfaces)
+    def _taken(self, seen: Place, result: Result, *, is_last: bool) -> Place:
+        reported = reported_macs(result, self.journal.record.ifname)
+        only_addresses = bool(result.ips and not result.interfaces)
         return taken(self.place, seen, reported=reported, only_addresses=only_addresses, is_last=is_last)
-
-    def _write_step(self, plugin: int | None) -> None:
-        text = self.result.text if self.result is not None else self.journal.record.partial
-        self.journal.write("step", plugin=plugin, interface=self.place.interface, partial=text)
 
     def complete(self) -> Result:
         """Complete the record, and return the result."""
@@ -440,8 +425,9 @@ class Attempt:
                 is_known = not node.has_running_plugin()  # it may still make the interface
         if is_known and same_namespace(self.place, seen):
             self.place = seen
+            text = self.result.text if self.result is not None else self.journal.record.partial
             try:
-                self._write_step(None)
+                self.journal.write("step", interface=seen.interface, partial=text)
             except RecordError as error:
                 ifname = self.journal.record.ifname
                 logger.warning(

@@ -76,13 +76,13 @@ class Node(LockingNode):
     def __init__(
         self,
         client: ClientState,
-        executor: AnyExecutor | None,
+        executor: AnyExecutor,
         timeout: float | None,
         operation: Operation,
         part_of: Node | None = None,
     ) -> None:
         super().__init__(client, timeout, operation, needs_turn=part_of is None)
-        self._executor: AnyExecutor | None = executor
+        self._executor: AnyExecutor = executor
         # The method is optional. Not isinstance, which takes much longer.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
@@ -106,7 +106,8 @@ class Node(LockingNode):
         # Release the namespace and the locks first: the observer is foreign code, and no other verb should wait for it.
         self.sight.close()
         self.release()
-        name_client(error, self.settings.client)
+        if error is not None:
+            name_client(error, self.settings.client)
         if self._observer is not None:
             if self._running is not None:  # Ctrl-C or a cancellation ended the call
                 self._observe_end(self._running, None, error)
@@ -128,7 +129,8 @@ class Node(LockingNode):
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run one plugin to its end."""
-        raise NotImplementedError
+        answer = self._executor.execute(invocation, options)
+        return answer if isinstance(answer, Outcome) else await answer
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
         """Call ``work``, a function that may wait for the disk."""
@@ -157,8 +159,6 @@ class Node(LockingNode):
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""
-        if self._executor is None:
-            raise NotImplementedError
         return self._executor.find(plugin, self.path)
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
