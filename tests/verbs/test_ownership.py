@@ -594,12 +594,13 @@ def test_an_add_looks_twice_before_the_first_plugin_and_once_before_and_after_ea
         (replace_namespace, NamespaceMismatchError, "the namespace at /here was replaced during the ADD"),
     ],
 )
+@pytest.mark.parametrize("moment", ["begin net", "started net"])
 @pytest.mark.parametrize("way", ["DEL", "GC", "ADD"])
 def test_what_comes_while_the_record_is_written_refuses_the_add(
-    change: Callable[[World], object], kind: type[CNIError], problem: str, way: str
+    change: Callable[[World], object], kind: type[CNIError], problem: str, way: str, moment: str
 ) -> None:
     """The refused ADD owns neither the interface nor an address; when the interface has gone, ADD succeeds."""
-    world = empty_world(after={"begin net": change})
+    world = empty_world(after={moment: change})
     with pytest.raises(kind, match=problem):
         world.run(add_verb, CHAIN, HERE)
     assert world.calls == []
@@ -616,6 +617,14 @@ def test_what_comes_while_the_record_is_written_refuses_the_add(
     verbs = ["ADD a", "ADD b"] if way == "ADD" else []
     assert world.verbs() == verbs, "no plugin of the first ADD has run, so none has anything to remove"
     assert [one.state for one in world.recorded.values()] == [READY] * (way == "ADD")
+
+
+def test_an_attachment_that_is_replaced_on_its_network_always_has_a_record() -> None:
+    """After a kill between its DEL and the ADD a reload can restore it."""
+    world = World(records=[recorded()], after={"DEL a": remove_interface})
+    world.run(add_verb, CHAIN, HERE, on_existing="replace")
+    assert world.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
+    assert "forget net" not in world.log
 
 
 def test_a_refusal_after_a_corrupt_record_runs_the_plugins_at_del() -> None:
