@@ -135,7 +135,10 @@ class CNIConfig(ClientBase[Executor]):
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment with its record alone, as ``del_network_list`` does."""
+        """Detach a recorded attachment with its record alone, as ``del_network_list`` does.
+
+        If its record no longer exists, it is detached: nothing is run, and the report's ``record`` is ``missing``.
+        """
         # Without a namespace DEL takes the recorded path, and checks that it still leads to the recorded namespace.
         running, rt = self._operation_of("DEL", attachment)
         network, listed = attachment.network, attachment.record

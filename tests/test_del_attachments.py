@@ -46,6 +46,22 @@ def test_the_first_of_two_is_repeated(node: FakeNode, attachments: list[Attachme
     assert node.cni.get_cached_attachments() == []
 
 
+def test_another_program_has_detached_them_meanwhile(node: FakeNode, attachments: list[Attachment]) -> None:
+    node.cni.del_attachments(attachments)
+    calls = node.calls("DEL")
+    assert node.cni.del_attachments(attachments) == [DelReport((), record="missing")] * 2
+    assert node.calls("DEL") == calls
+
+
+def test_a_record_that_another_program_has_damaged_meanwhile(node: FakeNode, attachments: list[Attachment]) -> None:
+    node.record().write_bytes(b"")
+    with pytest.raises(CNIErrorGroup) as caught:
+        node.cni.del_attachments(attachments[1:])
+    (error,) = caught.value.exceptions
+    assert isinstance(error, RecordError)
+    assert "the record cannot be read, so the namespace of the attachment is not known" in str(error)
+
+
 def test_it_goes_on_over_errors(node: FakeNode, attachments: list[Attachment]) -> None:
     node.record("c2").write_bytes(b"")
     [torn] = [one for one in node.cni.get_cached_attachments() if one.state == "corrupt"]

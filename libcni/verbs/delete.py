@@ -156,10 +156,6 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         check_unchanged(record, listed)
     if net is None and listed is None and (record is None or policy.use_given):
         net = node.configured(network)
-    if record is None and net is None:
-        problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
-        hint = Hint("see the configured networks", "networks")
-        raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if damaged is not None and rt.netns is None:
         raise RecordError(
             f"{damaged.path}: the record cannot be read, so the namespace of the attachment is not known",
@@ -167,6 +163,12 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
+    if record is None and net is None and listed is not None and damaged is None:
+        return DelReport((), record="missing")  # another program has detached it since it was listed
+    if record is None and net is None:
+        problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
+        hint = Hint("see the configured networks", "networks")
+        raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if record is None and policy.refuse_unrecorded and not policy.use_given:
         check_no_interface(node, network, rt)
     report = await detach(node, record, net, rt, policy, is_unreadable=damaged is not None)
