@@ -7,32 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, PluginError, RecordError, RuntimeConf
+from libcni import CNIErrorGroup, PluginError, RecordError
 from libcni.manager import Container
 from manager.fakes import ManagerNode, fails
 
 
-def test_the_last_attached_goes_first(three_attached: ManagerNode) -> None:
+@pytest.mark.parametrize("configured", [True, False])
+def test_neither_configurations_nor_the_caller_are_needed(three_attached: ManagerNode, *, configured: bool) -> None:
+    """The latest attachment goes first."""
+    if not configured:
+        shutil.rmtree(three_attached.conf_dir)
     report = three_attached.manager().tear_down("c1")
     assert three_attached.calls("DEL") == ["DEL a c1 x5", "DEL c c1 x1", "DEL b c1 x9"]
     assert [(one.network, one.ifname) for one in report.of("detached")] == [("a", "x5"), ("c", "x1"), ("b", "x9")]
     assert three_attached.client().get_cached_attachments() == []
 
 
-def test_neither_configurations_nor_the_caller_are_needed(three_attached: ManagerNode) -> None:
-    shutil.rmtree(three_attached.conf_dir)
-    three_attached.manager().tear_down("c1")
-    assert three_attached.calls("DEL") == ["DEL a c1 x5", "DEL c c1 x1", "DEL b c1 x9"]
-
-
-@pytest.mark.parametrize("policy", [DelPolicy(), DelPolicy(keep_going=True)])
-def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode, policy: DelPolicy) -> None:
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode) -> None:
     flag = node.conf_dir / "first-is-gone"
     shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
     node.plugin("a", fails("DEL", when=shares) + f"\n[ $CNI_COMMAND != DEL ] || touch {flag}")
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2"]))
-    report = node.manager(policy=policy).tear_down("c1")
+    report = node.manager().tear_down("c1")
     assert [(one.network, one.ifname) for one in report.of("detached")] == [("a", "x1"), ("a", "x2")]
     assert node.calls("DEL") == ["DEL a c1 x2", "DEL a c1 x1", "DEL a c1 x2"]
     assert node.client().get_cached_attachments() == []
@@ -82,11 +79,12 @@ def test_other_containers_are_left_alone(three_attached: ManagerNode) -> None:
     assert [one.container_id for one in three_attached.client().get_cached_attachments()] == ["c1-x"]
 
 
+@pytest.mark.parametrize("text", ["", '{"cniVersion": "1.0.0"}'], ids=["torn", "a result, as Go once wrote"])
 def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_configuration(
-    three_attached: ManagerNode,
+    three_attached: ManagerNode, text: str
 ) -> None:
     record = three_attached.cache / "results" / "c-c1-x1"
-    record.write_bytes(b"")
+    record.write_text(text)
     three_attached.manager().tear_down("c1")
     assert sorted(three_attached.calls("DEL")) == ["DEL a c1 x5", "DEL b c1 x9", "DEL c c1 x1"]
     assert three_attached.last_call("c", "DEL", "x1").env["CNI_NETNS"] == "/ns", "that of the other records"
@@ -116,13 +114,6 @@ def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_pa
     assert node.calls("DEL") == []
 
 
-def test_a_bare_result_as_go_once_wrote_it_is_detached_with_the_configuration(three_attached: ManagerNode) -> None:
-    (three_attached.cache / "results" / "c-c1-x1").write_text('{"cniVersion": "1.0.0"}')
-    three_attached.manager().tear_down("c1")
-    assert "DEL c c1 x1" in three_attached.calls("DEL")
-    assert three_attached.client().get_cached_attachments() == []
-
-
 def test_a_record_of_go_without_its_drop_in_is_detached_with_the_configuration_at_hand(node: ManagerNode) -> None:
     node.configure("a")
     (node.conf_dir / "a").mkdir()
@@ -133,15 +124,6 @@ def test_a_record_of_go_without_its_drop_in_is_detached_with_the_configuration_a
     node.strip_record("c1", "a")
     manager.tear_down("c1")
     assert node.calls("DEL") == ["DEL dropin c1 eth0", "DEL a c1 eth0"]
-
-
-def test_a_pending_attachment_is_detached_too(node: ManagerNode) -> None:
-    node.configure("a")
-    node.plugin("a", fails("ADD"))
-    with pytest.raises(PluginError):
-        node.cni.add_network_list("a", RuntimeConf("c1", "/ns", "eth0"), rollback=False)
-    node.manager().tear_down("c1")
-    assert node.calls("DEL") == ["DEL a c1 eth0"]
 
 
 @pytest.mark.parametrize("name", ["c-c1-x1-x2", "c-c1-x1"])
