@@ -91,7 +91,9 @@ def test_nobody_reads_the_answer_and_nothing_stays(node: DriverNode) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Signals) -> None:
-    node.plugin("bridge", "[ $CNI_COMMAND != ADD ] || exec sleep 60", result=RESULT)
+    wait = f"for _ in $(seq 600); do [ -e {node.root}/go ] && break; sleep 0.1; done"
+    script = f"[ $CNI_COMMAND != ADD ] || exec sleep 60\n[ $CNI_COMMAND != DEL ] || {{ {wait}; }}"
+    node.plugin("bridge", script, result=RESULT)
     node.configure("front", "bridge")
     words = command(node, "setup", node.netns_path)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
@@ -101,7 +103,9 @@ def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Sig
         driver.stdin.close()
         wait_until(lambda: node.calls("ADD") != [])
         driver.send_signal(number)
+        wait_until(lambda: node.calls("DEL") != [])
         driver.send_signal(number)  # the roll-back goes on
+        (node.root / "go").touch()
         assert json.loads(driver.stdout.read()) == {"error": "the driver was interrupted by a signal"}
     assert driver.returncode == 1
     assert (node.verbs(), node.attached) == (["ADD bridge", "DEL bridge"], [])
@@ -153,7 +157,7 @@ def test_gc_detaches_what_podman_does_not_list_and_leaves_the_hooks_containers_a
 ) -> None:
     node.client(owner="oci-hook").add_network_list("front", RuntimeConf("c1", node.netns_path, "eth0"))
     pin = Path(directory_for(str(node.cache)), "c1.999999999")
-    pin.parent.mkdir(parents=True)
+    pin.parent.mkdir(parents=True, exist_ok=True)
     pin.touch()
     assert gc(node, podman, f"echo {ID}") == 0
     assert [owner for owner, *_ in node.attached] == ["oci-hook", "podman"]
