@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
-from unittest import mock
 
 import pytest
-from nodes import FakeNode
+from engine_node import EngineNode
 
-from libcni.cli import main
 from libcni.netavark import OWNER
 
 ID = "752947ff91f961eb3cb47ffe9315016979f3ffbec09e4d96a4fae3fb03391697"
 CAPABILITIES = ("portMappings", "ips", "mac", "bandwidth", "aliases")
+
+RESULT = {
+    "cniVersion": "1.0.0",
+    "interfaces": [
+        {"name": "veth1", "mac": "c2:00:00:00:00:01"},
+        {"name": "eth0", "mac": "C2:11:22:33:44:55", "sandbox": "/ns"},
+    ],
+    "ips": [
+        {"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1},
+        {"address": "fd00::5/64", "interface": 1},
+    ],
+    "dns": {"nameservers": ["10.1.0.1"], "domain": "front.test", "search": ["test"]},
+}
 
 
 def network(name: str = "front", **members: Any) -> dict[str, Any]:
@@ -47,12 +54,14 @@ def request(container_id: str = ID, ports: Any = None, options: Any = None, name
     }
 
 
-class DriverNode(FakeNode):
+class DriverNode(EngineNode):
     """A node with the command that runs the driver."""
 
+    program = "netavark-plugin"
+    result = RESULT
+
     def __init__(self, root: Path) -> None:
-        super().__init__(root, owner=OWNER, durable=True)
-        self.words = [f"--conf-dir={self.conf_dir}", f"--path={self.bin}", f"--cache-dir={self.cache}"]
+        super().__init__(root, OWNER)
         self.netns_path = self.netns("container")
 
     def configure_capable(self, *capabilities: str, name: str = "front", plugin: str = "bridge") -> None:
@@ -62,14 +71,9 @@ class DriverNode(FakeNode):
     def run(self, verb: str, document: Any = None, *words: str) -> tuple[int, Any]:
         """Run the driver as netavark does; return the exit code, and what it printed."""
         netns = [] if verb in {"create", "info"} else [self.netns_path]
-        printed = io.StringIO()
         text = document if isinstance(document, str) else json.dumps(document)
-        with TemporaryFile("w+") as stdin:
-            stdin.write(text)
-            stdin.seek(0)
-            with mock.patch.dict(os.environ, clear=True), mock.patch("sys.stdin", stdin), redirect_stdout(printed):
-                code = main(["netavark-plugin", *self.words, *words, verb, *netns])
-        return code, json.loads(printed.getvalue() or "null")
+        code, printed, _ = self.run_program(text, *words, verb, *netns)
+        return code, json.loads(printed or "null")
 
     def answer(self, verb: str, document: Any = None) -> Any:
         code, answer = self.run(verb, document)

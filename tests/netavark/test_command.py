@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,42 +16,21 @@ from libcni.oci.pins import directory_for
 from libcni.testing import wait_until
 
 from .conftest import ID, DriverNode, network, request
-from .test_driver import RESULT
 
 HEAVY = {"asyncio", "concurrent.futures", "pydantic", "yaml", "shutil", "subprocess", "tempfile", "ipaddress"}
 VERBS = {"libcni.client", "libcni.netavark.driver"}
-PROGRAM = """
-import sys
-from libcni.cli import main
-code = main(sys.argv[1:])
-print("", *sorted(set(sys.modules)), file=sys.stderr)
-sys.exit(code)
-"""
-
-
-def command(node: DriverNode, *words: str) -> list[str]:
-    return [sys.executable, "-m", "libcni", "netavark-plugin", *node.words, *words]
-
-
-def loaded(node: DriverNode, *words: str, document: object = None) -> set[str]:
-    """Run the driver in a process of its own; return the modules that it loaded."""
-    program = [sys.executable, "-c", PROGRAM, "netavark-plugin", *node.words, *words]
-    # coverage measures child processes if these are set, and imports modules of its own there
-    env = {name: text for name, text in os.environ.items() if not name.startswith("COVERAGE")}
-    done = subprocess.run(program, input=json.dumps(document), env=env, check=True, capture_output=True, text=True)
-    return set(done.stderr.split())
 
 
 def test_info_says_the_version_and_loads_no_verb(node: DriverNode) -> None:
     assert node.answer("info") == {"version": __version__, "api_version": "1.0.0"}
-    assert loaded(node, "info") & (HEAVY | VERBS | {"dataclasses"}) == set()
+    assert node.loaded("", "info") & (HEAVY | VERBS | {"dataclasses"}) == set()
 
 
 def test_setup_and_teardown_load_no_heavy_module(node: DriverNode) -> None:
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
-    assert loaded(node, "setup", node.netns_path, document=request(static_ips=["10.1.0.5"])) & HEAVY == set()
-    assert loaded(node, "teardown", node.netns_path, document=request()) & HEAVY == set()
+    for verb in ("setup", "teardown"):
+        document = json.dumps(request(static_ips=["10.1.0.5"]))
+        assert node.loaded(document, verb, node.netns_path) & HEAVY == set()
     assert node.attached == []
 
 
@@ -70,7 +48,6 @@ def test_every_error_is_an_object(node: DriverNode, document: str) -> None:
 
 
 def test_a_full_disk_is_podmans_error(node: DriverNode) -> None:
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     node.cache.write_text("a file where the directory should be")
     assert str(node.cache) in node.error("setup", request())
@@ -78,11 +55,10 @@ def test_a_full_disk_is_podmans_error(node: DriverNode) -> None:
 
 
 def test_nobody_reads_the_answer_and_nothing_stays(node: DriverNode) -> None:
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     reader, writer = os.pipe()
     os.close(reader)
-    words, document = command(node, "setup", node.netns_path), json.dumps(request())
+    words, document = node.command("setup", node.netns_path), json.dumps(request())
     done = subprocess.run(words, input=document, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
@@ -93,9 +69,9 @@ def test_nobody_reads_the_answer_and_nothing_stays(node: DriverNode) -> None:
 def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Signals) -> None:
     wait = f"for _ in $(seq 600); do [ -e {node.root}/go ] && break; sleep 0.1; done"
     script = f"[ $CNI_COMMAND != ADD ] || exec sleep 60\n[ $CNI_COMMAND != DEL ] || {{ {wait}; }}"
-    node.plugin("bridge", script, result=RESULT)
+    node.plugin("bridge", script)
     node.configure("front", "bridge")
-    words = command(node, "setup", node.netns_path)
+    words = node.command("setup", node.netns_path)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdin is not None
         assert driver.stdout is not None
@@ -114,7 +90,6 @@ def test_a_signal_rolls_the_attachment_back(node: DriverNode, number: signal.Sig
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_netavark_ignores_stays_ignored(node: DriverNode, number: signal.Signals) -> None:
     """It ignores both while it tears down: a teardown that ends half-way is not repeated."""
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     signal.signal(number, signal.SIG_IGN)
     node.answer("setup", request())
@@ -126,7 +101,6 @@ def test_a_signal_that_netavark_ignores_stays_ignored(node: DriverNode, number: 
 @pytest.fixture
 def podman(node: DriverNode, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return where the program podman is looked for, and attach a container."""
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     node.answer("setup", request())
     programs = node.root / "programs"
@@ -168,7 +142,6 @@ def test_gc_detaches_what_podman_does_not_list_and_leaves_the_hooks_containers_a
 
 
 def test_the_log_has_every_plugin_call(node: DriverNode) -> None:
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     log = node.root / "log"
     node.run("setup", request(), f"--log={log}")
@@ -183,7 +156,6 @@ def test_the_installed_driver_has_the_options_and_no_variable_changes_them(
     node: DriverNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(node.root)
-    node.plugin("bridge", result=RESULT)
     node.configure("front", "bridge")
     directory = node.root / "drivers"
     assert main(["netavark-plugin", *node.words, f"--cache-dir={node.cache.name}", f"--install={directory}"]) == 0

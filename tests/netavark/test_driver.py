@@ -13,26 +13,7 @@ from processes import fork, wait
 from libcni import RuntimeConf
 from libcni.cli import main
 
-from .conftest import CAPABILITIES, ID, DriverNode, network, request
-
-RESULT = {
-    "cniVersion": "1.0.0",
-    "interfaces": [
-        {"name": "veth1", "mac": "c2:00:00:00:00:01"},
-        {"name": "eth0", "mac": "C2:11:22:33:44:55", "sandbox": "/ns"},
-    ],
-    "ips": [
-        {"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1},
-        {"address": "fd00::5/64", "interface": 1},
-    ],
-    "dns": {"nameservers": ["10.1.0.1"], "domain": "front.test", "search": ["test"]},
-}
-
-
-@pytest.fixture(autouse=True)
-def _plugin(node: DriverNode) -> None:
-    node.plugin("bridge", result=RESULT)
-
+from .conftest import CAPABILITIES, ID, RESULT, DriverNode, network, request
 
 # create
 
@@ -77,6 +58,7 @@ def test_a_missing_network_is_named_with_those_that_exist(node: DriverNode) -> N
 
 @pytest.mark.parametrize("plugin", [{"type": "absent"}, {"type": "bridge", "ipam": {"type": "absent"}}])
 def test_a_missing_plugin_is_named(node: DriverNode, plugin: dict[str, Any]) -> None:
+    node.plugin("bridge")
     node.write("front.conflist", {"cniVersion": "1.0.0", "name": "front", "plugins": [plugin]})
     assert node.error("create", network()) == f"the CNI plugin absent is not in {node.bin}"
 
@@ -150,7 +132,7 @@ def test_two_addresses_without_the_capability_go_into_the_configurations_args(no
 
 
 def test_dnsname_of_podman_4_gets_aliases_by_network(node: DriverNode) -> None:
-    node.plugin("dnsname", "cat >/dev/null", result=RESULT)
+    node.plugin("dnsname", "cat >/dev/null")
     node.configure_capable("aliases", plugin="dnsname")
     node.answer("setup", request(aliases=["db"]))
     assert node.received("dnsname")[1]["runtimeConfig"] == {"aliases": {"front": ["db"]}}

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
-from unittest import mock
 
 import pytest
-from nodes import FakeNode
+from engine_node import EngineNode
 
-from libcni.cli import main
 from libcni.oci.pins import OWNER, Pins, directory_for, namespace_of
 from libcni.testing import FakePlugin, wait_until, why_no_namespaces
 
 
-class HookNode(FakeNode):
+class HookNode(EngineNode):
     """A node with the command that runs the hook."""
 
+    program = "oci-hook"
+
     def __init__(self, root: Path) -> None:
-        super().__init__(root, owner=OWNER, durable=True)
+        super().__init__(root, OWNER)
         # Not below the test's directory: pytest could not remove that if a killed test left a mount in it.
         self.pins = Pins(directory_for(str(self.cache)))
         self.bundle = root / "bundle"
         self.bundle.mkdir()
-        self.words = [f"--conf-dir={self.conf_dir}", f"--path={self.bin}", f"--cache-dir={self.cache}"]
 
     def configure_capable(self, name: str, *plugins: str, **keys: Any) -> list[FakePlugin]:
         """Write a network's configuration, with plugins that take all capabilities; return the plugins."""
@@ -41,24 +37,16 @@ class HookNode(FakeNode):
         self.configure(name, *chain, **{"cniVersion": "1.1.0", **keys})
         return made
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "libcni", "oci-hook", *self.words, *words]
-
     def state(self, status: str, pid: int | None = None, container_id: str = "c1", **annotations: str) -> str:
         prefixed = {f"libcni.{key}": value for key, value in annotations.items()}
         document = {"ociVersion": "1.0.2", "id": container_id, "status": status, "bundle": str(self.bundle)}
         return json.dumps({**document, **({} if pid is None else {"pid": pid}), "annotations": prefixed})
 
     def run(self, state: str, *words: str) -> str:
-        """Run the hook as a runtime does, with nothing in its environment; return what it printed on stderr."""
-        printed = io.StringIO()
-        with TemporaryFile("w+") as stdin:
-            stdin.write(state)
-            stdin.seek(0)
-            with mock.patch.dict(os.environ, clear=True), mock.patch("sys.stdin", stdin), redirect_stderr(printed):
-                code = main(["oci-hook", *self.words, *words])
-        assert code == (1 if printed.getvalue() else 0)
-        return printed.getvalue()
+        """Run the hook as a runtime does; return what it printed on stderr."""
+        code, _, printed = self.run_program(state, *words)
+        assert code == (1 if printed else 0)
+        return printed
 
     def attach(self, pid: int | None, *words: str, container_id: str = "c1", **annotations: str) -> str:
         """Attach a container; return what the hook printed on stderr, "" if all went well."""

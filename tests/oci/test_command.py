@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,34 +14,18 @@ HEAVY |= {"shutil", "libcni.manager.gc", "libcni.manager.namespaces", "libcni.ma
 HEAVY |= {"libcni.verbs.check", "libcni.verbs.gc", "libcni.verbs.status", "libcni.verbs.version"}
 # It reads every network's configuration, which a detach does not need.
 MANAGER = {f"libcni.manager.{one}" for one in ("manager", "networks", "container", "container_result", "tear_down")}
-PROGRAM = """
-import sys
-from libcni.cli import main
-code = main(sys.argv[1:])
-print(*sorted(set(sys.modules)))
-sys.exit(code)
-"""
-
-
-def loaded(node: HookNode, state: str, *words: str) -> set[str]:
-    """Run the hook in a process of its own; return the modules that it loaded."""
-    command = [sys.executable, "-c", PROGRAM, "oci-hook", *node.words, *words]
-    # coverage measures child processes if these are set, and imports modules of its own there
-    env = {name: text for name, text in os.environ.items() if not name.startswith("COVERAGE")}
-    done = subprocess.run(command, input=state, env=env, check=True, capture_output=True, text=True)
-    return set(done.stdout.split())
 
 
 def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callable[[], int]) -> None:
     node.configure_capable("front", "a")
     state = node.state("creating", process(), networks="front", ports="8080:80")
-    assert loaded(node, state) & HEAVY == set()
+    assert node.loaded(state) & HEAVY == set()
     assert node.attached == [("c1", "front", "eth0", "ready")]
-    assert loaded(node, node.state("stopped")) & (HEAVY | {"ipaddress", *MANAGER}) == set()
+    assert node.loaded(node.state("stopped")) & (HEAVY | {"ipaddress", *MANAGER}) == set()
 
 
 def test_a_container_without_networks_costs_no_verb(node: HookNode) -> None:
-    found = loaded(node, node.state("creating", 1, networks="none"))
+    found = node.loaded(node.state("creating", 1, networks="none"))
     assert found & (HEAVY | {"libcni.client", "libcni.manager", "dataclasses"}) == set()
 
 
