@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -117,13 +118,16 @@ def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, names
 
 def _import(data: str) -> None:
     """Import what the commands import; measure from then on."""
+    import libcni.cli.commands
+    import libcni.diagnosis
     import libcni.manager
     from libcni.cli import main
 
-    for name in ("asyncio", "libcni.cli.progress"):
+    commands = [f"libcni.cli.commands.{command.name}" for command in iter_modules(libcni.cli.commands.__path__)]
+    for name in ("asyncio", "encodings.ascii", "encodings.unicode_escape", "libcni.cli.progress", *commands):
         import_module(name)
 
-    for module in (libcni, libcni.manager):
+    for module in (libcni, libcni.diagnosis, libcni.manager):
         for name in module.__all__:
             getattr(module, name)
     measuring = _measure(data) if data else None

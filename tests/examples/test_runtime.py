@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forkserver import ForkServer
 from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 
 import libcni
+from libcni.testing import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-RUNTIME = [sys.executable, str(EXAMPLES / "runtime.py")]
+RUNTIME = str(EXAMPLES / "runtime.py")
 SERVICE = [sys.executable, str(EXAMPLES / "service.py")]
 KILLS = 30
 pytestmark = pytest.mark.real
@@ -27,8 +29,9 @@ pytestmark = pytest.mark.real
 class ExampleNode(RealNode):
     """A RealNode with the networks "front", with ports and limits, and "back", with addresses to choose."""
 
-    def __init__(self, root: Path, host: Namespace) -> None:
+    def __init__(self, root: Path, host: Namespace, server: ForkServer) -> None:
         super().__init__(root, host)
+        self.server = server
         portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
         limits = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
         dns = {"nameservers": ["9.9.9.9"]}
@@ -44,13 +47,14 @@ class ExampleNode(RealNode):
             "PATH": PLUGIN_PATH,
         }
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*RUNTIME, *words], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, RUNTIME, *words], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
     def type(self, *words: str) -> str:
-        return self.start(*words).communicate(timeout=60)[0]
+        """Run the runtime to its end, and return what it prints."""
+        return "".join(self.server.run(words, self.env, self.root, program=RUNTIME)[1:])
 
     def left(self) -> dict[str, list[str]]:
         """Return all traces of containers: records, reservations, namespaces, interfaces of the host and rules."""
@@ -68,8 +72,8 @@ class ExampleNode(RealNode):
 
 
 @pytest.fixture
-def node(host: Namespace, tmp_path: Path) -> Iterator[ExampleNode]:
-    node = ExampleNode(tmp_path, host)
+def node(host: Namespace, tmp_path: Path, fork_server: ForkServer) -> Iterator[ExampleNode]:
+    node = ExampleNode(tmp_path, host, fork_server)
     yield node
     for path in (node.home / "netns").glob("*"):
         subprocess.run(["umount", "-l", path], check=False, capture_output=True)
@@ -96,9 +100,7 @@ def test_a_container_has_two_networks_a_port_a_limit_an_address_and_name_servers
 def test_gc_removes_a_container_that_has_ended_and_keeps_one_that_lives(node: ExampleNode) -> None:
     lives = json.loads(node.type("run", "lives", "--network", "front", "--", "sleep", "60"))["addresses"]["eth0"]
     node.type("run", "ends", "--network", "front", "--", "true")
-    end = time.monotonic() + 10
-    while "ends dead" not in node.type("ps") and time.monotonic() < end:
-        pass
+    wait_until(lambda: "ends dead" in node.type("ps"), 60)
     assert "detached ends front eth0" in node.type("gc")
     assert node.type("ps") == f"lives running {lives[0]}\n"
     node.type("rm", "lives")
@@ -130,7 +132,7 @@ def test_nothing_is_left_and_nobody_is_cut_off_whenever_the_runtime_is_killed(no
         victim = node.start(*words)
         time.sleep(chance.uniform(0.1, 1.0) * whole)
         victim.send_signal(signal.SIGKILL)
-        victim.communicate()
+        victim.wait()
         node.type("gc")
         attached = [line.split() for line in node.type("ps").splitlines()]
         assert {line[1] for line in attached} == {"running"}, attached

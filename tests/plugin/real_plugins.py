@@ -86,7 +86,8 @@ class Subject:
         return {*EVERY_GO_PLUGIN, *self.faults, *(self.newer if "1.1.0" in versions else self.older)}
 
 
-IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/24"}}
+# The check of an IPAM plugin uses each address of the subnet once.
+IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/28"}}
 
 SUBJECTS: Mapping[str, Subject] = {
     "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM, newer=("GC without valid attachments frees all",)),

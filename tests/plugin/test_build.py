@@ -42,9 +42,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def built(tmp_path: Path) -> Path:
-    source, product = tmp_path / "mine.py", tmp_path / "mine"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("product")
+    source, product = directory / "mine.py", directory / "mine"
     source.write_text(PLUGIN, encoding="utf-8")
     build(source, product, python=sys.executable)
     source.unlink()
@@ -85,18 +86,19 @@ def test_errors_delegation_and_tracebacks_work_in_the_product(built: Path, tmp_p
     assert "1 / 0" in failed.stderr, "the traceback has the lines of the plugin's own source"
 
 
-def test_another_version_of_python_runs_the_source(built: Path) -> None:
+def test_another_version_of_python_runs_the_source(built: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(built) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     assert files["__main__.pyc"].startswith(MAGIC_NUMBER)
-    interpreter = built.read_bytes().split(b"\n")[0]
-    with built.open("wb") as file:
-        file.write(interpreter + b"\n")
+    product = tmp_path / "mine"
+    with product.open("wb") as file:
+        file.write(built.read_bytes().split(b"\n")[0] + b"\n")
         with zipfile.ZipFile(file, "w") as other:
             for name, data in files.items():
                 other.writestr(name, b"1234" + data[4:] if name.endswith(".pyc") else data)
-    assert call_plugin(built, "ADD", config(fail=True)).code == 11
-    assert call_plugin(built, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
+    product.chmod(0o755)
+    assert call_plugin(product, "ADD", config(fail=True)).code == 11
+    assert call_plugin(product, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
 
 
 def test_other_modules_of_the_plugin_can_be_included(tmp_path: Path) -> None:
