@@ -25,8 +25,11 @@ def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callabl
 
 
 def test_a_container_without_networks_costs_no_verb(node: HookNode) -> None:
+    node.configure("front")
     found = node.loaded(node.state("creating", 1, networks="none"))
     assert found & (HEAVY | {"libcni.client", "libcni.manager", "dataclasses"}) == set()
+    assert node.detach() == ""
+    assert (node.calls(), node.pinned) == ([], [])
 
 
 def test_the_exit_collects_no_garbage() -> None:

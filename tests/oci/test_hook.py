@@ -91,14 +91,6 @@ def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, proce
     assert "runtimeConfig" not in second.config
 
 
-def test_a_container_is_left_alone_with_the_word_none(node: HookNode, process: Process) -> None:
-    [plugin] = node.configure_capable("front", "a")
-    pid = process()
-    assert node.attach(pid, networks="none") == ""
-    assert node.detach() == ""
-    assert (plugin.verbs, node.attached, node.pinned) == ((), [], [])
-
-
 def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, process: Process) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
@@ -114,9 +106,7 @@ def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, proces
 
 
 def test_a_port_that_no_plugin_would_publish_is_refused(node: HookNode, process: Process) -> None:
-    node.configure_capable("front", "a")
-    chain = {"cniVersion": "1.1.0", "name": "front", "plugins": [{"type": "a"}]}
-    (node.root / "net.d/front.conflist").write_text(json.dumps(chain))
+    node.configure("front")
     assert "no plugin declares the capability portMappings" in node.attach(process(), ports="80:80")
     assert node.attached == []
 
