@@ -23,7 +23,7 @@ _WORDS = {
     "remove-rules": "remove the rules of {containers} for {details}",
     "reload": "attach {containers} again: DEL and ADD",
     "set-aside": "move {target} aside",
-    "release": "release {number} address{es} in {target}: {details}",
+    "release": "release {details} in {target}",
     "detach": "detach {containers}",
 }
 _SHOWN, _NAMED = 3, 12
@@ -58,7 +58,6 @@ def words_of(mend: Mend) -> str:
     interrupts = f" (interrupts {some(mend.interrupts)})" if mend.interrupts else ""
     text = _WORDS[mend.kind].format(
         target=mend.target, details=some(mend.details), containers=some(mend.containers),
-        number=len(mend.details), es="" if len(mend.details) == 1 else "es",
         inside=f" in {mend.netns}" if mend.netns else "",
     )  # fmt: skip
     return text + interrupts

@@ -29,6 +29,8 @@ from libcni.verbs.node import Node
 
 _SECONDS = 30.0
 """Seconds to wait for a lock."""
+_AT_ONCE = 25
+"""The usual number of mends for dead containers between two examinations, each of which takes half a second."""
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
 
 
@@ -165,12 +167,12 @@ class Act(NamedTuple):
         change: the function that changes the node. None: many attachments are detached in parallel.
         locks: the locks from the check of the condition to the end of the mend; a string is a directory of host-local.
             Verbs acquire their locks themselves.
-        is_for_the_dead: whether several mends that interrupt nobody share one examination of the node.
+        at_once: the number of mends that share one examination of the node, if they interrupt nobody.
     """
 
     change: Callable[[NodeState, Mend], None] | None
     locks: Callable[[Mend], tuple[LockRequest | str, ...]] = lambda _: ()
-    is_for_the_dead: bool = False
+    at_once: int = 1
 
 
 def _container(mend: Mend) -> LockRequest:
@@ -179,7 +181,7 @@ def _container(mend: Mend) -> LockRequest:
 
 
 ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
-    "set-aside": Act(_set_aside, lambda _: (LockRequest(all_containers=True),), is_for_the_dead=True),
+    "set-aside": Act(_set_aside, lambda _: (LockRequest(all_containers=True),), _AT_ONCE),
     "reserve": Act(_reserve, lambda mend: (_container(mend), mend.target)),
     "forward": Act(_forward),
     "set-up": Act(_change_link),
@@ -187,10 +189,10 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
     "add-address": Act(_change_link),
     "add-route": Act(_change_link),
     "add-rules": Act(_add_rules),
-    "remove-rules": Act(_remove_rules, lambda mend: (_container(mend),), is_for_the_dead=True),
+    "remove-rules": Act(_remove_rules, lambda mend: (_container(mend),), _AT_ONCE),
     "reload": Act(_reload),
-    "release": Act(_release, lambda mend: (mend.target,)),
-    "detach": Act(None, is_for_the_dead=True),
+    "release": Act(_release, lambda mend: (mend.target,), 10_000),  # all hold one lock
+    "detach": Act(None, at_once=_AT_ONCE),
 })  # fmt: skip
 """The acts in the order of a repair: others depend on the first, the last remove data."""
 

@@ -170,7 +170,7 @@ def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str])
                 name="route-stolen", seen=seen, remedy=f"find its creator, then run: ip route del {destination}"
             )
         elif not own:
-            mends = (Mend("add-route", link.name, (str(subnet),)),)
+            mends = (Mend("add-route", link.name, (str(subnet),), _names(users)),)
             yield about(name="subnet-route-missing", seen=f"the node has no such route over {link.name}", mends=mends)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 __all__ = ["Mend"]
 
@@ -12,8 +12,6 @@ MendKind = Literal[
     "set-aside", "reserve", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
     "remove-rules", "reload", "release", "detach",
 ]  # fmt: skip
-GROUPED: Final = {"release", "remove-rules"}
-"""The kinds of which one mend serves several containers: each of its ``details`` is independent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class Mend:
         kind: ``set-aside`` a record; ``reserve`` an address for the container that has it; ``forward`` packets;
             ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and ``add-route``; ``add-rules`` of an
             attachment in place; ``remove-rules`` for addresses of a dead container; ``reload`` an attachment;
-            ``release`` reservations; ``detach`` an attachment.
+            ``release`` the reservations of an attachment; ``detach`` an attachment.
         target: the changed object: a file, a directory, a link, or for rules a container's ID.
         details: the addresses, routes or the bridge, and for ``add-rules`` the missing rules.
         containers: the attachments that it is for, as ``ID:IFNAME``.
@@ -48,19 +46,22 @@ class Mend:
     @property
     def key(self) -> tuple[str, ...]:
         """Its kind and the objects that it changes: equal for the same change in two diagnoses."""
-        return self.kind, self.target, self.network, self.netns, *(() if self.kind in GROUPED else self.details)
+        # All interfaces of a container on a network share a chain of rules, which goes with the last address.
+        details = () if self.kind == "remove-rules" else self.details
+        return self.kind, self.target, self.network, self.netns, *details
 
 
 def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
-    """Return mends without repetitions. Reservations in one directory are released by one mend, so by one lock."""
+    """Return mends without repetitions. The same mend of two findings interrupts whom either of them names."""
     groups: dict[tuple[str, ...], list[Mend]] = {}
     for mend in mends:
-        groups.setdefault((*mend.key, *mend.interrupts), []).append(mend)
+        groups.setdefault(mend.key, []).append(mend)
     return tuple(
         replace(
             alike[0],
             details=tuple(dict.fromkeys(detail for mend in alike for detail in mend.details)),
             containers=tuple(dict.fromkeys(name for mend in alike for name in mend.containers)),
+            interrupts=tuple(dict.fromkeys(name for mend in alike for name in mend.interrupts)),
         )
         for alike in groups.values()
     )

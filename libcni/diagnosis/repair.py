@@ -26,8 +26,8 @@ __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
 
 _LOOKS = 8
 """How often a repair of very many attachments examines the node while it carries out mends of one kind."""
-_AT_ONCE, _AT_MOST = 25, 250
-"""The usual and the largest number of mends for dead containers between two examinations: each holds a descriptor."""
+_AT_MOST = 250
+"""The largest number of mends between two of these examinations: each holds the descriptor of its lock."""
 _SECOND_LOOK = 1.0
 """Seconds after which a loss is examined again: the runtime may just be ending this container."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
@@ -282,14 +282,13 @@ def _detached_by(node: NodeState, mend: Mend) -> list[Attachment]:
 def _groups(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
     """Yield the mends in groups of one kind, before each of which the node is examined.
 
-    A group is one mend, or several mends for dead containers. Of very many mends it is an eighth, because an
-    examination of 10,000 containers takes seconds.
+    A group is one mend, or several mends for dead containers, which interrupt nobody. Of very many mends it is an
+    eighth, because an examination of 10,000 containers takes seconds.
     """
     for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
         alike = list(group)
-        # An examination takes half a second. Mends for dead containers interrupt nobody, so several share it.
-        is_for_the_dead = ACTS[kind].is_for_the_dead and not any(outcome.mend.interrupts for outcome in alike)
-        size = min(_AT_MOST, max(_AT_ONCE if is_for_the_dead else 1, len(alike) // _LOOKS))
+        at_once = 1 if any(outcome.mend.interrupts for outcome in alike) else ACTS[kind].at_once
+        size = max(at_once, min(_AT_MOST, len(alike) // _LOOKS))
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 

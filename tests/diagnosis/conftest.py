@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from weakref import finalize
 
 import pytest
 from forkserver import ForkServer
@@ -24,6 +27,17 @@ from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair, diagnose, lo
 from libcni.store.lock_file import PLUGIN, offset_of
 
 
+def unused_number() -> tuple[int, int]:
+    """Return a number that no other test uses, as long as the descriptor is open; fixed addresses have lower ones."""
+    for number in random.sample(range(100, 224), 124):
+        descriptor = os.open(f"/tmp/libcni-test-10.{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor, number
+        os.close(descriptor)
+    raise AssertionError("124 tests run at once")
+
+
 class OperatorNode(RealNode):
     """A node with the network ``net``, made by bridge and host-local, and with a shell to type commands in."""
 
@@ -31,8 +45,11 @@ class OperatorNode(RealNode):
         super().__init__(root, host)
         self.settings |= {"env": None, "timeout": 20}
         self.server = server
-        # The doctor looks for addresses in all namespaces of the machine, those of other tests included.
-        self.net = f"10.{random.randrange(1, 224)}.{random.randrange(256)}"
+        # The doctor looks for addresses in all namespaces of the machine. A dead pod seems to live if a container of
+        # another test has its address.
+        descriptor, number = unused_number()
+        finalize(self, os.close, descriptor)
+        self.net = f"10.{number}.{random.randrange(256)}"
         self.second = f"172.{random.randrange(20, 32)}.{random.randrange(256)}"
         self.net6 = f"fd{random.randrange(256):02x}:{random.randrange(1, 65536):x}"
         self.new_namespace = new_namespace

@@ -144,7 +144,9 @@ def test_routes_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
     object.__setattr__(made.host, "routes", (*routes, IPRoute("10.1.0.0/25", "", 50, table=100)))
     assert made.findings(check_interfaces) == [], "another table has its own rules"
     object.__setattr__(made.host, "routes", ())
-    assert mends_of(made.finding(check_interfaces)) == [("add-route", "br0", "10.1.0.0/24")]
+    found = made.finding(check_interfaces)
+    assert mends_of(found) == [("add-route", "br0", "10.1.0.0/24")]
+    assert found.mends[0].containers == ("c1:eth0",)
 
 
 def test_the_nodes_route_to_a_container_on_a_link_of_its_own(made: MadeNode) -> None:

@@ -58,8 +58,7 @@ def test_a_full_pool_is_the_first_finding(made: MadeNode) -> None:
     assert first.seen == (
         "network net has no free address: 61 of 61 are reserved, 58 for containers that no longer exist"
     )
-    [mend] = first.mends
-    assert (mend.kind, len(mend.details)) == ("release", 58)
+    assert [mend.kind for mend in first.mends] == ["release"] * 58
     assert [one.name for one in report(made).findings] == ["pool-full"], "one cause, one finding"
 
 
@@ -118,7 +117,7 @@ def test_each_range_set_of_a_dual_stack_network_is_a_pool(made: MadeNode) -> Non
     first, *others = report(made).findings
     assert "61 of 61" in first.seen
     assert "pool-full" not in {one.name for one in others}, "2^64 addresses are free"
-    assert len(first.mends[0].details) == 116
+    assert [len(mend.details) for mend in first.mends] == [2] * 58
 
 
 # With real plugins.
@@ -294,8 +293,7 @@ def test_5000_dead_reservations_are_released_in_seconds(pods: PodNode) -> None:
             path.write_text(f"dead{number}\r\neth0", encoding="utf-8")
             os.utime(path, (1, 1))
     started = time.process_time()  # not the clock on the wall: other tests run beside this one
-    [outcome] = pods.repair().outcomes
-    assert len(outcome.mend.details) >= 4999
+    assert len(pods.repair().outcomes) >= 4999
     assert time.process_time() - started < 20
     assert pods.reserved_for() == {"living"}
 
@@ -464,15 +462,10 @@ def test_what_prevents_a_full_pool_frees_a_low_one_and_lets_others_be(pods: PodN
     living = pods.fill(1, dead=10)
     pods.type(command)
     assert len(pods.reserved_for()) == 11, "2 of 13 are free"
-    # Up to three times: the doctor of another test may be in a namespace that has ended, whose pod then seems to live.
-    for _ in range(3):
-        for last in range(2, 15):
-            if not (pods.leases / "cbr0" / f"{pods.net}.{last}").exists():
-                pods.lease(last, "dead\r\neth0", "cbr0")
-        said = pods.type(command)
-        if pods.reserved_for() == set(living):
-            return
-    raise AssertionError(f"{pods.reserved_for()}: {said}")
+    pods.lease(13, "dead\r\neth0", "cbr0")
+    pods.lease(14, "dead\r\neth0", "cbr0")
+    said = pods.type(command)
+    assert pods.reserved_for() == set(living), said
 
 
 def test_the_pod_that_frees_addresses_sees_the_node() -> None:

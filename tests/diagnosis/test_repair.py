@@ -23,7 +23,7 @@ from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.belongings import AllBelongings, Belongings, losses
-from libcni.diagnosis.mends import Mend, MendKind
+from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, Space, read_node
 from libcni.store.locks import LockRequest, LockSet
 
@@ -115,7 +115,7 @@ def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, m
 
 
 def test_of_a_planned_mend_only_the_part_is_made_that_a_new_diagnosis_requires_of_the_same_containers() -> None:
-    planned = Mend("release", "/leases", ("10.1.0.2", "10.1.0.3"), ("c1:eth0", "c2:eth0"), network="net")
+    planned = Mend("remove-rules", "c1", ("10.1.0.2", "10.1.0.3"), ("c1:eth0", "c1:eth1"), network="net")
     rest = replace(planned, details=("10.1.0.3",))
     assert engine._rest(planned, replace(planned, details=("10.1.0.3", "10.1.0.4"))) == rest
     assert engine._rest(planned, replace(planned, details=("10.1.0.4",))) is None
@@ -124,6 +124,28 @@ def test_of_a_planned_mend_only_the_part_is_made_that_a_new_diagnosis_requires_o
     assert engine._rest(link, link) == link
     assert engine._rest(link, replace(link, interrupts=("c3:eth0",))) is None
     assert engine._rest(replace(link, interrupts=("c3:eth0",)), link) == link
+
+
+def test_the_same_mend_of_two_findings_interrupts_whom_either_of_them_names() -> None:
+    detach = Mend("detach", "/results/net-c1-eth0", (), ("c1:eth0",), network="net")
+    interrupting = replace(detach, interrupts=("c1:eth0",))
+    for mends in ((detach, interrupting), (interrupting, detach)):
+        assert merged(mends) == (interrupting,)
+
+
+def test_only_the_named_container_is_repaired(node: OperatorNode) -> None:
+    """The reservations of several containers are in one directory."""
+    leases = [node.lease(77, "lost\r\neth0"), node.lease(78, "other\r\neth0")]
+    done = repair_node(node.cni, only=["lost"])
+    assert [(one.mend.containers, one.state) for one in done.outcomes] == [(("lost:eth0",), "mended")]
+    assert [lease.exists() for lease in leases] == [False, True]
+
+
+def test_a_named_container_is_repaired_whoever_owns_it(node: OperatorNode, named_namespace: str) -> None:
+    node.client(owner="other").add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    assert [one.needs for one in repair_node(node.cni, only=["dead"]).outcomes] == [(("owner", "other"),)]
+    assert [one.state for one in repair_node(node.cni, only=["c1"]).outcomes] == ["mended"]
 
 
 def test_what_a_mend_names_or_a_runtime_changes_is_no_loss() -> None:
@@ -227,12 +249,11 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
     if record != "recorded":
         node.record("c1").unlink()
         node.age_leases()
-    for last in (77, 78):
-        node.lease(last, f"lost{last}\r\neth0")
+    node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
     replace_act(monkeypatch, "release", lambda *_: container.run(*damage.split()))
     done = repair_node(node.cni)
-    assert [one.state for one in done.outcomes] == ["mended"], "nothing is tried after it"
+    assert [one.state for one in done.outcomes] == ["mended"]
     assert "after: release" in done.stopped
     assert ("c1:eth0 has lost" if record == "recorded" else "a container without a record has lost") in done.stopped
     assert {"link": "the interface eth0", "address": f"{node.net}.2/24", "route": "the route to 0.0.0.0/0"}[
@@ -426,8 +447,8 @@ def test_the_dead_are_detached_in_groups(healthy: FakeNode) -> None:
 
 
 def test_the_key_of_a_mend_tells_that_it_is_the_same_change() -> None:
-    first = Mend("release", "/leases", ("10.1.0.2",), ("c1:eth0",), (), "net")
-    assert first.key == replace(first, details=("10.1.0.3",)).key
+    rules = Mend("remove-rules", "c1", ("10.1.0.2",), ("c1:eth0",), (), "net")
+    assert rules.key == replace(rules, details=("10.1.0.3",)).key
     route = Mend("add-route", "eth0", ("10.0.0.0/8",), ("c1:eth0",), netns="/ns/c1")
     assert route.key != replace(route, details=("10.0.0.0/9",)).key
     assert route.key != replace(route, netns="/ns/c2").key
