@@ -30,6 +30,11 @@ class ManagerNode(FakeNode):
     result = RESULT
     versions = ALL_VERSIONS[3:]
 
+    def configure_each(self, *names: str) -> None:
+        """Write networks, each of the one plugin that has its name."""
+        for name in names:
+            self.configure(name)
+
     def manager(self, client: dict[str, Any] | None = None, **options: Any) -> NetworkManager:
         """Return a manager; ``client``: settings of its client."""
         return NetworkManager(self.client(**(client or {})), **options)

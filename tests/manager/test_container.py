@@ -12,8 +12,7 @@ from manager.fakes import ManagerNode
 
 
 def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(node: ManagerNode) -> None:
-    for name in ("a", "b", "c", "d"):
-        node.configure(name)
+    node.configure_each("a", "b", "c", "d")
     networks: list[str | NetworkRequest] = ["d", NetworkRequest("a"), "b@eth0", NetworkRequest("c", ifname="net1")]
     node.manager().set_up(Container("c1", "/ns", networks))
     assert node.calls("ADD") == ["ADD d c1 eth1", "ADD a c1 eth2", "ADD b c1 eth0", "ADD c c1 net1"]
@@ -23,8 +22,7 @@ def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(node: Manag
 def test_bad_and_duplicate_interface_names_are_refused_before_anything_runs(
     node: ManagerNode, networks: list[str]
 ) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     with pytest.raises(InvalidIdentifierError):
         node.manager(loopback=True).set_up(Container("c1", "/ns", networks))
     assert node.calls() == []

@@ -33,8 +33,7 @@ def once(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], Iterable[A
 def test_gc_keeps_every_container_that_an_iterator_names(
     node: ManagerNode, make: Make, once: Callable[[Iterable[Any]], Iterable[Any]], tool: FakeNamespaces
 ) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = make(namespaces=tool)
     for container in ("c1", "c2", "c3"):
         manager.set_up(Container(container, networks=["a", "b"]))

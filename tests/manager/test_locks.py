@@ -28,8 +28,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def stopped(node: ManagerNode) -> Iterator[None]:
     """A process is stopped inside the set-up of container c1 on network a."""
-    for name in ("a", "b", "x", "y"):
-        node.configure(name)
+    node.configure_each("a", "b", "x", "y")
     node.plugin("a", waits("ADD", node.root / "go", when="[ $CNI_CONTAINERID = c1 ]"))
     runtime = fork(lambda: node.manager().set_up(Container("c1", "/ns", ["a", "x", "y"])))
     wait_until(lambda: node.calls("ADD"))
@@ -109,8 +108,7 @@ def test_a_manager_without_range_locks(
     """One lock replaces all those of the verbs, and the manager must not wait for itself."""
     monkeypatch.setattr(lock_file, "_SETLK", 4095)
     monkeypatch.setattr(lock_file, "_GETLK", 4095)
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = make(client={"timeout": 5.0}, namespaces=tool)
     manager.set_up(Container("c1", networks=["a", "b"]))
     manager.set_up(Container("c2", networks=["a"]))

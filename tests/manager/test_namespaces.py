@@ -69,8 +69,7 @@ def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode, 
 
 
 def test_a_namespace_stays_while_something_is_attached(node: ManagerNode, tool: FakeNamespaces) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     node.plugin("a", fails("DEL"))
     node.plugin("b", fails("ADD"))
     manager = node.manager(namespaces=tool)
@@ -126,8 +125,7 @@ def test_a_failed_set_up_leaves_a_namespace_that_an_earlier_one_made(
     node: ManagerNode, make: Make, tool: FakeNamespaces
 ) -> None:
     """The container's processes may live in it."""
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = make(namespaces=tool)
     manager.set_up(Container("c1", networks=["a"]))
     node.client().del_network_list("a", RuntimeConf("c1", None, "eth0"))

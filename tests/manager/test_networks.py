@@ -27,8 +27,7 @@ def test_conf_and_conflist_files_are_in_one_order_by_name(node: ManagerNode) -> 
 
 
 def test_the_default_may_be_named(node: ManagerNode) -> None:
-    for name in ("a", "b"):
-        node.configure(name)
+    node.configure_each("a", "b")
     manager = node.manager(default="b")
     assert [planned.net.name for planned in manager.plan(Container("c1", "/ns"))] == ["b"]
     with pytest.raises(TypeError, match="default must be a str, not 2"):

@@ -27,8 +27,7 @@ class Noting(Observer):
 
 
 def test_a_set_up_and_a_tear_down_surround_their_verbs(node: ManagerNode, make: Callable[..., Any]) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     observer = Noting()
     manager = make(client={"observer": observer})
     manager.set_up(Container("c1", "/ns", ["a", "b"]))

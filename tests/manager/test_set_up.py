@@ -21,8 +21,7 @@ from manager.fakes import FakeNamespaces, Killed, ManagerNode, fails
 
 
 def test_a_plan_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = node.manager(loopback=True)
     planned = manager.plan(Container("c1", "/ns", ["b", "a@x"]))
     assert [(one.net.name, one.rt.ifname) for one in planned] == [("cni-loopback", "lo"), ("b", "eth0"), ("a", "x")]
@@ -74,8 +73,7 @@ def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node:
     shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
     node.plugin("a", fails("DEL", when=shares) + f"\n[ $CNI_COMMAND != DEL ] || touch {flag}")
     node.plugin("b", fails("ADD"))
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     with pytest.raises(PluginError) as caught:
         node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2", "b"]))
     assert caught.value.rollback_errors == ()
@@ -84,8 +82,7 @@ def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node:
 
 
 def test_the_time_limit_is_for_all_networks_together_and_the_roll_back_has_its_own(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")
     node.plugin("b", "[ $CNI_COMMAND = ADD ] && exec sleep 60")
     with pytest.raises(PluginTimeoutError, match=r"did not end within ([\d.]+) s") as caught:
@@ -97,8 +94,7 @@ def test_the_time_limit_is_for_all_networks_together_and_the_roll_back_has_its_o
 
 def test_the_same_container_is_done_once_at_a_time_even_between_managers(node: ManagerNode) -> None:
     """Two set-ups and a tear-down of one container never mix: each network's ADD or DEL has the container alone."""
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     for name in ("a", "b"):
         node.plugin(name, "sleep 0.05")
     one, two = node.manager(), node.manager()
@@ -123,8 +119,7 @@ def test_the_same_container_is_done_once_at_a_time_even_between_managers(node: M
 
 
 def test_container_returns_what_set_up_returned(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = node.manager()
     result = manager.set_up(Container("c1", "/ns", ["b", "a"]))
     assert node.manager().container("c1") == result
@@ -135,8 +130,7 @@ def test_container_returns_what_set_up_returned(node: ManagerNode) -> None:
 def test_an_interrupted_set_up_is_found_by_tear_down_or_rolled_back(
     node: ManagerNode, make: Callable[..., Any], on_cancel: str, tool: FakeNamespaces
 ) -> None:
-    for name in ("a", "b", "c"):
-        node.configure(name)
+    node.configure_each("a", "b", "c")
     manager = make(namespaces=tool, client={"observer": Interrupting("c")})
     with pytest.raises(Killed):
         manager.set_up(Container("c1", networks=["a", "b", "c"]), on_cancel=on_cancel)
@@ -168,8 +162,7 @@ def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
             raise RuntimeError("broken")
         return await begin(self, record, *args, **options)
 
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     manager = make(namespaces=tool)
     monkeypatch.setattr(Node, "begin", broken)
     with pytest.raises(RuntimeError, match="broken"):
@@ -182,8 +175,7 @@ def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
 def test_a_failure_leaves_the_attachment_of_before_that_it_was_allowed_to_change(
     node: ManagerNode, make: Callable[..., Any]
 ) -> None:
-    for name in ("a", "b", "c"):
-        node.configure(name)
+    node.configure_each("a", "b", "c")
     node.plugin("loopback")
     manager = make(loopback=True)
     manager.set_up(Container("c1", "/ns", ["a"]))
@@ -266,8 +258,7 @@ def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
 def test_a_cancelled_set_up_leaves_its_records_or_nothing(
     node: ManagerNode, on_cancel: Any, tool: FakeNamespaces
 ) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     node.plugin("a", "[ $CNI_COMMAND = DEL ] && sleep 0.3")
     node.plugin("b", "[ $CNI_COMMAND = ADD ] && exec sleep 60")
     manager = node.async_manager(namespaces=tool)
@@ -290,8 +281,7 @@ def test_a_cancelled_set_up_leaves_its_records_or_nothing(
 
 def test_a_cancelled_set_up_is_one_warning_in_the_log(node: ManagerNode, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     node.plugin("b", "[ $CNI_COMMAND = ADD ] && exec sleep 60")
     manager = node.async_manager(client={"observer": LoggingObserver()})
 

@@ -39,8 +39,7 @@ def test_status_says_that_a_plugin_does_not_support_the_version(node: ManagerNod
 
 
 def test_status_is_that_of_the_default_network_alone(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
+    node.configure_each("a", "b")
     (node.bin / "b").unlink()
     assert node.manager().status().ready
     assert not node.manager(default="b").status().ready

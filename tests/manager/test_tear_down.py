@@ -94,8 +94,7 @@ def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_confi
 @pytest.mark.parametrize("netns", ["unknown", "gone"])
 def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_path: Path, netns: str) -> None:
     """Plugins would free the address of an interface that they do not find."""
-    for name in ("a", "b"):
-        node.configure(name)
+    node.configure_each("a", "b")
     path = tmp_path / "ns"
     path.touch()
     node.manager().set_up(Container("c1", str(path), ["a", "b"]))

@@ -17,8 +17,7 @@ from manager.fakes import Make, ManagerNode, waits
 
 @pytest.fixture
 def node(node: ManagerNode) -> ManagerNode:
-    for name in ("a", "b"):
-        node.configure(name)
+    node.configure_each("a", "b")
     return node
 
 
