@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, ForwardRef
 
 import libcni.cli
-from libcni.cli.commands import COMMANDS
+import libcni.netavark.command
+import libcni.oci.command
+from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.failures import _CODES
 from libcni.cli.parser import EXIT_CODES, parser_of
 from libcni.testing import FakePlugins
@@ -179,8 +181,11 @@ def _without(match: re.Match[str]) -> str:
     return "()" if match[0].startswith("(") else ""
 
 
-def options(command: Any) -> Iterator[str]:
-    for action in parser_of(command)._actions:  # noqa: SLF001 - argparse has no other way to list them
+def options(command: Command) -> Iterator[str]:
+    of_engines = {"oci-hook": libcni.oci.command, "netavark-plugin": libcni.netavark.command}
+    program = of_engines.get(command.name)
+    parser = parser_of(command) if program is None else program._parser()  # noqa: SLF001 - these have their own options
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
         words = "/".join(action.option_strings) or str(action.metavar or action.dest)
         yield f"[{words}]" if action.option_strings or action.nargs in {"?", "*"} else words
 

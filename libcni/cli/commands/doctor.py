@@ -42,25 +42,29 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
             select(cni, Selection(container))  # a misspelt name must not look like a container that is in order
         report = replace(report, findings=tuple(about))
     commands = repair_commands(session, plan, [*only, *(["--check"] * check)])
-    session.show({"status": report.status, **asdict(report), "commands": commands}, *_blocks(report, commands))
+    data = {"status": report.status, **asdict(report), "commands": commands}
+    session.show(data, *_blocks(report, commands, is_whole=not only))
     if report.status != "ok":
         raise SystemExit(_EXIT_CODES[report.status])
 
 
-def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str]) -> list[Block]:
+def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_whole: bool) -> list[Block]:
     not_checked = [
         [f"{more} more", f"of the check {unseen.check}"] if more else [unseen.subject, unseen.reason]
         for unseen, more in examples((unseen.check, unseen) for unseen in report.not_checked)
     ]
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
-    return [
-        Table(("check", "checked", "result"), _checked(report)),
-        *([Table(("subject", "reason"), not_checked, "\nnot checked:")] if not_checked else []),
-        *(block for finding in report.findings for block in ("", _finding(finding))),
-        "",
-        (_counts(report) or "ok: no problems found in the checked objects") + left,
-        *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
+    parts: list[list[Block]] = [
+        # Without the findings of other containers, "ok" beside a check would be wrong.
+        [Table(("check", "checked", "result"), _checked(report))] if is_whole else [],
+        [Table(("subject", "reason"), not_checked, "not checked:")] if not_checked else [],
+        *([_finding(finding)] for finding in report.findings),
+        [
+            (_counts(report) or "ok: no problems found in the checked objects") + left,
+            *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
+        ],
     ]
+    return [block for part in parts if part for block in ("", *part)][1:]
 
 
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:

@@ -52,6 +52,8 @@ def test_a_check_that_skipped_something_is_not_ok(node: CommandNode) -> None:
 
 
 def test_the_doctor_of_one_container(broken_node: CommandNode) -> None:
+    shown = broken_node.run("doctor", GONE[:12]).out
+    assert shown.startswith("not checked:\n"), "no check is called ok that has findings of other containers"
     ran = broken_node.run("doctor", GONE[:12], "-o", "json")
     assert [one["name"] for one in ran.data["findings"]] == ["dead"]
     [command] = ran.data["commands"]
