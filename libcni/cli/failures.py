@@ -98,6 +98,12 @@ def message_of(error: CNIError) -> str:
     return error.text
 
 
+def in_one_line(error: CNIError, session: Session) -> str:
+    """Return the error with its cause or hint in parentheses, for a table."""
+    more = cause_of(error) or ": ".join(hint_fields(error, session).values())
+    return message_of(error) + (f" ({more})" if more else "")
+
+
 def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
     """Return the hint of an error in the words of the command line: what to do, and the command to type."""
     hint = error.hint

@@ -9,6 +9,7 @@ from typing import Any
 
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH, TIMEOUT
 from libcni.cli.completion import containers, namespaces, networks, owners
+from libcni.config.timeouts import seconds
 
 Completer = Callable[..., Iterable[str]]
 
@@ -39,7 +40,7 @@ class Argument:
         default = self.keywords.get("default")
         notes = [f"env: {self.variable}"] if self.variable else []
         if default and default is not True:
-            notes.append(f"default: {default}")
+            notes.append(f"default: {default}".removesuffix(".0"))
         text: str = self.keywords["help"]
         return f"{text} [{'; '.join(notes)}]" if notes else text
 
@@ -54,17 +55,6 @@ class Argument:
         keywords = {**self.keywords, "default": self.preset} if self.variable else self.keywords
         action = parser.add_argument(*self.flags, **{**keywords, "help": self.help})
         vars(action)["completer"] = self.complete  # argcomplete reads it
-
-
-def seconds(text: str) -> float:
-    """Read a number of seconds, 0 or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:  # also refuses NaN
-        raise argparse.ArgumentTypeError(f"it must be a number of seconds, 0 or more, not {text!r}")
-    return value
 
 
 NETWORK = Argument(

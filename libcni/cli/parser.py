@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
 def parser_of(command: Command) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     function, arguments = command.load()
-    width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
+    width = _width()
     parser = _Parser(
         prog=f"libcni {command.name}",
         usage=usage_of(command),
@@ -80,6 +80,10 @@ def usage_of(command: Command) -> str:
     return " ".join([f"libcni {command.name}", *words, "[OPTION]..."])
 
 
+def _width() -> int:
+    return min(_WIDTH, shutil.get_terminal_size().columns - 2)
+
+
 def _folded(text: str, width: int) -> str:
     """Fold the paragraphs of a text. An example stays as it is, so that it can be copied."""
     parts = text.split("\n\n")
@@ -96,7 +100,8 @@ def overview() -> str:
             lines += ["", f"{section}:"]
         function, _ = command.load()
         lines.append(f"  {command.name:17}{inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
-    return "\n".join([*lines, "", "libcni COMMAND --help has the options.", f"Exit codes: {EXIT_CODES}"])
+    codes = textwrap.fill(f"Exit codes: {EXIT_CODES}", _width())
+    return "\n".join([*lines, "", "libcni COMMAND --help has the options.", codes])
 
 
 def complete() -> None:

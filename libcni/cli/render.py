@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BOLD, _DIM, _RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1", "2", "1;31", "32", "33", "35", "36"
 _STYLES = {
-    "ready": _GREEN, "ok": _GREEN, "done": _GREEN, "added": _GREEN, "detached": _GREEN, "pending": _YELLOW,
+    "ready": _GREEN, "ok": _GREEN, "mended": _GREEN, "reloaded": _GREEN, "pending": _YELLOW,
     "detaching": _YELLOW, "stale-boot": _MAGENTA, "gone": _MAGENTA, "corrupt": _RED, "begun": _YELLOW,
     "refused": _YELLOW, "lost": _MAGENTA, "renamed": _MAGENTA, "unknown": _MAGENTA,
     "error": _RED, "failed": _RED, "missing": _RED, "not-ready": _RED, "warning": _YELLOW,

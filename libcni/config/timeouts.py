@@ -1,6 +1,8 @@
-"""Check the timeouts of callers."""
+"""Check the timeouts of callers and of command lines."""
 
 from __future__ import annotations
+
+from math import inf
 
 # Seconds. poll(2) and threading.Lock raise OverflowError for times of several centuries.
 _NO_LIMIT = 1e9
@@ -26,3 +28,16 @@ def check_timeout(value: float | None, name: str = "timeout") -> float | None:
     if not value > 0:  # NaN too
         raise ValueError(f"{name} must be a number of seconds above 0, not {value}; None means no limit")
     return None if value > _NO_LIMIT else float(value)
+
+
+def seconds(text: str, minimum: float = 0.0) -> float:
+    """Read a finite number of seconds from a command line; raises argparse.ArgumentTypeError."""
+    from argparse import ArgumentTypeError  # most programs that set timeouts read no command line
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = -inf
+    if not minimum <= value < inf:
+        raise ArgumentTypeError(f"it must be a number of seconds, {minimum:g} or more, not {text!r}")
+    return value

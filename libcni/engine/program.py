@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
+from libcni.config.timeouts import seconds
 from libcni.errors import CNIError, ConfigError, name_client
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _PATHS = (
     ("log", "", "", "a file to which every plugin call is appended, with its documents"),
 )
 """The options that are paths: the name, the variable that replaces the default, the default, and the help."""
-_TIMEOUT = 50.0
+_TIMEOUT, _SHORTEST = 50.0, 0.1
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -58,18 +59,9 @@ class Parser(argparse.ArgumentParser):
         for key, variable, default, text in _PATHS:
             value = os.environ.get(variable, (presets or {}).get(key, default))
             self.add_argument(f"--{key}", default=value, metavar="PATH", help=f"{text} ({value})" if value else text)
+        limit = partial(seconds, minimum=_SHORTEST)
         text = f"{timeout_help} ({_TIMEOUT:g})"
-        self.add_argument("--timeout", type=_seconds, default=_TIMEOUT, metavar="SECONDS", help=text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return seconds
+        self.add_argument("--timeout", type=limit, default=_TIMEOUT, metavar="SECONDS", help=text)
 
 
 def installed_words(options: argparse.Namespace) -> list[str]:
@@ -126,7 +118,7 @@ def log_to(path: str) -> LoggingObserver:
     return LoggingObserver(logger)
 
 
-def replace_file(file: str, text: str, mode: int = 0o644) -> None:
+def install_file(file: str, text: str, mode: int = 0o644) -> None:
     """Write a file, or replace an existing file and keep its mode; raises OSError."""
     from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs
 

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 
-from libcni.engine.program import command_line, installed_words, replace_file
+from libcni.engine.program import command_line, install_file, installed_words
 from libcni.errors import ConfigError
 
 NAME = "cni"
@@ -29,7 +29,7 @@ def install(options: argparse.Namespace) -> list[str]:
     try:
         os.makedirs(directory, exist_ok=True)
         os.makedirs(options.conf_dir, exist_ok=True)
-        replace_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
+        install_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
     lines = [f"installed as {file}", f"create a network: podman network create --driver {NAME} NETWORK"]

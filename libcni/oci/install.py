@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from libcni.config.network import read_document
-from libcni.engine.program import command_line, replace_file
+from libcni.engine.program import command_line, install_file
 from libcni.engine.request import read_json
 from libcni.errors import ConfigError
 
@@ -66,7 +66,7 @@ def with_hook(file: str, arguments: Sequence[str], timeout: float, *, resolv_con
 def write(file: str, text: str, *, resolv_conf: bool) -> None:
     """Replace a config.json; raises ConfigError if it cannot be written."""
     try:
-        replace_file(os.path.abspath(file), text)
+        install_file(os.path.abspath(file), text)
         if resolv_conf:
             # A mount needs its source before the hook runs.
             source = os.path.join(os.path.dirname(file), "resolv.conf")

@@ -54,17 +54,14 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
         for unseen, more in examples((unseen.check, unseen) for unseen in report.not_checked)
     ]
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
-    parts: list[list[Block]] = [
-        # Without the findings of other containers, "ok" beside a check would be wrong.
-        [Table(("check", "checked", "result"), _checked(report))] if is_whole else [],
-        [Table(("subject", "reason"), not_checked, "not checked:")] if not_checked else [],
-        *([_finding(finding)] for finding in report.findings),
-        [
-            (_counts(report) or "ok: no problems found in the checked objects") + left,
-            *(["To repair it:", *(f"  {command}" for command in commands)] if commands else []),
-        ],
-    ]
-    return [block for part in parts if part for block in ("", *part)][1:]
+    # Without the findings of other containers, "ok" beside a check would be wrong.
+    parts: list[list[Block]] = [[Table(("check", "checked", "result"), _checked(report))]] if is_whole else []
+    if not_checked:
+        parts.append([Table(("subject", "reason"), not_checked, "not checked:")])
+    parts.extend([_finding(finding)] for finding in report.findings)
+    result = (_counts(report) or "ok: no problems found in the checked objects") + left
+    parts.append([result, *(["To repair it:", *(f"  {command}" for command in commands)] if commands else [])])
+    return [block for part in parts for block in ("", *part)][1:]
 
 
 def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.failures import UsageError
+from libcni.cli.failures import UsageError, in_one_line
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import decoded, find_attachments, recorded_container
 from libcni.cli.options import NETNS, NETWORK, TARGET, Argument
@@ -59,8 +59,9 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
         ],
     }
     warnings = [f"warning: no plugin declares the capability argument {name}" for name in unused]
+    absent = [f"missing: {in_one_line(error, session)}" for error in missing.values()]
     title = f"{net.name}: version {net.cni_version}, {net.file or 'no file'}"
-    session.show(data, title, *warnings, *(f"missing: {error}" for error in missing.values()), *_blocks(verbs))
+    session.show(data, title, *warnings, *absent, *_blocks(verbs))
 
 
 def _blocks(verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import libcni
-from libcni.cli.failures import cause_of, error_data, exit_code, hint_fields, message_of
+from libcni.cli.failures import error_data, exit_code, in_one_line
 from libcni.cli.inputs import network_of
 from libcni.cli.options import NETWORK, Argument
 from libcni.cli.render import Table
@@ -113,7 +113,4 @@ def _name(file: str | None, session: Session) -> str:
 
 def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     # The first column has the file.
-    file = getattr(error, "file", None) or name
-    text = message_of(error).removeprefix(f"{file}: ")
-    more = cause_of(error) or ": ".join(hint_fields(error, session).values())
-    return f"{text} ({more})" if more else text
+    return in_one_line(error, session).removeprefix(f"{getattr(error, 'file', None) or name}: ")

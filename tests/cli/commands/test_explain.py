@@ -21,3 +21,10 @@ def test_explain_shows_del_from_the_record(node: CommandNode) -> None:
     assert "from the record" in verb["note"]
     ran = node.run("explain", "dbnet", "-c", "nobody", "--verb", "del", "-o", "json")
     assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]
+
+
+def test_a_missing_plugin_is_named_in_the_words_of_the_command(node: CommandNode) -> None:
+    node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake-bridg"}]})
+    assert "did you mean fake-bridge? If not, install fake-bridg, or pass its directory with --path)\n" in (
+        node.run("explain", "dbnet").out
+    )
