@@ -13,6 +13,18 @@ from cli.node import HANGING, CommandNode
 from libcni.testing import wait_until
 
 
+def test_a_signal_that_is_ignored_stays_ignored(node: CommandNode) -> None:
+    node.write("hanging.conflist", HANGING)
+    nohup = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+    env = {**node.env, **node.server.coverage}
+    process = subprocess.Popen([*nohup, *node.command, "add", "hanging", "/ns/a"], env=env, stderr=subprocess.DEVNULL)
+    wait_until(lambda: bool(children(process.pid)) and bool(node.cni.get_cached_attachments()))
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM, "SIGHUP has not ended it"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal.Signals) -> None:
     node.write("hanging.conflist", HANGING)
