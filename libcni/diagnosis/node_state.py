@@ -548,26 +548,26 @@ def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
         # Namespaces that are mounted elsewhere, for example by containerd below /var/run/netns.
         mounts = (line.split() for line in file if " - nsfs " in line and " net:[" in line)
         paths.update(words[4].encode().decode("unicode_escape") for words in mounts)
-    spaces = {
-        identity: Space(f"/proc/{process}/ns/net", process) for identity, process in namespaces_of_processes().items()
-    }
-    for path in sorted(paths):
-        if (identity := namespace_identity(path)) is not None and not is_no_namespace(path):
-            process = spaces[identity].process if identity in spaces else ""
-            spaces[identity] = Space(path, process)
-    read = {identity: _with_network(space) for identity, space in spaces.items()}
-    # Leave out a namespace that has ended since, for example with its last process.
-    return {
-        identity: space
-        for identity, space in read.items()
-        if space.network is not None or namespace_identity(space.path) == identity
-    }
+    processes = namespaces_of_processes()
+    named = grouped((namespace_identity(path), path) for path in sorted(paths) if not is_no_namespace(path))
+    read = (
+        (identity, _space(identity, named.get(identity, []), processes.get(identity, [])))
+        for identity in (*processes, *(identity for identity in named if identity not in processes))
+        if identity is not None
+    )
+    return {identity: space for identity, space in read if space is not None}
 
 
-def _with_network(space: Space) -> Space:
-    with suppress(OSError):
-        return Space(space.path, space.process, read_network(space.path))
-    return space
+def _space(identity: Identity, named: list[str], processes: list[str]) -> Space | None:
+    """Read a namespace; return None if no path leads to it any longer: it has ended."""
+    paths, process = [*named, *(f"/proc/{process}/ns/net" for process in processes)], next(iter(processes), "")
+    for path in paths:
+        with suppress(OSError):
+            network = read_network(path)
+            # A process can end, or leave a namespace that it only visited like another doctor, before this reading.
+            if namespace_identity(path) == identity:
+                return Space(path, process, network)
+    return next((Space(path, process) for path in paths if namespace_identity(path) == identity), None)
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

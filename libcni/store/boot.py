@@ -32,11 +32,13 @@ def boot_id() -> str:
         raise record_error("the boot ID cannot be read", path, error) from error
 
 
-def namespaces_of_processes() -> dict[tuple[int, int], str]:
-    """Return (device, inode) of the network namespaces in /proc, each with the ID of a process in it."""
-    numbers = [name for name in system.listdir("/proc") if name.isdigit()]
-    processes = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
-    return {identity: number for identity, number in processes.items() if identity is not None}
+def namespaces_of_processes() -> dict[tuple[int, int], list[str]]:
+    """Return (device, inode) of the network namespaces in /proc, each with the IDs of the processes in it."""
+    processes: dict[tuple[int, int], list[str]] = {}
+    for number in filter(str.isdigit, system.listdir("/proc")):
+        if (identity := namespace_identity(f"/proc/{number}/ns/net")) is not None:
+            processes.setdefault(identity, []).append(number)
+    return processes
 
 
 def sees_same_processes(record: Record) -> bool:

@@ -24,9 +24,11 @@ from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni import PluginError
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
-from libcni.diagnosis import DoctorReport, repair_node
+from libcni.diagnosis import DoctorReport, node_state, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.node_state import NAMED
+from libcni.store import boot
+from libcni.testing import wait_until
 
 ROOT = str(Path(__file__).parents[2])
 SMALL = {**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/26"}}
@@ -253,20 +255,37 @@ def test_a_directory_whose_network_nobody_configures_is_looked_at(pods: PodNode)
 
 
 @pytest.mark.real
-def test_a_pod_whose_namespace_only_a_process_has_keeps_its_address(pods: PodNode) -> None:
+@pytest.mark.parametrize("ending", [0, 1])
+def test_a_pod_whose_namespace_only_processes_have_keeps_its_address(
+    pods: PodNode, monkeypatch: pytest.MonkeyPatch, ending: int
+) -> None:
+    """One of them ends between the list of the processes and the look at its namespace, like a health check."""
     pods.configure_pods(flannel=False)
     pods.fill(0, dead=2)
     namespace = pods.attach("alive", "cbr0")
-    with subprocess.Popen(["ip", "netns", "exec", namespace.name, "sleep", "60"]) as process:
-        try:
-            pods.record("alive", "cbr0").unlink()
-            time.sleep(0.2)
-            subprocess.run(["ip", "netns", "del", namespace.name], check=True)
-            pods.age_leases()
-            pods.repair(include_go=True)
-            assert pods.reserved_for() == {"alive"}
-        finally:
+    processes = [subprocess.Popen(["ip", "netns", "exec", namespace.name, "sleep", "60"]) for _ in range(2)]
+
+    def list_then_end() -> object:
+        listed = boot.namespaces_of_processes()
+        processes[ending].kill()
+        processes[ending].wait()
+        return listed
+
+    try:
+        pods.record("alive", "cbr0").unlink()
+        for process in processes:
+            wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe").endswith("sleep"))  # noqa: B023
+        subprocess.run(["ip", "netns", "del", namespace.name], check=True)
+        pods.age_leases()
+        monkeypatch.setattr(node_state, "namespaces_of_processes", list_then_end)
+        assert "alive" not in str([finding.mends for finding in pods.diagnose().findings])
+        monkeypatch.undo()
+        pods.repair(include_go=True)
+        assert pods.reserved_for() == {"alive"}
+    finally:
+        for process in processes:
             process.kill()
+            process.wait()
 
 
 @pytest.mark.real
