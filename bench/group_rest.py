@@ -33,9 +33,9 @@ from common import (
 import libcni
 from libcni import CNIConfig, NetworkConfigList, RuntimeConf
 from libcni.store.attachments import new_record
-from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import UNKNOWN
+from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
 
 NAME = "3 start-up, records, prices"

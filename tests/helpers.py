@@ -20,9 +20,9 @@ from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
+from libcni.store.present_interfaces import Sight
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore, Version
-from libcni.store.sight import Sight
 from libcni.verbs.add import add
 from libcni.verbs.node import Node
 

@@ -25,8 +25,8 @@ from libcni.kernel.rules import PROGRAMS, Table, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
-from libcni.store.entered_namespace import is_no_namespace
 from libcni.store.model import CORRUPT, ENDED, LIVING, STALE_BOOT
+from libcni.store.present_interfaces import is_no_namespace
 from libcni.store.records import RecordStore, names_of, without_hash
 
 NAMED = "/run/netns"

@@ -15,8 +15,7 @@ from libcni.diagnosis.processes import lock_users
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.lock_file import CONTAINER, PLUGIN, offset_of
-from libcni.store.locks import LockRequest, LockSet
+from libcni.store.locks import CONTAINER, PLUGIN, LockRequest, LockSet, offset_of
 from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED
 
 _HALF_DONE = {BEGUN: "ADD", REFUSED: "ADD", PENDING: "ADD", DETACHING: "DEL"}

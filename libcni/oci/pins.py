@@ -131,7 +131,7 @@ def directory_for(cache_dir: str) -> str:
     cache_dir = system.realpath(cache_dir)
     if cache_dir == system.realpath(CACHE_DIR):
         return DIRECTORY
-    from libcni.store.lock_file import offset_of  # not needed for a container that the hook ignores
+    from libcni.store.locks import offset_of  # not needed for a container that the hook ignores
 
     return f"{DIRECTORY}-{offset_of(cache_dir):012x}"
 

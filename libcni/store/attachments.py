@@ -21,10 +21,10 @@ from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
+from libcni.store.present_interfaces import Sight
 from libcni.store.record_format import check_readable, events_of
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.store.sight import Sight
 
 __all__ = ["Attachment"]
 

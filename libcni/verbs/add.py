@@ -98,7 +98,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
         journal = await _begin(chain, earlier, place, take_back=rollback and on_cancel == "rollback")
     with journal:
         attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.kept)
-        await attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
+        attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
             await attempt.run()
             return replace(attempt.complete(), unused_capabilities=unused)
@@ -306,7 +306,7 @@ class Attempt:
     earlier: Record | None = None
     result: Result | None = None
 
-    async def start(self, *, may_exist: bool, has_damaged: bool) -> None:
+    def start(self, *, may_exist: bool, has_damaged: bool) -> None:
         """Check the namespace and the interface, and write that the first plugin begins.
 
         Args:
@@ -321,7 +321,7 @@ class Attempt:
         # Look after the record is written: that takes a millisecond or more, and another program may act meanwhile.
         seen = self._look()
         if not may_exist:
-            await self._refuse_existing(seen, has_damaged=has_damaged)
+            self._refuse_existing(seen, has_damaged=has_damaged)
         if self.journal.record.state != BEGUN:
             return
         self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
@@ -332,13 +332,13 @@ class Attempt:
                 self.chain.node.records.forget(self.journal.record)
             raise
         if not may_exist:  # once more: little time should pass between this check and the plugin's start
-            await self._refuse_existing(self._look(), has_damaged=has_damaged)
+            self._refuse_existing(self._look(), has_damaged=has_damaged)
 
     def _look(self) -> Place:
         record = self.journal.record
         return self.chain.node.sight.look(record.netns, record.ifname)
 
-    async def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
+    def _refuse_existing(self, seen: Place, *, has_damaged: bool) -> None:
         """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
 
         Callers usually call DEL after a failed ADD. The record says that this DEL must run nothing.
@@ -346,7 +346,6 @@ class Attempt:
         is_replaced = (self.place.netns, self.place.cookie) != (seen.netns, seen.cookie)
         if not is_replaced and not isinstance(seen.interface, Known):
             return
-        await self.chain.node.discard_prepared()
         record = self.journal.record
         try:
             if not has_damaged:

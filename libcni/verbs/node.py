@@ -37,7 +37,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.model import Record
-from libcni.store.sight import Sight
+from libcni.store.present_interfaces import Sight
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
 

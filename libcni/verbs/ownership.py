@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, NotAttachedError, RecordError
-from libcni.store.entered_namespace import path_for_plugins
 from libcni.store.model import (
     ABSENT,
     NOT_OURS,
@@ -23,6 +22,7 @@ from libcni.store.model import (
     is_namespace_unknown,
     same_namespace,
 )
+from libcni.store.present_interfaces import path_for_plugins
 from libcni.store.recorded_interfaces import RecordedInterface, place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node

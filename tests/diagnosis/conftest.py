@@ -24,7 +24,7 @@ import libcni.diagnosis
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair, diagnose, lock_users
-from libcni.store.lock_file import PLUGIN, offset_of
+from libcni.store.locks import PLUGIN, offset_of
 
 
 def unused_number() -> tuple[int, int]:

@@ -18,7 +18,7 @@ from processes import fork, kill_after, wait
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
-from libcni.store import lock_file
+from libcni.store import locks
 from libcni.testing import wait_until
 from manager.fakes import FakeNamespaces, ManagerNode, waits
 
@@ -106,8 +106,8 @@ def test_a_manager_without_range_locks(
     node: ManagerNode, make: Make, tool: FakeNamespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lock replaces all those of the verbs, and the manager must not wait for itself."""
-    monkeypatch.setattr(lock_file, "_SETLK", 4095)
-    monkeypatch.setattr(lock_file, "_GETLK", 4095)
+    monkeypatch.setattr(locks, "_SETLK", 4095)
+    monkeypatch.setattr(locks, "_GETLK", 4095)
     node.configure_each("a", "b")
     manager = make(client={"timeout": 5.0}, namespaces=tool)
     manager.set_up(Container("c1", networks=["a", "b"]))

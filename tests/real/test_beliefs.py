@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from nodes import PLUGINS, Namespace, NewNamespace, RealNode
 
-from libcni.store.entered_namespace import EnteredNamespace
-from libcni.store.lock_file import LockFile
+from libcni.store.locks import LockFile
 from libcni.store.model import Place
+from libcni.store.present_interfaces import EnteredNamespace
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real

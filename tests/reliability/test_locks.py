@@ -15,7 +15,7 @@ from nodes import FakeNode
 from processes import fork, wait
 
 from libcni import LockTimeoutError, NetworkConfigList, RecordError
-from libcni.store import lock_file
+from libcni.store import locks
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
 
@@ -38,8 +38,8 @@ elif os.environ["CNI_COMMAND"] == "DEL":
 def either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with both kinds of locks: the second is for systems without open-file-description locks."""
     if request.param == "filelock":
-        monkeypatch.setattr(lock_file, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
-        monkeypatch.setattr(lock_file, "_GETLK", 4095)
+        monkeypatch.setattr(locks, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
+        monkeypatch.setattr(locks, "_GETLK", 4095)
     return str(request.param)
 
 
@@ -101,8 +101,8 @@ def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(n
 
 
 def _same_locks() -> str:
-    numbers = f"{lock_file._SETLK}, {lock_file._GETLK}"
-    return f"import libcni\nfrom libcni.store import lock_file\nlock_file._SETLK, lock_file._GETLK = {numbers}\n"
+    numbers = f"{locks._SETLK}, {locks._GETLK}"
+    return f"import libcni\nfrom libcni.store import locks\nlocks._SETLK, locks._GETLK = {numbers}\n"
 
 
 @pytest.mark.usefixtures("either_kind")

@@ -11,12 +11,12 @@ from libcni.config import jsontext
 from libcni.kernel import system
 from libcni.manager.operation import ManagerOperation
 from libcni.oci.hook import Hook
-from libcni.store import entered_namespace, files, record_format, records
+from libcni.store import files, present_interfaces, record_format, records
 from libcni.store.boot import boot_id
-from libcni.store.entered_namespace import EnteredNamespace
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
+from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking
 from libcni.verbs.add import Attempt
@@ -139,13 +139,13 @@ def look_once(self: Ownership) -> str:
 
 def address_and_number(self: EnteredNamespace, name: str) -> Interface:
     """Ask for the address, then for the number."""
-    request = name.encode().ljust(entered_namespace._IFREQ_BYTES, b"\0")
+    request = name.encode().ljust(present_interfaces._IFREQ_BYTES, b"\0")
     try:
-        address = system.ioctl(self._socket, entered_namespace._SIOCGIFHWADDR, request)
-        number = system.ioctl(self._socket, entered_namespace._SIOCGIFINDEX, request)
+        address = system.ioctl(self._socket, present_interfaces._SIOCGIFHWADDR, request)
+        number = system.ioctl(self._socket, present_interfaces._SIOCGIFINDEX, request)
     except OSError:
         return ABSENT
-    return Known(entered_namespace._INT.unpack_from(number, 16)[0], address[18:24].hex(":"))
+    return Known(present_interfaces._INT.unpack_from(number, 16)[0], address[18:24].hex(":"))
 
 
 @contextmanager

@@ -25,8 +25,8 @@ import libcni.kernel.system
 from libcni._defaults import MAX_VERBS
 from libcni.kernel import netlink
 from libcni.kernel.namespace import CLONE_NEWNET
-from libcni.store import boot, entered_namespace, files
-from libcni.store.lock_file import _FLOCK, _GETLK
+from libcni.store import boot, files, present_interfaces
+from libcni.store.locks import _FLOCK, _GETLK
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
 from sim.world import Interface, Namespace
@@ -283,11 +283,13 @@ class SimSystem:
         """Return the type of a namespace; of a socket, the hardware address or the number of an interface."""
         if isinstance(file, SimSocket):
             found = file.find(argument[:16])
-            if request == entered_namespace._SIOCGIFHWADDR:
+            if request == present_interfaces._SIOCGIFHWADDR:
                 return (
-                    argument[:16] + entered_namespace._SHORT.pack(entered_namespace._ARPHRD_ETHER) + _packed(found.mac)
+                    argument[:16]
+                    + present_interfaces._SHORT.pack(present_interfaces._ARPHRD_ETHER)
+                    + _packed(found.mac)
                 )
-            return argument[:16] + entered_namespace._INT.pack(found.index)
+            return argument[:16] + present_interfaces._INT.pack(found.index)
         if not isinstance(self._file(file).inode, Namespace):
             raise failure(errno.ENOTTY)
         return CLONE_NEWNET

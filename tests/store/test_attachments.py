@@ -27,8 +27,8 @@ from libcni.store.attachments import (
     recorded_result,
 )
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
+from libcni.store.present_interfaces import Sight
 from libcni.store.records import RecordStore
-from libcni.store.sight import Sight
 from store.canned import FULL, written
 
 

@@ -16,7 +16,7 @@ from processes import fork, wait
 
 from libcni.errors import RecordError
 from libcni.kernel import system
-from libcni.store import lock_file
+from libcni.store import locks
 from libcni.store.locks import LockRequest, LockSet
 from store.canned import opened
 from store.conftest import Make
@@ -206,7 +206,7 @@ def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     real = fcntl.fcntl
 
     def without(descriptor: Any, command: int, *args: Any) -> Any:
-        if command in {lock_file._SETLK, lock_file._GETLK}:
+        if command in {locks._SETLK, locks._GETLK}:
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(descriptor, command, *args)
 
@@ -255,16 +255,16 @@ def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
 # tokens and descriptors that others could misuse
 
 
-@pytest.mark.parametrize("region", [lock_file.CONTAINER, lock_file.NETWORK, lock_file.ENTRANCE, lock_file.PLUGIN])
+@pytest.mark.parametrize("region", [locks.CONTAINER, locks.NETWORK, locks.ENTRANCE, locks.PLUGIN])
 def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> None:
     """Whoever sets the environment could else name any byte that somebody holds."""
     first = hold("n", container="c1")
     assert first.try_acquire()
-    container = lock_file.CONTAINER + lock_file.offset_of("c1")
+    container = locks.CONTAINER + locks.offset_of("c1")
     descriptor = first.plugin_descriptor("ADD")
     assert descriptor >= 0
-    name = "n" if region in {lock_file.NETWORK, lock_file.ENTRANCE} else "c1"
-    forged = f"{first.token.rsplit(':', 2)[0]}:{region + lock_file.offset_of(name)}:{container}"
+    name = "n" if region in {locks.NETWORK, locks.ENTRANCE} else "c1"
+    forged = f"{first.token.rsplit(':', 2)[0]}:{region + locks.offset_of(name)}:{container}"
     assert not hold(container="c1", token=forged).try_acquire()
 
 
@@ -276,8 +276,8 @@ def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         fcntl.fcntl(
             descriptor,
-            lock_file._SETLK,
-            lock_file._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_file.CONTAINER + lock_file.offset_of("c2"), 1, 0),
+            locks._SETLK,
+            locks._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, locks.CONTAINER + locks.offset_of("c2"), 1, 0),
         )
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(descriptor, b"x")

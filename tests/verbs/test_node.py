@@ -15,7 +15,7 @@ from nodes import FakeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.errors import PluginTimeoutError
 from libcni.protocol.invocation import Invocation
-from libcni.store.entered_namespace import EnteredNamespace
+from libcni.store.present_interfaces import EnteredNamespace
 from libcni.testing import RecordingExecutor, network_namespace
 from verbs.conftest import RT
 

@@ -22,13 +22,12 @@ from processes import fork, wait
 
 from libcni.kernel import system
 from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespace
-from libcni.store import boot, entered_namespace
+from libcni.store import boot, present_interfaces
 from libcni.store.boot import pid_namespace
-from libcni.store.entered_namespace import EnteredNamespace, is_no_namespace, is_own_namespace, path_for_plugins
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
+from libcni.store.present_interfaces import EnteredNamespace, Sight, is_no_namespace, is_own_namespace, path_for_plugins
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.store.sight import Sight
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
 _CLONE_NEWPID = 0x20000000
@@ -111,7 +110,7 @@ def test_what_is_no_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def refused(_path: str) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(entered_namespace, "open_namespace", refused)
+    monkeypatch.setattr(present_interfaces, "open_namespace", refused)
     assert not is_no_namespace(f"{tmp_path}/file"), "it is not known"
 
 
@@ -340,7 +339,7 @@ def test_a_look_reads_all_interfaces_if_it_must(
     looked = ("one0", "peer0", "two0", "alias0")
     expected = [entered.look(name) for name in looked]
     if reason.startswith("the address"):
-        monkeypatch.setattr(entered_namespace, "_ARPHRD_ETHER", -1)
+        monkeypatch.setattr(present_interfaces, "_ARPHRD_ETHER", -1)
     else:
         entered._socket = SocketWithoutNetRaw(fileno=entered._socket.detach())
     assert [entered.look(name) for name in looked] == expected
