@@ -145,14 +145,9 @@ class ContainerResult:
 
 def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
     """Return a container's result from its records; None if nothing is attached."""
-    ready = [
-        attachment
-        for attachment in in_order(attachments)
-        if attachment.state in LIVING | {"gone"} and attachment.record.result is not None
-    ]
-    results = (
-        AttachmentResult(attachment.network, attachment.ifname, result)
-        for attachment in ready
-        if (result := attachment.result)
-    )
-    return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None
+    netns, results = "", []
+    for attachment in in_order(attachments):
+        if attachment.state in LIVING | {"gone"} and (result := attachment.result) is not None:
+            netns = netns or attachment.netns
+            results.append(AttachmentResult(attachment.network, attachment.ifname, result))
+    return ContainerResult(container_id, netns, tuple(results)) if results else None

@@ -11,7 +11,7 @@ from typing import Any
 import libcni.kernel.system as system
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
-from libcni.errors import CNIError, CNIErrorGroup, PluginNotFoundError
+from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.namespaces import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
@@ -21,6 +21,7 @@ from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
 from libcni.verbs.client_base import node_of
 from libcni.verbs.gc import GCReport, gc, valid_pairs
+from libcni.verbs.node import Node
 
 Live = Iterable[str | ValidAttachment] | Callable[[], Any]
 """The live containers by ID, and live attachments or their pairs (container ID, interface name); or a function that
@@ -102,7 +103,7 @@ class GC:
         if not callable(self.live):
             self.live = await self._live()  # raises TypeError before anything runs
         attachments = await self.operation.attachments()
-        networks = _every_network(self.networks, attachments, self.operation.cni.find_plugin)
+        networks = _every_network(self.networks, attachments, self.operation.node)
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
             await self._network(name, net)
         await self._namespaces()
@@ -186,7 +187,7 @@ def _identity(attachment: Attachment) -> tuple[str, str, str]:
 
 
 def _every_network(
-    networks: NetworkSet, attachments: Sequence[Attachment], find: Callable[[str], str]
+    networks: NetworkSet, attachments: Sequence[Attachment], node: Node
 ) -> dict[str, NetworkConfigList | None]:
     """Return the networks in force, and None for each network that only records name.
 
@@ -194,15 +195,6 @@ def _every_network(
     """
     used = {attachment.network for attachment in attachments}
     known: dict[str, NetworkConfigList | None] = {
-        net.name: net for net in networks.all if net.name in used or _has_plugins(net, find)
+        net.name: net for net in networks.all if net.name in used or all(node.find_all(net, skip_missing=True))
     }
     return known | dict.fromkeys(sorted(name for name in used if name and name not in known))
-
-
-def _has_plugins(net: NetworkConfigList, find: Callable[[str], str]) -> bool:
-    try:
-        for plugin in net.plugins:
-            find(plugin.type)
-    except PluginNotFoundError:
-        return False
-    return True

@@ -122,6 +122,5 @@ class TearDown:
 def _netns(attachments: list[Attachment]) -> str | None:
     """Return the namespace for a torn record: the only namespace of the container's other records, else None."""
     records = [attachment.record for attachment in attachments if attachment.network]
-    has_gone = [record.state == STALE_BOOT or namespace_has_gone(record) for record in records]
-    paths = {"" if gone else record.netns for record, gone in zip(records, has_gone, strict=True)}
+    paths = {"" if record.state == STALE_BOOT or namespace_has_gone(record) else record.netns for record in records}
     return paths.pop() if len(paths) == 1 else None

@@ -80,9 +80,8 @@ class Hook:
         """
         identity = _own_namespace(state)
         # Containers of a pod share a namespace. The first one is attached for all of them.
-        others = [pin for pin in self._pins.all() if pin.container_id != state.container_id]
-        for pin in others:
-            if pin.identity == identity and pin.is_alive:
+        for pin in self._pins.all():
+            if pin.container_id != state.container_id and pin.identity == identity and pin.is_alive:
                 logger.info(
                     "container %s shares the network namespace of container %s", state.container_id, pin.container_id
                 )
