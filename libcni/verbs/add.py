@@ -82,7 +82,11 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
-    _check_namespace(node, rt.netns or "", allow_own=allow_own_netns)
+    if rt.netns and not allow_own_netns and node.sight.is_own_namespace(rt.netns):
+        # A roll-back would delete this program's own interface.
+        text = "give the container's namespace, or {argument} to attach this program's own"
+        problem = f"{rt.netns} is the network namespace of this program itself"
+        raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
     chain = Chain(node, net, rt, node.find_all(net))
     # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or node.sight.namespace(rt.netns or "")
@@ -113,18 +117,6 @@ def _note_missing(node: Node, netns: str, error: PluginError) -> None:
         named_path = f"/run/netns/{netns.rpartition('/')[2]}"
         suggestion = f": did you mean {named_path}?" if node.sight.namespace(named_path).netns is not None else ""
         error.add_note(f"the namespace {netns} does not exist{suggestion}")
-
-
-def _check_namespace(node: Node, netns: str, *, allow_own: bool) -> None:
-    """Raise ConfigError if a path leads to this program's own namespace: a roll-back would delete its interface."""
-    if not allow_own and netns and node.sight.is_own_namespace(netns):
-        raise ConfigError(
-            f"{netns} is the network namespace of this program itself",
-            location="netns",
-            hint=Hint(
-                "give the container's namespace, or {argument} to attach this program's own", argument="allow_own_netns"
-            ),
-        )
 
 
 def _unused_capabilities(
@@ -266,7 +258,7 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
 
 async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
     """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-    node = chain.node
+    node, kept = chain.node, earlier.kept
     record = earlier.record.with_fields(
         netns_id=place.netns,
         netns_cookie=place.cookie or None,
@@ -276,16 +268,11 @@ async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bo
         boot=boot_id(),
         pid_namespace=pid_namespace(),
     )
-    if earlier.kept is None:
-        return await node.begin(record, None, take_back=take_back)
-    # This ADD changes a living attachment. A DEL after a kill needs the earlier ADD's result and interface.
-    record = record.with_fields(
-        state=PENDING,
-        path=earlier.kept.path,
-        partial=earlier.kept.last_result,
-        interface=place_of(earlier.kept).interface,
-    )
-    return await node.begin(record, earlier.kept, "again", take_back=take_back)
+    if kept is not None:
+        # This ADD changes a living attachment. A DEL after a kill needs the earlier ADD's result and interface.
+        interface = place_of(kept).interface
+        record = record.with_fields(state=PENDING, path=kept.path, partial=kept.last_result, interface=interface)
+    return await node.begin(record, kept, "" if kept is None else "again", take_back=take_back)
 
 
 @dataclass(slots=True)

@@ -316,9 +316,12 @@ def _calls(chain: Chain) -> list[Invocation]:
 
 async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ownership: Ownership) -> DelReport:
     """Run DEL through the first chain, and if that fails, through the second chain, if there is one."""
-    chain, *corrected = chains
-    if record is not None:
-        record = _mark_detaching(chain, record)
+    node, (chain, *corrected) = ownership.node, chains
+    if record is not None and STATES[record.state].after.get("detach", record.state) != record.state:
+        if record.state == READY and node.starts_ahead and chain.executables[-1]:
+            node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
+        # After one plugin's DEL the attachment is incomplete, even if it was ready.
+        record = node.records.mark_detaching(record)
     is_stale = record is not None and record.state == STALE_BOOT
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(policy, keep_going=policy.keep_going or is_stale)
@@ -334,15 +337,6 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
         if record is not None:
             error.suggest(Hint.about(record, _NO_DEL, "forget", argument="use_given"))
         raise
-
-
-def _mark_detaching(chain: Chain, record: Record) -> Record:
-    """Write that the DEL has begun. After one plugin's DEL the attachment is incomplete, even if it was ready."""
-    if STATES[record.state].after.get("detach", record.state) == record.state:
-        return record
-    if record.state == READY and chain.node.starts_ahead and chain.executables[-1]:
-        chain.node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
-    return chain.node.records.mark_detaching(record)
 
 
 async def _run_chain(
