@@ -349,6 +349,27 @@ def test_a_look_reads_all_interfaces_if_it_must(
 
 
 @pytest.mark.real
+def test_a_look_during_which_an_interface_is_replaced_shows_one_of_the_two(
+    entered: EnteredNamespace, namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never the number of the first with the hardware address of the second."""
+    add_link(namespace, "one0", "address", MAC)
+    first, ioctl = entered.look("one0"), system.ioctl
+
+    def replace_after_the_first_number(socket: Any, number: int, request: bytes) -> Any:
+        answer = ioctl(socket, number, request)
+        monkeypatch.undo()
+        namespace.run("ip", "link", "del", "one0")
+        add_link(namespace, "one0", "address", OTHER_MAC)
+        return answer
+
+    monkeypatch.setattr(system, "ioctl", replace_after_the_first_number)
+    seen = entered.look("one0")
+    assert seen == entered.look("one0")
+    assert (seen.mac, seen.number != first.number) == (OTHER_MAC, True)
+
+
+@pytest.mark.real
 def test_a_name_that_the_kernel_would_cut_is_no_interfaces(
     entered: EnteredNamespace, namespace: NetworkNamespace
 ) -> None:
