@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from libcni.config.network import NetworkConfigList
+from libcni.errors import short_repr
 from libcni.store.attachments import Attachment, AttachmentState
 
 __all__ = [
@@ -131,3 +132,17 @@ class GCOptions(TypedDict, total=False):
     dry_run: bool
     policy: DelPolicy | None
     include_go: bool
+
+
+def check_type(name: str, value: object, kind: type) -> None:
+    """Raise TypeError if the argument ``name`` of a verb is not a ``kind``, instead of an AttributeError later."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
+
+
+def check_word(name: str, value: object, words: Any) -> None:
+    """Raise ValueError if the argument ``name`` is not in ``words``, a Literal."""
+    known = get_args(words)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -14,7 +14,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf, as_mapping
 from libcni.errors import InvalidIdentifierError
 from libcni.manager.iterables import read_once
-from libcni.verbs.arguments import check_type
+from libcni.options import check_type
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs

@@ -16,8 +16,7 @@ from libcni.manager.iterables import read_once
 from libcni.manager.networks import LOOPBACK, NetworkSet, load, log_changes
 from libcni.manager.operation import ManagerOperation
 from libcni.observe.observer import Operation
-from libcni.options import AddOptions, DelPolicy, Timeout
-from libcni.verbs.arguments import check_type
+from libcni.options import AddOptions, DelPolicy, Timeout, check_type
 
 # Each operation is loaded with its first call: a hook starts with every container, and runs one of them.
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from libcni.errors import (
     PluginError,
     RecordError,
 )
-from libcni.options import DelPolicy, OnCancel, OnExisting
+from libcni.options import DelPolicy, OnCancel, OnExisting, check_word
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import new_record
@@ -45,7 +45,6 @@ from libcni.store.model import (
     taken,
 )
 from libcni.store.recorded_interfaces import place_of, reported_macs
-from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain, last_results
 from libcni.verbs.host_ports import HostPort, check_host_ports, host_ports, reserved_host_ports

@@ -20,7 +20,7 @@ from libcni.config.timeouts import check_timeout
 from libcni.errors import CNIError, RecordError, name_client, short_repr
 from libcni.executor.interface import AsyncExecutor, Executor
 from libcni.observe.observer import Observer, Operation, OperationName
-from libcni.options import DEFAULT, Network, StartAhead, Timeout
+from libcni.options import DEFAULT, Network, StartAhead, Timeout, check_type, check_word
 from libcni.protocol.result import Result
 from libcni.store.attachments import (
     Attachment,
@@ -34,7 +34,6 @@ from libcni.store.attachments import (
 from libcni.store.model import Record, Unreadable
 from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
-from libcni.verbs.arguments import check_type, check_word
 from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 from libcni.verbs.turns import Turns, verbs_at_once

@@ -23,13 +23,12 @@ from libcni.errors import (
     RecordError,
     VersionError,
 )
-from libcni.options import DelPolicy
+from libcni.options import DelPolicy, check_type
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import Result
 from libcni.store.attachments import network_to_use, recorded_conf
 from libcni.store.model import READY, STALE_BOOT, STATES, Identity, MadeByGo, Record, Unreadable, unreadable
 from libcni.store.recorded_interfaces import addresses_of, last_result
-from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, check_no_interface, checked_conf, path_to_use

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
+from libcni.options import check_type
 from libcni.store.attachments import Attachment
-from libcni.verbs.arguments import check_type
 from libcni.verbs.settings import SideBySide
 
 if TYPE_CHECKING:

@@ -23,11 +23,10 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.observe.observer import Operation
-from libcni.options import DelPolicy, ValidAttachment
+from libcni.options import DelPolicy, ValidAttachment, check_type
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
 from libcni.store.model import STALE_BOOT, UNFINISHED, MadeByGo, Record, Unreadable
-from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.detach_each import detach_side_by_side
