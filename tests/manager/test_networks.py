@@ -113,6 +113,8 @@ def test_a_directory_that_is_none_is_a_problem(node: ManagerNode) -> None:
 def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> None:
     with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}"):
         node.manager().set_up(Container("c1", "/ns"))
+    node.write("00-bad.conflist", "{")
+    assert "00-bad.conflist" in node.manager().status().reason
     shutil.rmtree(node.conf_dir)
     with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}, which does not exist"):
         node.manager().set_up(Container("c1", "/ns"))

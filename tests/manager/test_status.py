@@ -17,25 +17,16 @@ def test_status_is_ready_with_a_default_network_that_is(node: ManagerNode) -> No
     assert node.calls("STATUS") == ["STATUS a"]
 
 
-def test_status_says_which_plugin_is_missing(node: ManagerNode) -> None:
-    node.configure("a")
-    (node.bin / "a").unlink()
-    status = node.manager().status()
-    assert not status.ready
-    assert 'plugin "a" not found' in status.reason
-
-
-def test_status_says_what_the_plugin_answers(node: ManagerNode) -> None:
-    node.configure("a", cniVersion="1.1.0")
-    node.plugin("a", fails("STATUS", 50, "no address left"))
-    (state,) = node.manager().status().networks
-    assert not state.ready
-    assert "no address left" in state.reason
-
-
-def test_status_says_that_a_plugin_does_not_support_the_version(node: ManagerNode) -> None:
-    node.configure("a", cniVersion="0.3.0")
-    assert 'does not support version "0.3.0"' in node.manager().status().reason
+def test_status_says_why_a_network_is_not_ready(node: ManagerNode) -> None:
+    for name, version in (("full", "1.1.0"), ("missing", "1.0.0"), ("old", "0.3.0")):
+        node.configure(name, cniVersion=version)
+    node.plugin("full", fails("STATUS", 50, "no address left"))
+    (node.bin / "missing").unlink()
+    full, missing, old = node.manager().status().networks
+    assert [state.ready for state in (full, missing, old)] == [False] * 3
+    assert "no address left" in full.reason
+    assert 'plugin "missing" not found' in missing.reason
+    assert 'does not support version "0.3.0"' in old.reason
 
 
 def test_status_is_that_of_the_default_network_alone(node: ManagerNode) -> None:
@@ -50,11 +41,6 @@ def test_status_of_a_default_network_that_is_not_there(node: ManagerNode) -> Non
     status = node.manager(default="other").status()
     assert not status.ready
     assert status.reason == f'no network named "other" in {node.conf_dir} (the known networks: a)'
-
-
-def test_status_names_unusable_files_where_nothing_else_is_there(node: ManagerNode) -> None:
-    node.write("00-bad.conflist", "{")
-    assert "00-bad.conflist" in node.manager().status().reason
 
 
 def test_loopback_is_in_the_status_where_every_container_gets_it(node: ManagerNode) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from libcni import CNIConfig
+from libcni.testing import wait_until
 
 CONF_DIR = Path("/etc/cni/net.d")
 LEASES = Path("/var/lib/cni/networks")
@@ -130,13 +131,6 @@ def processes(text: str) -> list[int]:
             if text in words and int(path.name) != os.getpid():
                 found.append(int(path.name))
     return found
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in a minute"
-        time.sleep(0.02)
 
 
 def two_containers() -> None:
