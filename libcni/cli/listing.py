@@ -56,7 +56,10 @@ def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
     if not netns or "/" in netns:
         return
     command, *others = words
-    names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
+    try:
+        names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
+    except libcni.ConfigError:
+        names = set()  # the verb reports it if it needs the directory; a path of a configuration does not
     if command in {"check", "del"} and network in _recorded_ids(session.client()):
         problem, meant = f"{network} is a container, not a network", [network, "-i", netns]
     # NETNS may be a file in the current directory, and NETWORK the path of a configuration.

@@ -192,6 +192,8 @@ def test_swapped_arguments_are_named_with_the_command_that_was_meant(node: Comma
 def test_a_namespace_may_have_the_name_of_a_network(node: CommandNode) -> None:
     (node.root / "dbnet").touch()
     assert node.run("add", "net.d/10-dbnet.conflist", "dbnet", "-c", "a").code == 0
+    words = ["net.d/10-dbnet.conflist", "dbnet", "-c", "a", "--conf-dir", "dbnet"]
+    assert node.run("del", *words).code == 0, "the configuration is a path, so the directory is not needed"
 
 
 def test_owners_select_what_is_listed(node: CommandNode) -> None:
