@@ -81,7 +81,7 @@ CONTAINER_ID = Argument(
 IFNAME = Argument(
     "--ifname", "-i", variable="CNI_IFNAME", default="eth0", metavar="NAME", help="The interface inside the container."
 )
-CNI_ARGS = Argument("--args", variable="CNI_ARGS", default="", metavar="K=V;K=V", help="CNI_ARGS.")
+CNI_ARGS = Argument("--args", variable="CNI_ARGS", default="", metavar="K=V;K=V", help="Arguments for the plugins.")
 CAPABILITIES = Argument(
     "--capabilities", variable="CAP_ARGS", default="", metavar="OBJECT|@FILE",
     help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import time
-from typing import Any
 
 import pytest
 from helpers import a_call
@@ -72,12 +71,6 @@ def test_an_error_has_all_that_is_known(node: CommandNode) -> None:
     assert (error["code"], error["msg"], error["details"], error["stderr"]) == (7, "no", "not today", "complaint\n")
     assert (error["plugin"], error["verb"], error["exit_status"], error["exit"]) == ("fake", "ADD", 1, 1)
     assert ran.out == ""
-
-
-def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
-    document: Any = {"error": {"code": 7, "msg": "\x1b[2Jgone"}}
-    node.write("refusing.conflist", {**REFUSING, "plugins": [{"type": "fake", "fake": {"ADD": document}}]})
-    assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
 
 
 def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:

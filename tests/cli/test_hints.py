@@ -101,16 +101,6 @@ def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:
     assert containers(node) == []
 
 
-def test_check_of_an_unfinished_attachment_names_the_commands(node: CommandNode) -> None:
-    node.add("a")
-    node.change_record("a", "dbnet", state="pending")
-    failed = node.run("check", "a")
-    assert failed.code == 4
-    assert "libcni del a -i eth0 -n dbnet\n" in failed.err
-    assert node.run("del", "a", "-i", "eth0").code == 0
-    assert node.run("add", "dbnet", node.netns("a"), "-c", "a").code == 0
-
-
 def test_an_unknown_network_lists_the_known_ones(node: CommandNode) -> None:
     node.write("20-other.conflist", {**DBNET, "name": "other"})
     failed = node.run("add", "nonet", node.netns("a"))
@@ -144,13 +134,3 @@ def test_a_script_with_crlf_is_named_as_such(node: CommandNode) -> None:
     node.write("crlf.conflist", {**DBNET, "name": "crlf", "plugins": [{"type": "crlf"}]})
     ran = node.run("add", "crlf", "/ns/a")
     assert "CRLF" in ran.err
-
-
-def test_commands_to_type_have_the_options_of_the_caller(node: CommandNode) -> None:
-    node.add("a")
-    node.change_record("a", "dbnet", bootId="another")
-    env = {"LIBCNI_CACHE_DIR": ""}
-    [command] = node.run("doctor", "--cache-dir", str(node.cache), "-o", "json", **env).data["commands"]
-    assert command == f"libcni repair --yes --cache-dir {node.cache}"
-    assert node.run(*command.split()[1:], **env).code == 0
-    assert containers(node) == []

@@ -17,11 +17,6 @@ def test_cnitools_environment_is_read(node: CommandNode) -> None:
     assert call.config["runtimeConfig"] == json.loads(caps)
 
 
-def test_the_flag_is_stronger_than_the_variable(node: CommandNode) -> None:
-    node.run("add", "dbnet", node.netns("a"), "-i", "net1", CNI_IFNAME="net7")
-    assert [one.ifname for one in node.cni.get_cached_attachments()] == ["net1"]
-
-
 def test_an_owner_with_control_characters_is_refused(node: CommandNode) -> None:
     by_option = node.run("add", "dbnet", node.netns("a"), "--owner", "a\tb")
     by_variable = node.run("gc", "dbnet", "--none-valid", LIBCNI_OWNER="a\x1b[m")

@@ -41,24 +41,11 @@ def test_malformed(text: Any, part: str) -> None:
     assert caught.value.version == text
 
 
-@pytest.mark.parametrize(
-    ("feature", "first"),
-    [
-        ("chain", "0.3.0"),
-        ("ips", "0.3.0"),
-        ("CHECK", "0.4.0"),
-        ("prevResult on DEL", "0.4.0"),
-        ("ips without version", "1.0.0"),
-        ("GC", "1.1.0"),
-        ("STATUS", "1.1.0"),
-    ],
-)
-def test_features_begin_with_a_version(feature: str, first: str) -> None:
-    assert SINCE[feature] == first
-    since = ALL_VERSIONS.index(first)
-    assert [supports(version, feature) for version in ALL_VERSIONS] == [
-        index >= since for index in range(len(ALL_VERSIONS))
-    ]
+def test_a_feature_stays_from_its_first_version_on() -> None:
+    """The vectors show which version that is."""
+    for feature, first in SINCE.items():
+        having = [version for version in ALL_VERSIONS if supports(version, feature)]
+        assert having == [*ALL_VERSIONS[ALL_VERSIONS.index(first) :]]
 
 
 @pytest.mark.parametrize(
