@@ -20,15 +20,12 @@ DEFAULT_VERSION = ALL_VERSIONS[0]
 """The version of a document without ``cniVersion``."""
 
 SINCE = {
-    "chain": "0.3.0",
-    "ips": "0.3.0",
     "CHECK": "0.4.0",
     "prevResult on DEL": "0.4.0",
-    "ips without version": "1.0.0",
     "GC": "1.1.0",
     "STATUS": "1.1.0",
 }
-"""The first version that has each feature. Verbs ask only this table about differences between versions."""
+"""The first version that has each verb or rule. Verbs ask only this table about differences between versions."""
 
 RESULT_FORMS = {"0.1.0": 0, "0.2.0": 0, "0.3.0": 1, "0.3.1": 1, "0.4.0": 1, "1.0.0": 2, "1.1.0": 2}
 """The form of each version's results. Results of one form have the same keys; a higher number is a newer form."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from libcni.config.versions import parse_version, supports
+from libcni.config.versions import RESULT_FORMS, parse_version
 from libcni.errors import VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
 
@@ -27,13 +27,13 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
 
 
 def _version_problems(result: dict[str, Any], version: str) -> Iterator[str]:
-    if not supports(version, "ips"):
+    if RESULT_FORMS[version] == RESULT_FORMS["0.2.0"]:
         yield from (
             f"{key} is not a key of version {version}" for key in ("ips", "interfaces", "routes") if key in result
         )
         return
     for index, ip in enumerate(result.get("ips") or []):
-        if supports(version, "ips without version"):
+        if RESULT_FORMS[version] == RESULT_FORMS["1.0.0"]:
             if "version" in ip:
                 yield f"ips[{index}].version is not a key of version {version}"
         elif ip.get("version") != ("6" if ":" in ip["address"] else "4"):
