@@ -118,6 +118,10 @@ def test_container_returns_what_set_up_returned(node: ManagerNode) -> None:
     result = manager.set_up(Container("c1", "/ns", ["b", "a"]))
     assert node.manager().container("c1") == result
     assert manager.container("other") is None
+    node.plugin("b", fails("DEL"))
+    with pytest.raises(CNIErrorGroup):
+        manager.tear_down("c1")
+    assert manager.container("c1") is None, "its DEL has begun"
 
 
 @pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
