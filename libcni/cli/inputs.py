@@ -91,12 +91,8 @@ def network_of(text: str) -> str | NetworkConfigList:
     if not is_path:
         return text
     if text != "-" and not os.path.exists(text):
-        near = [
-            name
-            for ending in CONFIGURATION_ENDINGS
-            for name in [os.path.splitext(text)[0] + ending]
-            if os.path.isfile(name)
-        ]
+        stem = os.path.splitext(text)[0]
+        near = [stem + ending for ending in CONFIGURATION_ENDINGS if os.path.isfile(stem + ending)]
         raise ConfigError("there is no such file", file=text, hint=f"did you mean {near[0]}?" if near else None)
     # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):

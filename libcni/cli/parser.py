@@ -44,7 +44,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     for argument in arguments:
         argument.add_to(parser)
     common = parser.add_argument_group("where and how")
-    for argument in COMMON:
+    for argument in () if command.is_of_engines else COMMON:
         argument.add_to(common)
     return parser
 

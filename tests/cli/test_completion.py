@@ -99,6 +99,7 @@ def complete(node: CommandNode, line: str) -> set[str]:
         ("add dbnet ns/al", {"ns/alpha"}),
         ("explain dbnet x --verb AD", {"ADD"}),
         ("show --cache-dir /nowhere a", set()),
+        ("oci-hook --o", set()),
         ("add --conf-dir /nowhere d", set()),
     ],
 )

@@ -11,7 +11,7 @@ from cli.node import REPOSITORY, CommandNode
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.parser import parser_of
 
-OWN = [one for one in COMMANDS if one.name not in {"oci-hook", "netavark-plugin"}]
+OWN = [one for one in COMMANDS if not one.is_of_engines]
 
 
 def test_the_manual_page_has_every_command_and_option() -> None:

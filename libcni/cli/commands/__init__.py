@@ -22,6 +22,11 @@ class Command(NamedTuple):
         module = import_module(f"libcni.cli.commands.{self.module}")
         return getattr(module, self.module), module.ARGUMENTS
 
+    @property
+    def is_of_engines(self) -> bool:
+        """Whether container engines call the command. Such a program has its own parser and options."""
+        return self.section == _ENGINES
+
 
 _ATTACH, _SEE, _REPAIR, _ENGINES = "Attach and detach (like cnitool)", "See", "Repair", "Called by container engines"
 
