@@ -71,10 +71,13 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     cni = session.client()
     net = network_of(network)
     recorded = cni.get_cached_attachments()
-    for name in {text.partition(":")[0] for text in valid or ()}:
-        if not _meant(recorded, name):  # a misspelt name keeps nothing
-            near = closest(name, sorted({attachment.container_id for attachment in recorded}))
-            note(f"nothing is recorded of {name}" + (f"; did you mean {near}?" if near else ""))
+    for text in valid or ():
+        name, _, ifname = text.partition(":")
+        if not any(ifname in {"", attachment.ifname} for attachment in _meant(recorded, name)):
+            # A misspelt name keeps nothing.
+            known = {f"{item.container_id}:{item.ifname}" if ifname else item.container_id for item in recorded}
+            near = closest(text, sorted(known))
+            note(f"nothing is recorded of {text}" + (f"; did you mean {near}?" if near else ""))
     pairs = _pairs(recorded, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     data = {"made_by_go": [identity_data(item) for item in report.made_by_go], "plugins": list(report.plugins)}
