@@ -165,8 +165,9 @@ class Stage:
         }
         directory = self.root / "answers"
         (directory / name).write_text("".join(f"{key}='{value}'\n" for key, value in said.items()), encoding="ascii")
-        (directory / f"{name}.stdout").write_bytes(stdout)
-        (directory / f"{name}.stderr").write_bytes(stderr)
+        for stream, text in (("stdout", stdout), ("stderr", stderr)):
+            if text:
+                (directory / f"{name}.{stream}").write_bytes(text)
 
 
 def printed(answer: dict[str, Any]) -> bytes:
