@@ -171,10 +171,10 @@ def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
         process.stdin.write(json.dumps(config()).encode())
         process.stdin.close()
         file = tmp_path / "ipam.pid"
-        pid = int(wait_until(lambda: file.exists() and file.read_text().strip()))
+        pid = int(wait_until(lambda: file.exists() and file.read_text().strip(), 60))
         process.terminate()
-        assert process.wait(20) == -signal.SIGTERM
-    wait_until(lambda: not is_running(pid))
+        assert process.wait(60) == -signal.SIGTERM
+    wait_until(lambda: not is_running(pid), 60)
 
 
 def test_the_error_says_what_is_known_of_the_call(tmp_path: Path) -> None:

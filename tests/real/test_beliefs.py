@@ -68,7 +68,7 @@ def test_the_inode_of_a_namespace_is_used_again_and_its_cookie_is_not(new_namesp
         seen.append(place(made))
         return seen[-1].netns in {first.netns, *(one.netns for one in seen[:-1])}
 
-    wait_until(comes_again)
+    wait_until(comes_again, 60)
     assert len({first.cookie, *(one.cookie for one in seen)}) == len(seen) + 1
 
 
