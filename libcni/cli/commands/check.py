@@ -63,14 +63,8 @@ def _check_recorded(session: Session, selection: Selection) -> None:
 
 def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
     """Return the outcome of a CHECK in words, and its error."""
-    if not attachment.network:
-        problem = attachment.problem or "the record does not name its attachment"
-        return "failed", libcni.RecordError(f"{attachment.path}: {problem}")
-    # Go libcni 1.1 does not record the path.
-    netns = attachment.netns if attachment.made_by_go else None
-    rt = libcni.RuntimeConf(attachment.container_id, netns, attachment.ifname)
     try:
-        cni.check_network_list(attachment.network, rt)
+        cni.check_attachment(attachment)
     except libcni.VersionError:
         # The network's version has no CHECK, so this is neither a failure nor a success.
         return "not asked", None

@@ -49,3 +49,14 @@ def test_a_known_fault_of_a_plugin_is_counted_apart(node: CommandNode) -> None:
     node.change_record("a", "dbnet", state="pending")
     assert node.run("check", "--all").code == 4
     assert node.run("check", "b").code == 0
+
+
+def test_a_record_of_go_without_a_namespace_is_not_checked_without_one(node: CommandNode) -> None:
+    node.configure("net")
+    assert node.run("add", "net", node.netns("a"), "-c", "a").code == 0
+    node.strip_record("a")
+    record = node.record("a")
+    record.write_text(record.read_text().replace('"netns":', '"no":'))
+    ran = node.run("check", "a")
+    assert (ran.code, "Go libcni recorded no namespace" in ran.err) == (1, True)
+    assert node.run("check", "net", node.netns("a"), "-c", "a").code == 0
