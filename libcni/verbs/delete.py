@@ -394,14 +394,18 @@ def _without_given_away(node: Node, record: Record, result: Result) -> str:
     An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes all
     rules of an address, whichever container has it.
     """
-    addresses = [ip.address.partition("/")[0] for ip in result.ips]
-    others = node.recorded_interfaces.with_addresses(addresses, record)
-    given_away = {address for other in others if not other.is_same_interface(record) for address in other.addresses}
-    own = [ip for ip, address in zip(result.ips, addresses, strict=True) if address not in given_away]
+    if not result.ips:
+        return result.text
+    own = [ip for ip in result.ips if not _has_another(node, record, ip.address.partition("/")[0])]
     if len(own) == len(result.ips):
         return result.text
     logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
     return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
+
+
+def _has_another(node: Node, record: Record, address: str) -> bool:
+    others = node.recorded_interfaces.with_addresses([address], record)
+    return any(not other.is_same_interface(record) for other in others)
 
 
 async def detach_chain(
