@@ -59,11 +59,16 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Command
     assert ran.out.split("\n") == ["detached a net1 from sharing", "detached a eth0 from sharing", ""]
 
 
-def test_del_with_the_current_configuration_prints_what_it_detached_before_an_error(node: CommandNode) -> None:
+@pytest.mark.parametrize(
+    ("missing", "detached"), [("other", "a eth0 from net"), ("net", "a eth1 from other")], ids=["first", "last"]
+)
+def test_del_with_the_current_configuration_goes_on_after_an_error(
+    node: CommandNode, missing: str, detached: str
+) -> None:
     node.configure("net")
     node.configure("other")
     for network, ifname in (("net", "eth0"), ("other", "eth1")):
         assert node.run("add", network, node.netns("a"), "-c", "a", "-i", ifname).code == 0
-    (node.bin / "net").unlink()
+    (node.bin / missing).unlink()
     ran = node.run("del", "a", "--use-given")
-    assert (ran.code, ran.out) == (4, "detached a eth1 from other\n")
+    assert (ran.code, ran.out) == (4, f"detached {detached}\n")
