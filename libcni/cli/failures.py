@@ -78,10 +78,13 @@ def print_error(error: CNIError, session: Session) -> None:
         print_data({"error": error_data(error, session)}, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
-        if len(error.exceptions) > 1:
-            print_block(f"error: {error.message}", sys.stderr)
-        for inner in error.exceptions:
-            print_error(inner if isinstance(inner, CNIError) else CNIError(str(inner)), session)
+        errors = [inner if isinstance(inner, CNIError) else CNIError(str(inner)) for inner in error.exceptions]
+        if len(errors) > 1:
+            print_block(Fields(f"error: {error.message}", [*hint_fields(error, session).items()]), sys.stderr)
+        elif error.hint is not None:  # it knows the verb, and the plugin's error only the plugin
+            errors[0].hint = error.hint
+        for inner in errors:
+            print_error(inner, session)
         return
     block = Fields(f"error: {message_of(error)}", _details(error, session))
     # A UsageError names IDs for the next command.

@@ -92,6 +92,8 @@ def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:
     assert "--use-given" in again.err
     assert again.err.count("libcni ") == 1, "the last way out"
     assert "libcni forget a -i eth0 -n stuck" in again.err
+    kept_going = node.run("del", "a", "--keep-going")
+    assert kept_going.err.endswith("libcni forget a -i eth0 -n stuck\n"), "the hint of a group of errors"
     assert "CNIErrorGroup" not in node.run("del", "a", "-o", "json").err, "a single error is no group"
     node.write("stuck.conflist", {**refusing, "plugins": [{"type": "fake"}]})
     assert node.run("del", "a", "--use-given").code == 0
