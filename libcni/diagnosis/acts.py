@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import libcni.kernel.system as system
 from libcni.client import CNIConfig
 from libcni.config.network import plugin_documents
 from libcni.diagnosis.mends import Mend, MendKind
@@ -238,8 +238,8 @@ def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
         return
     locks = LockSet(cni.cache_dir, lock)
     try:
-        for delay in locks.retry_delays(time.monotonic() + _SECONDS):
-            time.sleep(delay)
+        for delay in locks.retry_delays(system.monotonic() + _SECONDS):
+            system.sleep(delay)
         yield
     finally:
         locks.close()
@@ -255,7 +255,7 @@ def _host_local_lock(directory: str) -> Iterator[None]:
     except OSError as error:
         raise RecordError(f"{path}: cannot be opened: {error.strerror}", path=path) from error
     try:
-        deadline = time.monotonic() + _SECONDS
+        deadline = system.monotonic() + _SECONDS
         while True:
             try:
                 # flock(2), like host-local: a lock of fcntl(2) would not exclude it.
@@ -263,10 +263,10 @@ def _host_local_lock(directory: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 # A hanging host-local must not block the repair.
-                if time.monotonic() >= deadline:
+                if system.monotonic() >= deadline:
                     text = f"{path}: a plugin held the lock for {_SECONDS:.0f} s"
                     raise LockTimeoutError(text, what=directory, path=path, seconds=_SECONDS) from None
-                time.sleep(0.02)
+                system.sleep(0.02)
         yield
     finally:
         os.close(descriptor)

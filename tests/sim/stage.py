@@ -13,7 +13,9 @@ from inspect import isgeneratorfunction
 from typing import Any, ClassVar, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf
-from libcni.kernel import system
+from libcni.diagnosis.acts import ACTS, carry_out, held
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import Wanted
 from libcni.oci.ended_containers import collect
@@ -21,7 +23,6 @@ from libcni.oci.hook import Hook
 from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State, Unreadable
 from libcni.store.record_format import decode
 from libcni.store.records import RecordStore
@@ -244,19 +245,17 @@ class Stage:
         self._try(f"GC {network}", lambda: self._verbs().gc_network_list(self.networks[network], pairs))
 
     def repair(self) -> None:
-        """Set corrupt records aside and remove old drafts, like ``libcni repair``, which examines the whole node."""
+        """Set corrupt records aside and remove old drafts: the part of ``libcni repair`` that needs no whole node."""
 
         def work() -> None:
-            store, locks = RecordStore(CACHE), LockSet(CACHE, LockRequest(all_containers=True))
-            try:
-                for delay in locks.retry_delays(system.monotonic() + 30.0):
-                    system.sleep(delay)
-                for record in store.records():
-                    if isinstance(record, Unreadable):
-                        store.set_aside(record)
-                store.remove_old_drafts()
-            finally:
-                locks.close()
+            store, node = RecordStore(CACHE), NodeState(self.client())
+            corrupt = [record for record in store.records() if isinstance(record, Unreadable)]
+            mends = [Mend("set-aside", record.path) for record in corrupt]
+            for lock in {lock for mend in mends for lock in ACTS["set-aside"].locks(mend)}:
+                with held(node.cni, lock):
+                    for error in carry_out(node, mends, None):
+                        assert not error, error
+            store.remove_old_drafts()
 
         self._try("repair", work)
 
