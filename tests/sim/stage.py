@@ -13,7 +13,7 @@ from inspect import isgeneratorfunction
 from typing import Any, ClassVar, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf
-from libcni.diagnosis.acts import ACTS, carry_out, held
+from libcni.diagnosis.acts import carry_out, held
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
@@ -23,6 +23,7 @@ from libcni.oci.hook import Hook
 from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
+from libcni.store.locks import LockRequest
 from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State, Unreadable
 from libcni.store.record_format import decode
 from libcni.store.records import RecordStore
@@ -251,11 +252,10 @@ class Stage:
             store, node = RecordStore(CACHE), NodeState(self.client())
             corrupt = [record for record in store.records() if isinstance(record, Unreadable)]
             mends = [Mend("set-aside", record.path) for record in corrupt]
-            for lock in {lock for mend in mends for lock in ACTS["set-aside"].locks(mend)}:
-                with held(node.cni, lock):
-                    for error in carry_out(node, mends, None):
-                        assert not error, error
-            store.remove_old_drafts()
+            with held(node.cni, LockRequest(all_containers=True)):
+                for error in carry_out(node, mends, None):
+                    assert not error, error
+                store.remove_old_drafts()
 
         self._try("repair", work)
 
