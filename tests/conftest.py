@@ -52,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
         COVERAGE.update({name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_")})
         if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] != "gw0":
             MEASURING.stop()  # all workers import the same modules while they collect, and one measures that
+    # The command reads its defaults from these, and a developer's shell may have them set.
+    for name in ("CAP_ARGS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH", "LIBCNI_CACHE_DIR", "LIBCNI_OWNER", "NETCONFPATH"):
+        os.environ.pop(name, None)
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
