@@ -19,7 +19,7 @@ from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
-from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.namespace import namespace_identity, open_namespace
 from libcni.kernel.netlink import Link, Network, read_network
 from libcni.kernel.rules import PROGRAMS, Table, saved_rules
 from libcni.protocol.result import Result
@@ -563,10 +563,15 @@ def _space(identity: Identity, named: list[str], processes: list[str]) -> Space 
     paths, process = [*named, *(f"/proc/{process}/ns/net" for process in processes)], next(iter(processes), "")
     for path in paths:
         with suppress(OSError):
-            network = read_network(path)
-            # A process can end, or leave a namespace that it only visited like another doctor, before this reading.
-            if namespace_identity(path) == identity:
-                return Space(path, process, network)
+            descriptor = open_namespace(path)
+            try:
+                # A process can end, or leave a namespace that it only visited like another doctor. By descriptor: it
+                # may visit another one at the moment of the reading.
+                opened = f"/proc/self/fd/{descriptor}"
+                if namespace_identity(opened) == identity:
+                    return Space(path, process, read_network(opened))
+            finally:
+                os.close(descriptor)
     return next((Space(path, process) for path in paths if namespace_identity(path) == identity), None)
 
 
