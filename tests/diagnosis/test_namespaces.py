@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -17,6 +18,7 @@ from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import attachment_age, diagnose, namespaces, node_state, repair_node
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.node_state import Space
+from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import Network
 
 
@@ -209,3 +211,17 @@ def test_the_named_namespaces_are_not_all_if_a_record_has_one_elsewhere(
     monkeypatch.setattr(node_state, "is_no_namespace", lambda _: False)
     monkeypatch.setattr(os, "listdir", lambda _: ["c1"])
     assert bool(node_state._why_blind([path])) == is_blind
+
+
+def test_a_namespace_that_cannot_be_read_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example because of too many open files. A path that leads elsewhere by now is not read."""
+    path = "/proc/self/ns/net"
+    identity = namespace_identity(path)
+    assert identity is not None
+    assert node_state._space((1, 2), [path], []) is None
+
+    def fail(_: str) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(node_state, "read_network", fail)
+    assert node_state._space(identity, [path], ["77"]) == Space(path, "77")
