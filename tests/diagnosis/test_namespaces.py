@@ -193,6 +193,15 @@ def test_the_rule_of_another_interface_that_has_the_address_since_the_reboot_sta
     assert [one.kind for one in made.finding(check_namespaces).mends] == ["detach"]
 
 
+def test_the_rule_of_another_runtimes_container_that_has_the_address_of_a_killed_add_stays(made: MadeNode) -> None:
+    """The ADD reserved the address, and was killed before it recorded it."""
+    inside = made.attach("c1", boot="another", state="stale-boot", result=None)
+    made.make_rules("c1", "10.1.0.2")
+    assert [one.kind for one in made.finding(check_namespaces).mends] == ["detach"]
+    inside.links.clear()
+    assert [one.kind for one in made.finding(check_namespaces).mends] == ["remove-rules", "detach"]
+
+
 def test_namespaces_that_only_processes_have_are_not_looked_at_without_the_processes(
     made: MadeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
