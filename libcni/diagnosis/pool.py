@@ -9,7 +9,7 @@ from libcni.config.host_local import AddressRange, range_sets, reservation_direc
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.mends import merged
 from libcni.diagnosis.node_state import NodeState, id_of
-from libcni.diagnosis.report import NodeFinding, counted, grouped
+from libcni.diagnosis.report import NodeFinding, by_cause, counted
 from libcni.store.model import LIVING
 
 _FREES = {"release", "detach"}
@@ -47,7 +47,7 @@ def check_pools(node: NodeState, findings: Sequence[NodeFinding]) -> list[NodeFi
     low = [pool for pool in _pools(node, findings) if pool.free * _LOW < pool.addresses]
     low.sort(key=lambda pool: bool(pool.free))
     others = [finding for finding in findings if not any(_frees(finding, pool) for pool in low)]
-    return [*(_finding(pool, findings) for pool in low), *grouped(others)]
+    return [*(_finding(pool, findings) for pool in low), *by_cause(others)]
 
 
 def _pools(node: NodeState, findings: Sequence[NodeFinding]) -> Iterator[_Pool]:

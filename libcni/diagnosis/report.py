@@ -122,7 +122,7 @@ class DoctorReport:
 _OF_RECORDS = {"corrupt-record", "set-aside"}
 
 
-def grouped(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
+def by_cause(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
     """Yield the findings. Findings of one cause about several attachments become one finding."""
     causes: dict[tuple[str, ...], list[NodeFinding]] = {}
     for finding in findings:

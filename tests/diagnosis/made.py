@@ -12,7 +12,7 @@ from typing import Any
 from libcni import CNIConfig, read_config_directory
 from libcni.config.host_local import Reservation
 from libcni.diagnosis.node_state import FORWARDING, NodeState, Space
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, grouped
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, by_cause
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network
 from libcni.kernel.rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
@@ -175,7 +175,7 @@ class MadeNode:
         return replace(reading, **self.more)
 
     def findings(self, check: Check) -> list[NodeFinding]:
-        return list(grouped(one for one in check(self.reading()) if isinstance(one, NodeFinding)))
+        return list(by_cause(one for one in check(self.reading()) if isinstance(one, NodeFinding)))
 
     def finding(self, check: Check) -> NodeFinding:
         """Return the only finding."""
