@@ -115,7 +115,7 @@ class NetworkNamespace:
         return wait_until(attempt, timeout, f"no echo from {address} port {port}")
 
 
-def wait_until(condition: Callable[[], _T], timeout: float = 60.0, problem: str = "") -> _T:
+def wait_until(condition: Callable[[], _T], timeout: float = 25.0, problem: str = "") -> _T:
     """Call ``condition`` again and again until its value is true, and return the value.
 
     Args:

@@ -54,6 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_product_says_that_it_reads_stdin_first(built: Path) -> None:
     assert reads_first(str(built))
+    assert built.stat().st_mode & 0o777 == 0o755  # any user may run it
 
 
 def test_the_product_has_all_that_its_modules_import(built: Path) -> None:

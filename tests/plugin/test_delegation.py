@@ -163,7 +163,7 @@ plugin.delete(lambda request: request.forward("ipam"))
 
 
 def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD='echo $$ > "$0.pid"; exec sleep 60')
+    write_delegate(tmp_path, ADD='echo $$ > "$0.pid"; exec sleep 300')
     plugin = write_plugin(tmp_path, "main", SLOW)
     env = variables("ADD", {}, path=str(tmp_path))
     with subprocess.Popen([plugin], env=env, stdin=subprocess.PIPE) as process:
