@@ -219,9 +219,8 @@ def _detach(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Ite
         outcomes = [*node.cni.del_attachments([_attachment(node, mend) for mend in mends], policy=policy)]
     except CNIErrorGroup as error:
         outcomes = list(error.report)
-    for mend, outcome in zip(mends, outcomes, strict=True):
-        # Without its record it is detached: another repair or its runtime did so meanwhile.
-        yield str(outcome) if isinstance(outcome, CNIError) and os.path.lexists(mend.target) else ""
+    # If another repair or its runtime detached it meanwhile, DEL succeeds and runs nothing.
+    yield from (str(outcome) if isinstance(outcome, CNIError) else "" for outcome in outcomes)
 
 
 @contextmanager

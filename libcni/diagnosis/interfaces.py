@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from libcni.config.host_local import reservation_directories
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import (
@@ -308,12 +307,8 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
     for attachment in attachments:
-        # Go libcni 1.1 does not record the path of the namespace.
-        netns = attachment.netns if attachment.made_by_go else None
         try:
-            node.cni.check_network_list(
-                attachment.network, RuntimeConf(attachment.container_id, netns, attachment.ifname)
-            )
+            node.cni.check_attachment(attachment)
             passed += 1
         except CNIError as error:
             if fault := known_fault(error):
