@@ -9,11 +9,11 @@ from libcni.client import CNIConfig
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.drift import check_drift
-from libcni.diagnosis.interfaces import check_interfaces, run_checks
+from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_node
-from libcni.diagnosis.plugins import check_plugins
+from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.pool import check_pools
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from libcni.config.host_local import reservation_directories
-from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import (
     NodeState,
@@ -23,7 +22,6 @@ from libcni.diagnosis.node_state import (
     result_of,
 )
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
-from libcni.errors import CNIError, NotAttachedError, PluginError
 from libcni.kernel.netlink import MAIN_TABLE, NOWHERE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
@@ -289,55 +287,3 @@ def _placed_addresses(attachment: Attachment) -> Iterator[tuple[str, str]]:
                 yield attachment.ifname, ip.address
             elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
                 yield result.interfaces[ip.interface].name, ip.address
-
-
-# CHECK of the plugins.
-
-
-def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | None) -> Observations:
-    """Run CHECK of the live attachments in ``checked`` (None: of all); ``explained`` have a finding already."""
-    attachments = [
-        attachment for attachment in node.attachments if attachment.state in LIVING and os.path.exists(attachment.netns)
-    ]
-    if attachments and checked is not None and not checked:
-        yield NotChecked("interfaces", "the plugins' own checks", "CHECK was not run; libcni doctor --check runs it")
-    attachments = [attachment for attachment in attachments if checked is None or attachment.path in checked]
-    if not attachments:
-        return
-    passed = known = 0
-    faults: dict[tuple[str, str], list[str]] = {}
-    for attachment in attachments:
-        try:
-            node.cni.check_attachment(attachment)
-            passed += 1
-        except CNIError as error:
-            if fault := known_fault(error):
-                faults.setdefault(fault, []).append(id_of(attachment))
-            elif id_of(attachment) in explained:
-                known += 1
-            elif _is_answer(error):
-                # The doctor's own checks found no fault, so the container may work.
-                meaning, reload = (
-                    "a plugin finds the container's network damaged",
-                    node.reloads(attachment, interrupts=True),
-                )
-                yield _error(attachment, "check-failed", f"CHECK failed: {error.text}", meaning, *reload)
-            else:
-                yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
-    also = f", {known} failed because of the findings above" if known else ""
-    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
-    for (plugin, meaning), containers in faults.items():
-        newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
-        yield NodeFinding(
-            "interfaces", "note", "known-fault", f"plugin {plugin}",
-            f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin",
-            f"{meaning}; the containers may be in order",
-            f"do nothing: attaching the containers again does not help{newer}",
-            containers=tuple(containers),
-        )  # fmt: skip
-
-
-def _is_answer(error: CNIError) -> bool:
-    """Return whether a CHECK found a fault. A plugin that crashed or hung says nothing about the attachment."""
-    says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
-    return says_so or isinstance(error, NotAttachedError)

@@ -1,9 +1,10 @@
-"""Check the executables of plugins, and ask them for VERSION and STATUS."""
+"""Check the executables of plugins, ask them for VERSION and STATUS, and run CHECK of attachments."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -13,9 +14,11 @@ from libcni.config.node_directories import other_plugin_dirs
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem
-from libcni.diagnosis.node_state import NodeState, plugin_names
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.errors import CNIError, VersionError
+from libcni.diagnosis.known_faults import known_fault
+from libcni.diagnosis.node_state import NodeState, finding_about, id_of, name_of, plugin_names
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
+from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
 
 __all__ = ["ask_plugins"]
@@ -101,3 +104,51 @@ def _status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
                 "ADD of this network may fail",
                 f"{plugin.error.hint or 'correct the cause'}; then: {shlex.join(['libcni', 'status', net.name, '-v'])}",
             )  # fmt: skip
+
+
+def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | None) -> Observations:
+    """Run CHECK of the live attachments in ``checked`` (None: of all); ``explained`` have a finding already."""
+    attachments = [
+        attachment for attachment in node.attachments if attachment.state in LIVING and os.path.exists(attachment.netns)
+    ]
+    if attachments and checked is not None and not checked:
+        yield NotChecked("interfaces", "the plugins' own checks", "CHECK was not run; libcni doctor --check runs it")
+    attachments = [attachment for attachment in attachments if checked is None or attachment.path in checked]
+    if not attachments:
+        return
+    passed = known = 0
+    faults: dict[tuple[str, str], list[str]] = {}
+    for attachment in attachments:
+        try:
+            node.cni.check_attachment(attachment)
+            passed += 1
+        except CNIError as error:
+            if fault := known_fault(error):
+                faults.setdefault(fault, []).append(id_of(attachment))
+            elif id_of(attachment) in explained:
+                known += 1
+            elif _is_answer(error):
+                # The doctor's own checks found no fault, so the container may work.
+                yield finding_about(
+                    "interfaces", "error", attachment, "check-failed", f"CHECK failed: {error.text}",
+                    "a plugin finds the container's network damaged", *node.reloads(attachment, interrupts=True),
+                )  # fmt: skip
+            else:
+                yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
+    also = f", {known} failed because of the findings above" if known else ""
+    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
+    for (plugin, meaning), containers in faults.items():
+        newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
+        yield NodeFinding(
+            "interfaces", "note", "known-fault", f"plugin {plugin}",
+            f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin",
+            f"{meaning}; the containers may be in order",
+            f"do nothing: attaching the containers again does not help{newer}",
+            containers=tuple(containers),
+        )  # fmt: skip
+
+
+def _is_answer(error: CNIError) -> bool:
+    """Return whether a CHECK found a fault. A plugin that crashed or hung says nothing about the attachment."""
+    says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
+    return says_so or isinstance(error, NotAttachedError)

@@ -11,10 +11,10 @@ from typing import Literal
 
 from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
-from libcni.diagnosis.belongings import AllBelongings, belongings_of, losses
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.mends import Mend, merged
 from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, read_node
+from libcni.diagnosis.repair_guard import AllBelongings, belongings_of, losses
 from libcni.diagnosis.report import DoctorReport, NodeCheck, some
 from libcni.errors import CNIError
 from libcni.options import DelPolicy

@@ -22,9 +22,9 @@ from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
-from libcni.diagnosis.belongings import AllBelongings, Belongings, losses
 from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, Space, read_node
+from libcni.diagnosis.repair_guard import AllBelongings, Belongings, losses
 from libcni.store.locks import LockRequest, LockSet
 
 pytestmark = pytest.mark.real

@@ -9,9 +9,9 @@ import libcni.diagnosis
 from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select
-from libcni.cli.mends import examples, repair_commands, some, summary
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
+from libcni.cli.repair_text import examples, repair_commands, some, summary
 from libcni.cli.session import Session
 
 ARGUMENTS = (

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import libcni
 from libcni.cli.listing import check_include_go, whole_names
-from libcni.cli.mends import repair_commands, rows_of
 from libcni.cli.options import CONTAINER, INCLUDE_GO, SKIP_MISSING, Argument
 from libcni.cli.render import Fields, Table, note, one_line
+from libcni.cli.repair_text import repair_commands, rows_of
 from libcni.cli.session import Session
 from libcni.config.timeouts import seconds
 from libcni.diagnosis import NodeRepair, repair_node

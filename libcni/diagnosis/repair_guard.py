@@ -1,4 +1,4 @@
-"""The belongings of living containers: interfaces, addresses, routes and ports that a repair must not remove."""
+"""The guard of a repair: the belongings of each living container before and after a mend, and which ones it lost."""
 
 from __future__ import annotations
 

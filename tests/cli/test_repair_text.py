@@ -1,8 +1,8 @@
-"""Mends in words."""
+"""The words of a repair."""
 
 from __future__ import annotations
 
-from libcni.cli.mends import rows_of
+from libcni.cli.repair_text import rows_of
 from libcni.diagnosis import Mend, MendOutcome
 
 

@@ -1,4 +1,4 @@
-"""Describe mends, and the commands that carry them out."""
+"""Text about a repair: the words of a mend, and the commands that carry mends out."""
 
 from __future__ import annotations
 
