@@ -22,7 +22,7 @@ from libcni.diagnosis.node_state import (
     result_of,
 )
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
-from libcni.kernel.netlink import MAIN_TABLE, NOWHERE, Link, Network
+from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
@@ -128,7 +128,7 @@ def _gateways(node: NodeState, users: _Users) -> list[str]:
     attachments = [
         attachment for attachment, document in users if document.get("type") == "bridge" and is_gateway(document)
     ]
-    return sorted({cidr for attachment in attachments for cidr in node.outcome_of(attachment).gateways})
+    return sorted({cidr for attachment in attachments for cidr in node.summary_of(attachment).gateways})
 
 
 def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
@@ -234,7 +234,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         else:
             mends = (_link_mend("add-address", attachment, inside.links[name], cidr, netns=netns),)
             yield about(meaning, mends=mends)
-    present = {route.destination for route in inside.routes if route.ifindex != NOWHERE}
+    present = {route.destination for route in inside.routes if route.ifindex != DROPS_PACKETS}
     missing = [route for route in _recorded_routes(attachment) if route[0] not in present]
     if missing and not lost:
         # The route to the subnet comes last here and is added first: the gateway is reached over it.

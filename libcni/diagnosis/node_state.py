@@ -19,7 +19,7 @@ from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
-from libcni.kernel.namespace import namespace_identity, open_namespace
+from libcni.kernel.namespace import NamespaceId, namespace_identity, open_namespace
 from libcni.kernel.netlink import Link, Network, read_network
 from libcni.kernel.rules import PROGRAMS, Table, saved_rules
 from libcni.protocol.result import Result
@@ -41,7 +41,6 @@ PENDING_AFTER = 300.0
 HOOK = "oci-hook"
 """The owner of the attachments of ``libcni oci-hook``, which keeps the namespace of a container that has ended."""
 
-Identity = tuple[int, int]
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class Space:
     network: Network | None = None
 
 
-class Outcome(NamedTuple):
+class ResultSummary(NamedTuple):
     """The part of an attachment's recorded result that many checks need.
 
     Attributes:
@@ -118,7 +117,7 @@ class NodeState:
     set_aside: tuple[str, ...] = ()
     record_error: RecordError | None = None
     host: Network | None = None
-    spaces: dict[Identity, Space] = field(default_factory=dict)
+    spaces: dict[NamespaceId, Space] = field(default_factory=dict)
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[str, bool] = field(default_factory=dict)
@@ -129,7 +128,7 @@ class NodeState:
     _configurations: dict[object, tuple[NetworkConfigList | None, list[Mapping[str, Any]]]] = field(
         default_factory=dict
     )
-    _outcomes: dict[int, Outcome] = field(default_factory=dict)
+    _summaries: dict[int, ResultSummary] = field(default_factory=dict)
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
@@ -157,18 +156,18 @@ class NodeState:
             self._configurations[key] = net, plugin_documents(net)
         return self._configurations[key]
 
-    def outcome_of(self, attachment: Attachment) -> Outcome:
+    def summary_of(self, attachment: Attachment) -> ResultSummary:
         """Return the part of an attachment's recorded result that many checks need."""
         # Keep this part, because decoding a result takes as long as all other checks, and no more: 10,000 results
         # need 40 MB.
-        if id(attachment) not in self._outcomes:
+        if id(attachment) not in self._summaries:
             result = result_of(attachment)
-            self._outcomes[id(attachment)] = _outcome(result) if result is not None else Outcome()
-        return self._outcomes[id(attachment)]
+            self._summaries[id(attachment)] = _summary(result) if result is not None else ResultSummary()
+        return self._summaries[id(attachment)]
 
     def addresses_of(self, attachment: Attachment) -> tuple[str, ...]:
         """Return an attachment's recorded IP addresses without prefix lengths."""
-        return self.outcome_of(attachment).addresses
+        return self.summary_of(attachment).addresses
 
     def space_of(self, attachment: Attachment) -> Space | None:
         """Return the namespace that an attachment's path leads to now, or None."""
@@ -267,7 +266,7 @@ class NodeState:
     def host_ends(self, attachment: Attachment) -> list[Link]:
         """Return the host ends of an attachment's veths."""
         links = self.host.links if self.host is not None else {}
-        return [links[name] for name in self.outcome_of(attachment).veths if name in links]
+        return [links[name] for name in self.summary_of(attachment).veths if name in links]
 
     @functools.cached_property
     def host_routes(self) -> dict[int, list[str]]:
@@ -322,7 +321,7 @@ class NodeState:
         for end in self.host_ends(attachment) if names else ():
             actual = self.host_links_by_index.get(end.master)
             if actual is not None and actual.name not in names:
-                gateways = self.outcome_of(attachment).gateways
+                gateways = self.summary_of(attachment).gateways
                 if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
                     return actual.name
         return ""
@@ -534,7 +533,7 @@ def sees_processes() -> bool:
     return False
 
 
-def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
+def _spaces(attachments: tuple[Attachment, ...]) -> dict[NamespaceId, Space]:
     """Return all network namespaces: those with a path and those of the processes."""
     paths = {
         attachment.netns
@@ -558,9 +557,10 @@ def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
     return {identity: space for identity, space in read if space is not None}
 
 
-def _space(identity: Identity, named: list[str], processes: list[str]) -> Space | None:
+def _space(identity: NamespaceId, named: list[str], processes: list[str]) -> Space | None:
     """Read a namespace; return None if no path leads to it any longer: it has ended."""
-    paths, process = [*named, *(f"/proc/{process}/ns/net" for process in processes)], next(iter(processes), "")
+    paths = [*named, *(f"/proc/{pid}/ns/net" for pid in processes)]
+    process = processes[0] if processes else ""
     for path in paths:
         with suppress(OSError):
             descriptor = open_namespace(path)
@@ -599,7 +599,7 @@ def result_of(attachment: Attachment) -> Result | None:
     return result
 
 
-def inhabited_by(attachment: Attachment) -> Identity | None:
+def inhabited_by(attachment: Attachment) -> NamespaceId | None:
     """Return the namespace of an attachment; None if that has ended, or was replaced by another one at its path."""
     namespace = namespace_identity(attachment.netns) if attachment.netns else None
     # After a reboot or a replacement, the recorded path leads to the namespace of another container.
@@ -613,11 +613,11 @@ def addresses_in(space: Space) -> list[str]:
     return [text.partition("/")[0] for link in links for text in link.addresses]
 
 
-def _outcome(result: Result) -> Outcome:
+def _summary(result: Result) -> ResultSummary:
     addresses = [ip.address.partition("/") for ip in result.ips]
     gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(result.ips, addresses, strict=True) if ip.gateway]
     ends = [interface.name for interface in result.interfaces if not interface.sandbox]
-    return Outcome(
+    return ResultSummary(
         tuple(address for address, _, _ in addresses),
         tuple(map(sys.intern, gateways)),
         tuple(name for name in ends if name.startswith("veth")),

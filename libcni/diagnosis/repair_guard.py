@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from libcni.diagnosis.node_state import Identity, NodeState, addresses_in, grouped, id_of, inhabited_by
+from libcni.diagnosis.node_state import NodeState, addresses_in, grouped, id_of, inhabited_by
 from libcni.diagnosis.report import some
 from libcni.diagnosis.rules import facts_of
-from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network
 
 
@@ -30,7 +30,7 @@ class Belongings:
     records: set[tuple[str, object, str]] = field(default_factory=set)
 
 
-AllBelongings = dict[Identity | None, Belongings]
+AllBelongings = dict[NamespaceId | None, Belongings]
 """The belongings in all namespaces; those of the node's own namespace under None."""
 
 

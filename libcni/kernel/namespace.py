@@ -28,8 +28,11 @@ AF_NETLINK = 16
 _MS_BIND, _MS_REC, _MS_SHARED, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1 << 12, 1 << 14, 1 << 20, 2, 8
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
+NamespaceId = tuple[int, int]
+"""(device, inode) of a namespace."""
 
-def namespace_identity(netns: str) -> tuple[int, int] | None:
+
+def namespace_identity(netns: str) -> NamespaceId | None:
     """Return (device, inode) of the file at a namespace's path, or None if there is no file."""
     try:
         status = system.stat(netns)

@@ -34,7 +34,7 @@ _IFF_UP = 1
 _SO_NETNS_COOKIE = 71
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
-_TO_NOWHERE = {6, 7, 8}  # the types blackhole, unreachable and prohibit
+_DROPPING_TYPES = {6, 7, 8}  # the types blackhole, unreachable and prohibit
 _IP_FAMILIES = {socket.AF_INET: 32, socket.AF_INET6: 128}
 _HEADER = struct.Struct("=LHHLL")
 _LINK = struct.Struct("=BxHiLL")
@@ -43,7 +43,7 @@ _ROUTE = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 _SECONDS = 5.0
 
-NOWHERE = -1
+DROPS_PACKETS = -1
 """The number of the interface of a route that drops the packets."""
 
 
@@ -84,7 +84,7 @@ class IPRoute:
     Attributes:
         destination: the network, such as ``0.0.0.0/0`` for the default route.
         gateway: the gateway's address, or "".
-        ifindex: the number of the interface, 0 for several, or NOWHERE if the packets are dropped.
+        ifindex: the number of the interface, 0 for several, or DROPS_PACKETS if the packets are dropped.
         table: the number of its table; 254 is the main table.
         metric: of several routes to a network, the route with the lowest metric is used.
     """
@@ -237,14 +237,14 @@ def _read_routes(connection: socket.socket) -> Iterator[IPRoute]:
         family, prefix_length, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
         attributes = _attributes(body[_ROUTE.size :])
         table = _number(attributes.get(_RTA_TABLE)) or table
-        if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind not in {_RTN_UNICAST, *_TO_NOWHERE}:
+        if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind not in {_RTN_UNICAST, *_DROPPING_TYPES}:
             continue
         destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
         gateway = attributes.get(_RTA_GATEWAY)
         yield IPRoute(
             destination=f"{socket.inet_ntop(family, destination)}/{prefix_length}",
             gateway=socket.inet_ntop(family, gateway) if gateway else "",
-            ifindex=NOWHERE if kind in _TO_NOWHERE else _number(attributes.get(_RTA_OIF)),
+            ifindex=DROPS_PACKETS if kind in _DROPPING_TYPES else _number(attributes.get(_RTA_OIF)),
             table=table,
             metric=_number(attributes.get(_RTA_PRIORITY)),
         )

@@ -26,7 +26,7 @@ __all__ = ["NamespaceError"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-Identity = tuple[int, ...]
+DatedNamespaceId = tuple[int, ...]
 """Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode.
 
 The record of an attachment has the kernel's cookie instead of the time. Neither can replace the other: the cookie needs
@@ -170,7 +170,7 @@ class ContainerNamespaces:
                 return record
         return None
 
-    def _read(self, container_id: str) -> Identity | None:
+    def _read(self, container_id: str) -> DatedNamespaceId | None:
         """Return the recorded identity of a namespace, or None if no manager of this owner and directory made one.
 
         Two managers may share the directory of the records.
@@ -193,7 +193,7 @@ class ContainerNamespaces:
         # No namespace survives a reboot, but the kernel uses its numbers again: () matches no namespace.
         return identity if boot == boot_id() else ()
 
-    def _write(self, container_id: str, identity: Identity) -> None:
+    def _write(self, container_id: str, identity: DatedNamespaceId) -> None:
         document = {"path": self.path(container_id), "owner": self._owner, "bootId": boot_id(), "identity": identity}
         data = jsontext.dumps(document).encode()
         with (
@@ -228,7 +228,7 @@ def _failed(what: str, path: str, error: OSError) -> NamespaceError:
     return NamespaceError(f"{path}: the network namespace cannot be {what}: {error.strerror}", hint=hint)
 
 
-def identity_of(path: str) -> Identity | None:
+def identity_of(path: str) -> DatedNamespaceId | None:
     """Return a namespace's identity; None if nothing, or no namespace, is at the path.
 
     The kernel uses the inode number of a dead namespace again. The inode's time distinguishes the two.

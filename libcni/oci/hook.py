@@ -27,9 +27,9 @@ from libcni.store.model import READY
 
 # The manager reads every network's configuration, and a detach needs the records alone.
 if TYPE_CHECKING:
+    from libcni.kernel.namespace import NamespaceId
     from libcni.manager import Container, ContainerResult, NetworkManager
     from libcni.observe.observer import Observer
-    from libcni.oci.pins import Identity
     from libcni.oci.state import ContainerState
     from libcni.store.attachments import Attachment
 
@@ -149,7 +149,7 @@ class Hook:
         namespace = None if pin is None else namespace_of(pin.pid)
         return namespace is not None and namespace == attachment.record.netns_id
 
-    def _clear(self, cni: CNIConfig, container_id: str, identity: Identity, seconds: float) -> None:
+    def _clear(self, cni: CNIConfig, container_id: str, identity: NamespaceId, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
         for pin in self._pins.all(container_id):
             if pin.is_alive and pin.identity != identity:
@@ -177,7 +177,7 @@ class Hook:
         manager: NetworkManager,
         container: Container,
         state: ContainerState,
-        identity: Identity,
+        identity: NamespaceId,
         cleanup: float,
     ) -> None:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
@@ -246,7 +246,7 @@ def _manager(cni: CNIConfig) -> NetworkManager:
     return NetworkManager(cni, policy=_POLICY)
 
 
-def _is_attached(manager: NetworkManager, container: Container, identity: Identity) -> bool:
+def _is_attached(manager: NetworkManager, container: Container, identity: NamespaceId) -> bool:
     """Return whether the container has exactly the requested attachments, made by an earlier hook."""
     wanted = {(planned.net.name, planned.rt.ifname, READY, OWNER, identity) for planned in manager.plan(container)}
     recorded = manager.cni.get_cached_attachments(container.id)
@@ -256,7 +256,7 @@ def _is_attached(manager: NetworkManager, container: Container, identity: Identi
     }
 
 
-def _own_namespace(state: ContainerState) -> Identity:
+def _own_namespace(state: ContainerState) -> NamespaceId:
     """Return the container's network namespace; refuse one that is not the container's own."""
     if not state.pid:
         raise ConfigError(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import libcni.kernel.system as system
 from libcni._defaults import CACHE_DIR
 from libcni.errors import CNIError
-from libcni.kernel.namespace import bind, is_empty_file, namespace_identity, unbind
+from libcni.kernel.namespace import NamespaceId, bind, is_empty_file, namespace_identity, unbind
 
 __all__ = ["OWNER", "Pin"]
 
@@ -25,9 +25,6 @@ DIRECTORY = "/run/libcni/netns"
 
 OWNER = "oci-hook"
 """The owner of the hook's attachments. ``libcni gc --runtime`` detaches only attachments of this owner."""
-
-Identity = tuple[int, int]
-"""(device, inode) of a namespace."""
 
 
 class Pin(NamedTuple):
@@ -48,7 +45,7 @@ class Pin(NamedTuple):
     pid: int
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> NamespaceId | None:
         """The pinned namespace, or None if the pin no longer exists."""
         return namespace_identity(self.path)
 
@@ -136,11 +133,11 @@ def directory_for(cache_dir: str) -> str:
     return f"{DIRECTORY}-{offset_of(cache_dir):012x}"
 
 
-def namespace_of(pid: int | str) -> Identity | None:
+def namespace_of(pid: int | str) -> NamespaceId | None:
     """Return the network namespace of a process, or None if there is no such process."""
     return namespace_identity(f"/proc/{pid}/ns/net")
 
 
-def host_namespaces() -> set[Identity | None]:
+def host_namespaces() -> set[NamespaceId | None]:
     """Return the network namespaces that no container may be attached in: this process's and the first process's."""
     return {namespace_of("self"), namespace_of(1)}

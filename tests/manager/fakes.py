@@ -14,7 +14,7 @@ from nodes import FakeNode
 from libcni.config.versions import ALL_VERSIONS
 from libcni.kernel.namespace import is_empty_file
 from libcni.manager import AsyncNetworkManager, NetworkManager, Report
-from libcni.manager.namespaces import Identity
+from libcni.manager.namespaces import DatedNamespaceId
 from libcni.observe import Observer, Operation
 
 RESULT = {
@@ -50,7 +50,7 @@ class FakeNamespaces(os.PathLike[str]):
     def __init__(self, directory: str | Path = "/run/netns") -> None:
         self.directory = str(directory)
         self.done: list[str] = []
-        self.there: dict[str, Identity] = {}
+        self.there: dict[str, DatedNamespaceId] = {}
         self.broken = False
 
     def __fspath__(self) -> str:
@@ -77,7 +77,7 @@ class FakeNamespaces(os.PathLike[str]):
         self.done.append(f"remove {name}")
         return True
 
-    def identity_of(self, path: str) -> Identity | None:
+    def identity_of(self, path: str) -> DatedNamespaceId | None:
         """Return the identity of a noted namespace."""
         return self.there.get(os.path.basename(path))
 
