@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 from collections.abc import Iterator, Mapping
@@ -9,11 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config.network import NetworkConfigList, plugin_documents
 
 _DATA_DIR = "/var/lib/cni/networks"
 _SUBNET_FILE = "/run/flannel/subnet.env"
 _SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
+_MAX_BYTES = 1 << 16
+"""More than a container ID and an interface's name need, and than flannel's variables."""
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -78,18 +82,28 @@ def range_sets(net: NetworkConfigList | None, network: str = "") -> Iterator[lis
 
 
 def reservations_in(directory: str) -> list[Reservation]:
-    """Return the reservations in a directory of host-local, by address."""
+    """Return the reservations in a directory of host-local, by address; raises OSError if they cannot be read."""
     reservations = []
     with suppress(FileNotFoundError):
         for entry in sorted(os.scandir(directory), key=lambda item: item.name):
             if not _is_address(entry.name):  # the directory also has "lock" and "last_reserved_ip.0"
                 continue
             # host-local writes the container ID and, on a second line, the interface.
-            with suppress(FileNotFoundError), open(entry.path, encoding="utf-8", errors="replace") as file:
-                container_id, _, ifname = file.read().strip().partition("\n")
-                changed = os.fstat(file.fileno()).st_mtime
+            with suppress(FileNotFoundError):
+                text = _read(entry.path)
+                changed = os.stat(entry.path).st_mtime
+                container_id, _, ifname = text.strip().partition("\n")
                 reservations.append(Reservation(entry.name, container_id.strip(), ifname.strip(), entry.path, changed))
     return reservations
+
+
+def _read(path: str) -> str:
+    """Return the text of a small regular file; raises OSError. Anybody may have put a FIFO or a device there."""
+    try:
+        data = read_regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
+    except UnusableFileError as error:
+        raise OSError(errno.EINVAL, f"{os.path.basename(path)}: {error}", path) from error
+    return data.decode(errors="replace")
 
 
 def _is_address(name: str) -> bool:
@@ -132,8 +146,8 @@ def _uses(network: str, document: Mapping[str, Any]) -> Iterator[tuple[str, Mapp
 
 def _subnets_of_flannel(document: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     ranges: list[list[dict[str, str]]] = []
-    with suppress(OSError), open(str(document.get("subnetFile") or _SUBNET_FILE), encoding="utf-8") as file:
-        for line in file:
+    with suppress(OSError, ValueError):  # a path with a NUL
+        for line in _read(str(document.get("subnetFile") or _SUBNET_FILE)).splitlines():
             name, _, subnet = line.strip().partition("=")
             if name in _SUBNETS and subnet:
                 ranges.append([{"subnet": subnet}])
