@@ -133,8 +133,8 @@ class RecordingNode(Node):
 
     def find(self, plugin: str) -> str:
         if plugin in self.missing:
-            raise PluginNotFoundError(plugin, self.path)
-        return f"{self.path[0]}/{plugin}"
+            raise PluginNotFoundError(plugin, self.settings.path)
+        return f"{self.settings.path[0]}/{plugin}"
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
         self.log.append(f"find {' '.join(plugin.type for plugin in net.plugins)}")

@@ -90,21 +90,21 @@ async def add(  # noqa: PLR0913 - the options of the verb
     # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or node.sight.namespace(rt.netns or "")
     ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
-    earlier = await _make_room(chain, new_record(net, rt), on_existing, ports)
+    record = new_record(net, rt)
+    earlier = await _make_room(chain, record, on_existing, ports)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
     place = node.sight.namespace(rt.netns or "")
     if not same_namespace(namespace, place):
-        raise replaced_namespace(earlier.record, "ADD")
+        raise replaced_namespace(record, "ADD")
     async with reserved_host_ports(node, rt.container_id, ports):
-        journal = await _begin(chain, earlier, place, take_back=rollback and on_cancel == "rollback")
+        journal = await _begin(node, record, earlier, place, take_back=rollback and on_cancel == "rollback")
     with journal:
         attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.kept)
         attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
-            await attempt.run()
-            return replace(attempt.complete(), unused_capabilities=unused)
+            return replace(await attempt.run(), unused_capabilities=unused)
         except BaseException as error:
             await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
             raise
@@ -142,17 +142,17 @@ def _unused_capabilities(
 
 @dataclass(slots=True)
 class _Earlier:
-    """The records of the same (container, interface) on any network, and the record of this ADD.
+    """The records of the same (container, interface) on any network.
 
     Attributes:
-        record: the record of this ADD, not written yet; its path is that of the record that it replaces.
+        path: the record that this ADD's record replaces, or "".
         kept: the attachment that this ADD changes, with ``on_existing="allow"``, or None.
         live: the attachments whose records are complete and whose interfaces exist.
         to_detach: the attachments that are detached first.
         has_damaged: whether an unreadable record may be of the same attachment.
     """
 
-    record: Ours
+    path: str = ""
     kept: Record | None = None
     live: list[Record] = field(default_factory=list)
     to_detach: list[Record] = field(default_factory=list)
@@ -176,11 +176,11 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
     # First check whether this ADD is refused: a refused ADD must not detach anything.
     if earlier.to_detach:
         check_host_ports(chain.node, record.container_id, ports)
-    if earlier.to_detach and on_existing != "allow":
-        _refuse_anothers_interface(chain.node, record, earlier.to_detach)
     for other in earlier.live:  # raise the error that names a renamed interface
         chain.node.recorded_interfaces.refresh()
         Ownership.of(chain.node, other, other.netns, other.ifname).netns()
+    if earlier.to_detach and on_existing != "allow":
+        _refuse_anothers_interface(chain.node, record, earlier.to_detach)
     if earlier.live and on_existing == "replace":
         # Detect a full disk before a running container is detached, not after.
         chain.node.records.ensure_writable(record)
@@ -198,7 +198,7 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
 
 
 def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
-    earlier = _Earlier(record)
+    earlier = _Earlier()
     for other in node.records.of_interface(record.container_id, record.ifname):
         if isinstance(other, Unreadable):
             earlier.has_damaged = True
@@ -249,16 +249,17 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
     conf = conf if not other.netns and is_same else replace(conf, netns=None)
     await detach(chain.node, other, chain.net if is_same else None, conf, DelPolicy(), keep_record=keeps)
     if keeps:
-        earlier.record = earlier.record.with_fields(path=other.path)
+        earlier.path = other.path
 
 
 # The steps that write the record and run the plugins.
 
 
-async def _begin(chain: Chain, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
+async def _begin(node: Node, record: Ours, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
     """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-    node, kept = chain.node, earlier.kept
-    record = earlier.record.with_fields(
+    kept = earlier.kept
+    record = record.with_fields(
+        path=earlier.path,
         netns_id=place.netns,
         netns_cookie=place.cookie or None,
         owner=node.settings.owner,
@@ -342,8 +343,8 @@ class Attempt:
             logger.warning("%s: cannot mark the record as refused: %s", record.path, error)
         raise replaced_namespace(record, "ADD") if is_replaced else _exists(record)
 
-    async def run(self) -> None:
-        """Run ADD of each plugin, with the result of the previous one.
+    async def run(self) -> Result:
+        """Run ADD of each plugin with the result of the previous one, complete the record, and return the last result.
 
         Raises:
             NamespaceMismatchError: the path leads to another namespace now, or another interface has the name. The
@@ -368,6 +369,11 @@ class Attempt:
             if index < last:
                 # Without this event a later DEL could not undo the plugin's work, so a failed write must fail the ADD.
                 self.journal.write("step", plugin=index, interface=self.place.interface, partial=result.text)
+        assert result is not None  # check_plugins refuses a list without plugins
+        self.journal.write("complete", interface=self.place.interface, result=result.text)
+        if not self.journal.has_name():
+            self.chain.node.records.rewrite(self.journal.record, "again")
+        return result
 
     def _check_place(self, result: Result) -> None:
         """Raise NamespaceMismatchError if the next plugin would change another namespace, or another's interface."""
@@ -386,15 +392,6 @@ class Attempt:
         reported = reported_macs(result, self.journal.record.ifname)
         only_addresses = bool(result.ips and not result.interfaces)
         return taken(self.place, seen, reported=reported, only_addresses=only_addresses, is_last=is_last)
-
-    def complete(self) -> Result:
-        """Complete the record, and return the result."""
-        if self.result is None:
-            raise AssertionError("check_plugins refuses a list without plugins")
-        self.journal.write("complete", interface=self.place.interface, result=self.result.text)
-        if not self.journal.has_name():
-            self.chain.node.records.rewrite(self.journal.record, "again")
-        return self.result
 
     def take_after_failure(self) -> None:
         """Record the interface that appeared while the failed plugin ran: many plugins do not remove it.

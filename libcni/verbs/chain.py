@@ -46,7 +46,7 @@ class Chain:
         env = self.environments.get(verb)
         # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
         if env is None:
-            env = self.environments[verb] = cni_variables(verb, self.node.path, rt)
+            env = self.environments[verb] = cni_variables(verb, self.node.settings.path, rt)
         return Invocation(
             verb=verb,
             plugin=plugin.type,

@@ -115,7 +115,6 @@ class ClientBase(Generic[ExecutorT]):
             plugin_timeout=check_timeout(plugin_timeout, "plugin_timeout"),
             cleanup_timeout=check_timeout(cleanup_timeout, "cleanup_timeout"),
             env=_checked_env(env),
-            durable=durable,
             stderr=stderr,
             observer=observer,
             start_ahead=start_ahead,

@@ -66,7 +66,6 @@ class Node(LockingNode):
     As a context manager it reports the verb's start and end to the observer, and releases the locks at the end.
 
     Attributes:
-        path: the plugin directories (CNI_PATH).
         starts_ahead: whether the executor can start plugins ahead, and the client's settings allow it.
         sight: examines namespaces and interfaces.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
@@ -86,7 +85,6 @@ class Node(LockingNode):
         # The method is optional. Not isinstance, which takes much longer.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
-        self.path: tuple[str, ...] = self.settings.path
         self._running: Invocation | None = None
         self.starts_ahead: bool = self._prepare is not None
         self.is_interrupted: bool = False
@@ -159,7 +157,7 @@ class Node(LockingNode):
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""
-        return self._executor.find(plugin, self.path)
+        return self._executor.find(plugin, self.settings.path)
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
         """Return the paths of a network's executables, in order; "" for a missing executable if ``skip_missing``."""
@@ -328,7 +326,7 @@ class Node(LockingNode):
         # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
         try:
-            if self.settings.durable:
+            if self.records.durable:
                 await self.on_disk(lambda: written.append(self.records.begin(record, event)))
             else:  # a thread is worth its cost only if the write waits for the disk
                 written.append(self.records.begin(record, event))

@@ -351,8 +351,7 @@ class _Part:
         chain = Chain(self.node, self.chain.net, rt, self.chain.executables)
         attempt = Attempt(chain, self.journal, self.place.with_interface(UNKNOWN))
         try:
-            await attempt.run()
-            return attempt.complete()
+            return await attempt.run()
         except CNIError as error:
             if not self.node.is_interrupted:
                 attempt.take_after_failure()

@@ -34,7 +34,6 @@ class Settings:
     plugin_timeout: float | None
     cleanup_timeout: float | None
     env: Env | None
-    durable: bool
     stderr: StderrSink | None
     observer: Observer | None
     start_ahead: StartAhead

@@ -80,7 +80,7 @@ async def version(node: Node, plugin: str) -> PluginInfo:
 
 async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     # Plugins older than 0.2.0 require these variables for every verb (Go: pkg/invoke/exec.go).
-    env = {**cni_variables("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
+    env = {**cni_variables("VERSION", ()), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:

@@ -249,7 +249,7 @@ class Stage:
         """Set corrupt records aside and remove old drafts: the part of ``libcni repair`` that needs no whole node."""
 
         def work() -> None:
-            store, node = RecordStore(CACHE), NodeState(self.client())
+            store, node = RecordStore(CACHE), NodeState(self._verbs())
             corrupt = [record for record in store.records() if isinstance(record, Unreadable)]
             mends = [Mend("set-aside", record.path) for record in corrupt]
             with held(node.cni, LockRequest(all_containers=True)):

@@ -430,9 +430,16 @@ def move_interface(world: World) -> None:
     world.macs["/other", "x"] = MAC
 
 
+def rename_and_create(world: World) -> None:
+    """Rename the interface, and create another one with its name."""
+    rename_interface(world)
+    replace_interface(world)
+
+
 def test_a_renamed_interface_keeps_its_record_and_its_address() -> None:
     for change, problem in (
         (rename_interface, "its interface eth0 is now net1"),
+        (rename_and_create, "its interface eth0 is now net1"),
         (move_interface, "its interface eth0 is now x in /other"),
     ):
         world = World(records=[recorded()])
