@@ -6,9 +6,9 @@ from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
-from libcni.errors import RecordError, VersionError
+from libcni.errors import Hint, NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.model import READY, STATES, Unreadable
+from libcni.store.model import READY, STATES, Record, State, Unreadable, can_reload
 from libcni.store.recorded_interfaces import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
@@ -52,11 +52,7 @@ async def check(
     state = node.sight.state_of(record, path)
     # "unknown": no namespace is recorded, but the caller named a namespace.
     if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
-        found_as = ""
-        if state == "renamed":
-            found_as = node.sight.find(record, place_of(record), path, rt.ifname, everywhere=True).found_as
-        problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].meaning
-        raise not_attached(identity, problem, state)
+        raise _error_of(node, record, path, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
@@ -64,3 +60,15 @@ async def check(
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)
+
+
+def _error_of(node: Node, record: Record, path: str, state: State) -> NotAttachedError:
+    """Return the error for a recorded attachment that CHECK cannot check."""
+    problem = STATES[state].meaning
+    if state == "renamed":
+        present = node.sight.find(record, place_of(record), path, record.ifname, everywhere=True)
+        problem = f"its interface {record.ifname} is now {present.found_as}" if present.found_as else problem
+    error = not_attached(record.identity, problem, state)
+    if record.is_reload and can_reload(record, state):
+        error.suggest(Hint.about(error, "its reload was interrupted: reload it again", "reload"))
+    return error

@@ -387,6 +387,15 @@ def test_what_check_does_in_each_state(state: State, record: Record, change: Cal
     assert world.calls == []
 
 
+@pytest.mark.parametrize(("is_reload", "command"), [(True, "reload"), (False, "del")])
+def test_check_of_an_unfinished_attachment_names_the_command_that_helps(is_reload: bool, command: str) -> None:
+    world = World(records=[recorded(state=PENDING, result=None, partial=REPORTED, is_reload=is_reload)])
+    with pytest.raises(NotAttachedError) as caught:
+        world.run(check, "net", CHAIN, BARE)
+    assert caught.value.hint is not None
+    assert (caught.value.hint.command, caught.value.hint.container_id) == (command, "c1")
+
+
 @pytest.mark.parametrize(
     ("state", "record", "change", "netns"),
     [
