@@ -13,7 +13,7 @@ from typing import Literal
 
 from libcni.errors import PluginTimeoutError
 from libcni.executor import loop_events
-from libcni.executor.child import POLL_SECONDS, START_WAIT, Child
+from libcni.executor.child import POLL_SECONDS, UNWATCHED_WAIT, Child
 from libcni.executor.interface import CallOptions
 from libcni.executor.loop_events import LoopEvents
 from libcni.executor.process import EXIT_ONLY_SECONDS, AsyncPreparedProcess, ProcessCalls, Waiter
@@ -54,10 +54,11 @@ class _LoopWaiter(Waiter):
     """A Waiter on the running event loop.
 
     ``_stage`` is "exit" at first: only the process's exit is watched, because most plugins end soon and their output
-    fits into the pipes. In "output" the pipes are watched too. After ``kill`` it is "killed": only the exit is watched.
+    fits into the pipes. In "output" the pipes are watched too. After ``kill_and_wait`` it is "killed": only the exit is
+    watched.
     """
 
-    kill_wait = START_WAIT
+    unwatched_wait = UNWATCHED_WAIT
 
     def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
         super().__init__(invocation, options, output_limit)
@@ -96,7 +97,7 @@ class _LoopWaiter(Waiter):
                 await _started(ended, child, deadline)
             child.watch()
         except BaseException:
-            child.kill(START_WAIT)
+            child.kill_and_release(UNWATCHED_WAIT)
             raise
 
     async def sleep(self, seconds: float) -> None:
@@ -116,7 +117,7 @@ class _LoopWaiter(Waiter):
         self._set_timer(EXIT_ONLY_SECONDS if self._stage == "exit" else math.inf)
         return await self._ended
 
-    async def kill(self, deadline: float) -> None:
+    async def kill_and_wait(self, deadline: float) -> None:
         self.child.signal(signal.SIGKILL)
         self._stage = "killed"
         for pipe in self._watched - {self.child.exit_fd}:

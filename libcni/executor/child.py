@@ -25,7 +25,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. If it takes longer, a later start reaps it."""
 
-START_WAIT = 0.1
+UNWATCHED_WAIT = 0.1
 """Seconds to wait for a killed process that cannot be watched; short, because the wait may block an event loop."""
 
 POLL_SECONDS = 0.02
@@ -63,8 +63,8 @@ class Child:
     kills its process.
 
     ``_state`` begins as "new". ``spawn`` sets "starting" and then "running". ``release`` sets "released": the process
-    is reaped and its descriptors are closed. ``kill`` sets "left" if another thread takes too long to start the
-    process: that thread then kills the process.
+    is reaped and its descriptors are closed. ``kill_and_release`` sets "left" if another thread takes too long to start
+    the process: that thread then kills the process.
 
     Attributes:
         invocation: the call that it runs.
@@ -92,7 +92,7 @@ class Child:
 
     def __del__(self) -> None:
         if self._state != "released":
-            self.kill(START_WAIT)
+            self.kill_and_release(UNWATCHED_WAIT)
 
     def start(self, *, ahead: bool = False) -> None:
         """Start the process. After a failure, call ``retry_delay`` before another ``start``.
@@ -109,7 +109,7 @@ class Child:
             self.spawn()
             self.watch()
         except BaseException:
-            self.kill(START_WAIT)
+            self.kill_and_release(UNWATCHED_WAIT)
             raise
 
     def start_ahead(self) -> bool:
@@ -159,9 +159,10 @@ class Child:
         self._launch = prepare_spawn(self.invocation.path, env, self.streams.above_stdio(moves))
 
     def spawn(self) -> None:
-        """Start the process, unless ``kill`` was called. Another thread may call this. Raises the errors of ``start``.
+        """Start the process, unless ``kill_and_release`` was called. Raises the errors of ``start``.
 
-        Make only one system call: after each, the event loop may have to wait for the interpreter's lock.
+        Another thread may call this. Make only one system call: after each, the event loop may have to wait for the
+        interpreter's lock.
         """
         with self._lock:
             # After a kill the verb's locks are released, and the plugin must not act any more.
@@ -176,7 +177,7 @@ class Child:
                 is_left = self._state == "left"
                 self._state = "left" if is_left else "running"
             if is_left:
-                self.kill()
+                self.kill_and_release()
 
     def watch(self) -> None:
         """Open ``exit_fd``. Raises OSError."""
@@ -257,7 +258,7 @@ class Child:
         with suppress(OSError):
             os.killpg(pid, number)
 
-    def kill(self, wait: float = KILL_WAIT) -> None:
+    def kill_and_release(self, wait: float = KILL_WAIT) -> None:
         """Kill the plugin with its group, wait up to ``wait`` seconds for its end, and release it.
 
         Never raises OSError. Does nothing if it was released, or in a forked child of the process that started it.
@@ -305,7 +306,7 @@ class Child:
         self._state = "released"
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
-        """Return the error for a process that reached its deadline; call ``kill`` first."""
+        """Return the error for a process that reached its deadline; call ``kill_and_release`` first."""
         problem = f"it did not end within {timeout or 0.0:.3g} s, and {_CANNOT_STOP if self._pid[0] else 'was stopped'}"
         return PluginTimeoutError(problem, self.invocation, self._outcome())
 

@@ -58,7 +58,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class Waiter:
     """Start a plugin process and wait for it. This class blocks, and its subclass for asyncio suspends."""
 
-    kill_wait: float = KILL_WAIT
+    unwatched_wait: float = KILL_WAIT
     """Seconds that the call may block for the end of a killed process that is not watched."""
 
     def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
@@ -105,9 +105,9 @@ class Waiter:
                     pause = POLL_SECONDS
         return True
 
-    async def kill(self, deadline: float) -> None:
+    async def kill_and_wait(self, deadline: float) -> None:
         """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
-        self.child.kill(max(0.0, deadline - time.monotonic()))
+        self.child.kill_and_release(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Stop watching; the descriptors must still be open."""
@@ -136,7 +136,7 @@ class ProcessCalls:
         child = waiter.child
         try:
             if stdin is not None and not child.feed(stdin):
-                child.kill(waiter.kill_wait)
+                child.kill_and_release(waiter.unwatched_wait)
                 waiter = self._waiter(replace(child.invocation, stdin=stdin), child.options, self._output_limit)
                 child, stdin = waiter.child, None
             if stdin is None:
@@ -149,7 +149,7 @@ class ProcessCalls:
                 raise
             raise child.unwatchable(error) from error
         finally:
-            child.kill(waiter.kill_wait)
+            child.kill_and_release(waiter.unwatched_wait)
 
     async def _wait_for(self, waiter: Waiter, timeout: float | None, deadline: float) -> Outcome:
         waiter.watch()
@@ -160,17 +160,17 @@ class ProcessCalls:
             waiter.child.signal(signal.SIGTERM)
             with suppress(OutputLimitError):
                 await waiter.wait(deadline + self.grace * TERM_SHARE)
-            await waiter.kill(deadline + self.grace)
+            await waiter.kill_and_wait(deadline + self.grace)
         except GeneratorExit:  # a coroutine that is closed cannot wait on its event loop
             waiter.close()
-            waiter.child.kill(waiter.kill_wait)
+            waiter.child.kill_and_release(waiter.unwatched_wait)
             raise
         except BaseException:
-            await waiter.kill(time.monotonic() + KILL_WAIT)
+            await waiter.kill_and_wait(time.monotonic() + KILL_WAIT)
             raise
         finally:
             waiter.close()
-            waiter.child.kill(0)
+            waiter.child.kill_and_release(wait=0)
         raise waiter.child.timed_out(timeout)
 
 
@@ -214,13 +214,13 @@ class AsyncPreparedProcess:
         try:
             waiter.watch()
         except (OSError, RuntimeError):  # no epoll instance, or no event loop: it was closed with the verb
-            waiter.child.kill(waiter.kill_wait)
+            waiter.child.kill_and_release(waiter.unwatched_wait)
             return
         try:
-            await waiter.kill(time.monotonic() + KILL_WAIT)
+            await waiter.kill_and_wait(time.monotonic() + KILL_WAIT)
         finally:
             waiter.close()
-            waiter.child.kill(0)
+            waiter.child.kill_and_release(wait=0)
 
 
 class PreparedProcess:

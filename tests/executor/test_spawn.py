@@ -142,10 +142,10 @@ def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
         late.set_up()
         thread = threading.Thread(target=late.spawn)
         thread.start()
-        late.kill(0.1)
+        late.kill_and_release(0.1)
         let_it_start()
         assert is_killing.wait(20)
-        late.kill(0.1)
+        late.kill_and_release(0.1)
         assert released == []
         may_kill.set()
         thread.join()
@@ -155,7 +155,7 @@ def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
 
 def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path, "exec sleep 30")
-    monkeypatch.setattr(async_process, "START_WAIT", 20.0)  # a busy machine may take longer than the library waits
+    monkeypatch.setattr(async_process, "UNWATCHED_WAIT", 20.0)  # a busy machine may take longer than the library waits
 
     async def main(let_it_start: HeldStart) -> None:
         task = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)))
