@@ -251,6 +251,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         report = await _run(chains, record, policy, ownership)
     if record is not None and not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
+        # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
         _remove_record(node, record)
     return report
 
