@@ -37,7 +37,7 @@ def select(cni: libcni.CNIConfig, selection: Selection) -> list[libcni.Attachmen
     container, ifname, network = selection.container or "", selection.ifname, selection.network
     if (corrupt := corrupt_error(cni, container, ifname)) is not None:
         raise corrupt
-    if container in {net.name for net in libcni.read_config_directory(cni.conf_dir).networks}:
+    if container in _network_names(cni.conf_dir):
         listing = f"libcni attachments --network {container}"
         raise UsageError(f"{container} is a network, not a container; its containers: {listing}")
     about = (f", interface {ifname}" if ifname else "") + (f", network {network}" if network else "")
@@ -56,10 +56,7 @@ def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
     if not netns or "/" in netns:
         return
     command, *others = words
-    try:
-        names = {net.name for net in libcni.read_config_directory(session.conf_dir).networks}
-    except libcni.ConfigError:
-        names = set()  # the verb reports it if it needs the directory; a path of a configuration does not
+    names = _network_names(session.conf_dir)
     if command in {"check", "del"} and network in _recorded_ids(session.client()):
         problem, meant = f"{network} is a container, not a network", [network, "-i", netns]
     # NETNS may be a file in the current directory, and NETWORK the path of a configuration.
@@ -70,6 +67,13 @@ def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
     for word in (network, netns):
         others.remove(word)
     raise UsageError(problem, hint=libcni.Hint("", command, options=(*meant, *others)))
+
+
+def _network_names(conf_dir: str) -> set[str]:
+    try:
+        return {net.name for net in libcni.read_config_directory(conf_dir).networks}
+    except libcni.ConfigError:
+        return set()  # a verb that needs the directory reports it; records and a path of a configuration do not
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:

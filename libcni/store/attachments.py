@@ -81,7 +81,10 @@ class Attachment:
     @property
     def is_denied(self) -> bool:
         """Whether this user may not read the record: then its state is ``corrupt``, but its content may be valid."""
-        return self.state == CORRUPT and system.lexists(self.path) and not system.access(self.path, os.R_OK)
+        if self.state != CORRUPT or not system.lexists(self.path):
+            return False
+        # Nobody reads a symbolic link as a record, and one that leads nowhere is denied to nobody.
+        return not system.islink(self.path) and not system.access(self.path, os.R_OK)
 
     @property
     def made_by_go(self) -> bool:

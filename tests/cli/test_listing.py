@@ -86,6 +86,19 @@ def test_the_doctor_detaches_nothing_because_it_may_not_read_a_record(denied_nod
     ]
 
 
+def test_a_link_that_leads_nowhere_is_denied_to_nobody_and_repair_moves_it_aside(node: CommandNode) -> None:
+    node.add("a")
+    for name in ("loop", "dangling"):
+        (node.results / name).symlink_to(name if name == "loop" else "missing")
+    assert "root" not in node.run("attachments").err
+    ran = node.run("repair", "-o", "json")
+    assert sorted(one["mend"]["target"].rpartition("/")[2] for one in ran.data["outcomes"]) == ["dangling", "loop"]
+
+
+def test_del_of_a_detached_container_succeeds_without_a_usable_configuration_directory(node: CommandNode) -> None:
+    assert "nothing to do" in node.run("del", "a", "--conf-dir", "/etc/passwd").err
+
+
 def test_tables_show_12_digits_of_a_random_id(node: CommandNode) -> None:
     other = "0123456789ab" + "c" * 52
     for container in (FIRST, other, "web-frontend-1"):
