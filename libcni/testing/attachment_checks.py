@@ -29,7 +29,7 @@ def check_host(exam: Examination) -> None:
     before = snapshot(None)
     container = _container()
     added = exam.call("ADD", exam.config(), container_id=container)
-    exam.call("DEL", exam.config(result=document_of(added, 0)[0]), container_id=container)
+    exam.call("DEL", exam.config(result=document_of(added)[0]), container_id=container)
     exam.add_finding("DEL leaves nothing on the host", sorted(settled(None, before) - before))
 
 
@@ -69,7 +69,7 @@ class _Life:
         if self.result and exam.prev_result is None:
             again = self._call("ADD", exam.config())
             exam.expect_success("ADD after DEL", again)
-            self.result = document_of(again, 0)[0]
+            self.result = document_of(again)[0]
             if self.result and exam.has_verb("GC"):
                 self._gc_everything()
             self._call("DEL", self._config())
@@ -103,7 +103,7 @@ class _Life:
 
     def _added(self, answer: Answer) -> None:
         exam = self.exam
-        result, problem = document_of(answer, 0)
+        result, problem = document_of(answer)
         exam.add_finding("ADD", problem or result_problems(result, exam.version, abbreviated=exam.ipam))
         if problem:
             return

@@ -126,7 +126,7 @@ class Examination:
     def _observe(self, verb: str, answer: Answer) -> None:
         if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
             self._chatty.add(f"{verb}: {answer.stdout[:200]!r}")
-        code = document_of(answer, 1)[0].get("code")
+        code = document_of(answer, must_fail=True)[0].get("code")
         # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
         if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
             self._odd_codes.add(f"{verb}: code {code}")
@@ -142,9 +142,10 @@ def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != key}
 
 
-def document_of(answer: Answer, status: int) -> tuple[dict[str, Any], str]:
+def document_of(answer: Answer, *, must_fail: bool = False) -> tuple[dict[str, Any], str]:
     """Return the document on stdout, and the problem of an answer that should have exit status 0, or should not."""
-    if (answer.status != 0) != (status != 0):
+    has_failed = answer.status != 0
+    if has_failed != must_fail:
         return {}, shown(answer)
     try:
         return answer.document, ""

@@ -26,7 +26,7 @@ def check_addresses(exam: Examination) -> None:
         return
     pool = _Pool(exam)
     answer = pool.add("first")
-    result, problem = document_of(answer, 0)
+    result, problem = document_of(answer)
     if problem or gives_fixed_addresses(exam, result):
         pool.delete_all()
         return
@@ -58,7 +58,7 @@ class _Pool:
 
     def addresses(self, answer: Answer) -> list[str]:
         try:
-            result = PluginResult.from_document(document_of(answer, 0)[0], self.exam.version)
+            result = PluginResult.from_document(document_of(answer)[0], self.exam.version)
         except VerbError:
             return []
         return [str(ip.get("address")) for ip in result.ips]

@@ -14,11 +14,11 @@ from libcni.testing.examination import ATTACHMENT, Examination, document_of, wit
 def check_version_verb(exam: Examination) -> tuple[str, ...]:
     """Check VERSION, and return the known versions that the plugin supports."""
     answer = exam.call("VERSION", {"cniVersion": "0.4.0"})
-    document, problem = document_of(answer, 0)
+    document, problem = document_of(answer)
     exam.add_finding("VERSION answers", problem or version_problems(document))
     exam.add_finding("VERSION echoes cniVersion", _wrong_version(document, "0.4.0"))
     bare = exam.call("VERSION", {"cniVersion": "0.4.0"}, env={**ATTACHMENT, "CNI_PATH": None, "CNI_ARGS": None})
-    exam.add_finding("VERSION needs CNI_COMMAND only", document_of(bare, 0)[1])
+    exam.add_finding("VERSION needs CNI_COMMAND only", document_of(bare)[1])
     offered = document.get("supportedVersions") or []
     return tuple(version for version in ALL_VERSIONS if version in offered)
 
@@ -46,7 +46,7 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
     for check, stdin, code in wrong:
         _check_refused(exam, check, exam.call("ADD", stdin), code)
     _check_refused(exam, "an unknown verb", exam.call("NOPE", config), 4)
-    refused = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), 1)[0]
+    refused = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), must_fail=True)[0]
     exam.add_finding("an error has the cniVersion", _wrong_version(refused, version))
 
 
@@ -57,7 +57,7 @@ def _wrong_version(document: dict[str, Any], expected: str) -> str:
 
 def _check_refused(exam: Examination, check: str, answer: Answer, code: int, mention: str = "") -> None:
     """Add the finding that a call was refused with ``code``, and with a text that contains ``mention``."""
-    document, problem = document_of(answer, 1)
+    document, problem = document_of(answer, must_fail=True)
     if not problem:
         problem = "; ".join(error_problems(document))
     if not problem and document["code"] != code:
