@@ -57,11 +57,19 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
     if unknown:
         word = unknown[0].partition("=")[0]
         flags = [flag for argument in (*command.load()[1], *COMMON) for flag in argument.flags]
-        near = "CONTAINER without an option" if word in {"-c", "--container"} else closest(word, flags)
-        option = next((flag for flag in ("--ifname", "--validate") if flag in flags), "")  # probably meant
-        near = f"{option} {word}" if option and not word.startswith("-") else near
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
+        meant = _probably_meant(word, flags)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {meant}?" if meant else ""))
     return vars(options)
+
+
+def _probably_meant(word: str, flags: Sequence[str]) -> str:
+    """Return what an unrecognized word was probably meant to be, or ""."""
+    if word in {"-c", "--container"}:
+        return "CONTAINER without an option"
+    option = next((flag for flag in ("--ifname", "--validate") if flag in flags), "")
+    if option and not word.startswith("-"):
+        return f"{option} {word}"
+    return closest(word, flags)
 
 
 def closest(word: str, words: Iterable[str]) -> str:
