@@ -371,16 +371,17 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         jsontext.check_size(text, inf if lenient else jsontext.MAX_ELEMENTS)
         # Go decodes "null" into an empty result without an error, so some plugins print it.
         members = jsontext.members(text) if text != "null" else []
-        text, own = _with_version(text, members, version)
+        text, document_version = _with_version(text, members, version)
         document = {member.key: member.value for member in members}
-        if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
-            document = convert(document, own, CURRENT_VERSION)
-        view = check_keys(document, _RESULT_KEYS)
+        has_ip4_and_ip6 = RESULT_FORMS.get(document_version) == RESULT_FORMS["0.2.0"]  # newer results have lists
+        if has_ip4_and_ip6:
+            document = convert(document, document_version, CURRENT_VERSION)
+        parts = check_keys(document, _RESULT_KEYS)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
     except (WrongValueError, ConversionError) as error:
         raise ResultProblem(f"{error}, in {shorten(text, 300)!r}") from error
-    return Result(own, text, **view)
+    return Result(document_version, text, **parts)
 
 
 def convert_text(text: str, source: str, target: str) -> str:
