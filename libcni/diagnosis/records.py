@@ -81,8 +81,11 @@ def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
     return about("no verb finds it", "somebody renamed or edited the file: correct its name or its content")
 
 
-def _users_of(node: NodeState, container_id: str) -> tuple[bool, str]:
-    """Return whether a verb of the container is running, and its process and plugins; also plugins of a killed verb."""
+def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
+    """Return whether a verb of the container is running, and the holders of the container's locks as text.
+
+    The holders are the verb's process and its plugins; or if no verb is running, left-over plugins of a killed one.
+    """
     # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
     # a killed process, so the lock tells. A plugin that survives its runtime holds a lock of its own.
     try:
@@ -100,14 +103,14 @@ def _users_of(node: NodeState, container_id: str) -> tuple[bool, str]:
 
 def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa: PLR0911 - a table: one return for each row
     verb = _HALF_DONE[attachment.state]
-    is_running, users = _users_of(node, attachment.container_id)
+    is_running, holders = _lock_holders(node, attachment.container_id)
     if is_running:
-        seen = f"its {verb} runs now: {users}"
+        seen = f"its {verb} runs now: {holders}"
         return finding_about("records", "note", attachment, "running", seen, "", "wait for its end")
     meaning = f"it is {'attached' if verb == 'ADD' else 'detached'} in part"
     about = partial(finding_about, "records", "warning", attachment, "half-done")
-    if users:
-        seen = f"its {verb} was interrupted, and a plugin still runs: {users}"
+    if holders:  # no verb is running, so these are left-over plugins
+        seen = f"its {verb} was interrupted, and a plugin still runs: {holders}"
         return about(seen, f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it")
     if attachment.state == REFUSED:
         seen = "its ADD was refused, because the interface existed already"
