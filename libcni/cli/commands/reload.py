@@ -62,9 +62,7 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
         note_left(len(unfinished), f"whose ADD was stopped at its beginning (see: {doctor})")
     else:
         selections = [Selection(text, ifname, network) for text in containers]
-        attachments = [
-            attachment for selection in selections for attachment in select(cni, selection) if attachment.network
-        ]
+        attachments = [attachment for selection in selections for attachment in select(cni, selection)]
     outcomes: Sequence[libcni.Result | libcni.CNIError | None] = [None] * len(attachments)
     if not dry_run:
         outcomes = outcomes_of(lambda: cni.reload_attachments(attachments))
