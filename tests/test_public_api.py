@@ -32,7 +32,7 @@ ROOT = Path(libcni.__file__).parent
 
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
-    ["_defaults", "_error_code", "_version"],
+    ["_defaults", "_error_code", "_version", "_wording"],
     ["kernel"],
     ["_regular_file"],
     ["errors"],

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import libcni
 import libcni.diagnosis
+from libcni._wording import counted
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import CONFIGURATION_ENDINGS, Selection, Target
-from libcni.cli.render import SHORT, is_of_engine, note, plural
+from libcni.cli.render import SHORT, is_of_engine, note
 from libcni.cli.session import Session
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def check_include_go(session: Session, *, include_go: bool) -> None:
 def note_left(count: int, which: str) -> None:
     """Print on stderr how many attachments a sweep leaves alone: without this, there seem to be none."""
     if count:
-        note(f"{plural(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
+        note(f"{counted(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
 
 
 def identity_row(attachment: libcni.Attachment | Item) -> list[str]:

@@ -98,11 +98,6 @@ def _cut(text: str) -> str:
     return " ".join(words)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def one_line(text: str) -> str:
     """Return ``printable(text)``, also with escapes for line feeds, which file names may contain."""
     return printable(text).replace("\n", "\\n")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from libcni import Hint
 from libcni._defaults import TIMEOUT
+from libcni._wording import some
 from libcni.cli.render import one_line
 from libcni.cli.session import Session
 from libcni.diagnosis import Mend, MendOutcome, NodeRepair
@@ -91,11 +92,6 @@ def examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
     for alike in groups.values():
         yield from ((value, 0) for value in alike[:_SHOWN])
         yield from ((value, len(alike) - _SHOWN) for value in alike[_SHOWN : _SHOWN + 1])
-
-
-def some(texts: Sequence[str]) -> str:
-    """Return the first texts, and the number of the others."""
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
 
 
 def why(outcome: MendOutcome) -> str:

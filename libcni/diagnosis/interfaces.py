@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from libcni._wording import counted, some
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import (
@@ -21,7 +22,7 @@ from libcni.diagnosis.node_state import (
     name_of,
     result_of,
 )
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING

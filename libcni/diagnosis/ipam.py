@@ -6,10 +6,11 @@ import ipaddress
 import os
 from dataclasses import replace
 
+from libcni._wording import counted, some
 from libcni.config.host_local import Reservation, is_in_ranges, range_sets, reservation_directories
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING

@@ -6,8 +6,9 @@ import os
 import time
 from functools import partial
 
+from libcni._wording import counted
 from libcni.diagnosis.node_state import NAMED, NodeState, Space, finding_about, mend_of, name_of, sees_processes
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.boot import sees_same_processes

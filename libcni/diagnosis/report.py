@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from libcni._wording import counted, some
 from libcni.diagnosis.mends import Mend, merged
 
 __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
@@ -142,14 +143,3 @@ def by_cause(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
             first, subject=f"{counted(len(containers), 'attachment')}", seen=some(seen, "; "), meaning=meaning,
             containers=containers,
         )  # fmt: skip
-
-
-def some(texts: Sequence[str], separator: str = ", ", most: int = 3) -> str:
-    """Return the first texts, and the number of the others."""
-    more = f"{separator}and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{separator.join(texts[:most])}{more}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return ``1 record`` or ``2 records``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ss') else 's'}"

@@ -9,10 +9,11 @@ from itertools import chain as joined
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from libcni._wording import counted, some
 from libcni.config.host_local import is_in_ranges
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import FORWARDING, NodeState, finding_about, grouped, id_of, is_gateway, mend_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, some
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,

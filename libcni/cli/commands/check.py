@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import libcni
+from libcni._wording import counted
 from libcni.cli.failures import UsageError, raise_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import find_attachments, identity_data, identity_row, select
 from libcni.cli.options import RECORDED_OR_TARGET, Argument
-from libcni.cli.render import Table, note, plural
+from libcni.cli.render import Table, note
 from libcni.cli.session import Session
 from libcni.diagnosis import known_fault
 
@@ -57,7 +58,7 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     session.show(data, *([table] if is_all else []))
     faults = [known_fault(error) for _, _, error in outcomes if error is not None]
     for (plugin, meaning), count in Counter(filter(None, faults)).items():
-        note(f"{plural(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
+        note(f"{counted(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
     raise_errors("CHECK", [error for _, state, error in outcomes if state == "failed"])
 
 

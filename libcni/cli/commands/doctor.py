@@ -6,12 +6,13 @@ from dataclasses import asdict, replace
 from itertools import groupby
 
 import libcni.diagnosis
+from libcni._wording import some
 from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
-from libcni.cli.repair_text import examples, repair_commands, some, summary
+from libcni.cli.repair_text import examples, repair_commands, summary
 from libcni.cli.session import Session
 
 ARGUMENTS = (
