@@ -68,19 +68,19 @@ def test_a_plugin_in_its_process_group_gets_one_term(
     functions = {"kill": recorded("one", os.kill), "killpg": recorded("group", os.killpg)}
     replace_in_executor(monkeypatch, os, **functions)
     with pytest.raises(PluginTimeoutError):
-        execute(kind, script(tmp_path, "exec sleep 30"), 0.3)
+        execute(kind, script(tmp_path, "exec sleep 120"), 0.3)
     assert sent[:2] == [("group", signal.SIGTERM), ("one", signal.SIGKILL)]
 
 
 @pytest.mark.parametrize("end", ["echo '{}'; exit 1", "echo '{}'; kill -9 $$", "exit 0", "echo garbage"])
 def test_helpers_of_a_plugin_that_failed_are_killed(tmp_path: Path, kind: Kind, end: str) -> None:
-    execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; {end}"))
+    execute(kind, script(tmp_path, f"(sleep 120) & echo $! > {tmp_path}/pid; {end}"))
     wait_until(lambda: not is_running(number_in(tmp_path / "pid")))
 
 
 @pytest.mark.parametrize(("verb", "output"), [("ADD", "{}"), ("DEL", "")])
 def test_helpers_of_a_plugin_that_succeeded_live_on(tmp_path: Path, kind: Kind, verb: str, output: str) -> None:
-    execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; echo '{output}'"), verb=verb)
+    execute(kind, script(tmp_path, f"(sleep 120) & echo $! > {tmp_path}/pid; echo '{output}'"), verb=verb)
     assert is_running(number_in(tmp_path / "pid"))
     os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
@@ -151,7 +151,7 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
 ) -> None:
     if not has_pidfd:
         without_pidfd(unkillable)
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 120")
     try:
         error, taken = time_out(kind, path, 0.3)
     finally:
@@ -257,7 +257,7 @@ def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(TimeoutError, match="mine") as caught:
-            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(10.0, BASE))
+            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 120")), CallOptions(10.0, BASE))
     finally:
         signal.signal(signal.SIGALRM, old)
     assert not isinstance(caught.value, PluginError)

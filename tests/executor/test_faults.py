@@ -56,7 +56,7 @@ def failing(number: int, real: Callable[..., Any], *, times: int = 1, after: int
 def test_a_start_that_fails(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: int, number: int
 ) -> None:
-    path = script(tmp_path, "exec sleep 30")
+    path = script(tmp_path, "exec sleep 120")
 
     class Failing(ProcessExecutor):
         """Fails when the plugin is started, not before."""
@@ -93,7 +93,7 @@ def test_a_poll_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(select, "poll", Poll)
         with pytest.raises(PluginError, match="cannot be watched: Cannot allocate memory"):
-            execute("blocking", script(tmp_path, "exec sleep 30"))
+            execute("blocking", script(tmp_path, "exec sleep 120"))
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
@@ -104,7 +104,7 @@ def test_an_event_loop_that_cannot_watch_a_descriptor(
     with monkeypatch.context() as patch:
         patch.setattr(events, "add_reader", failing(errno.ENOSPC, events.add_reader, after=after))
         with pytest.raises(PluginError, match="cannot be watched: No space left"):
-            execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
+            execute("asyncio", script(tmp_path, "exec sleep 120"), 5.0)
     gc.collect()  # the error's frames have the epoll instance
 
 
@@ -112,7 +112,7 @@ def test_an_event_loop_without_an_epoll_instance(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(loop_events.LoopEvents, "__init__", failing(errno.EMFILE, print))
         with pytest.raises(PluginError, match="Too many open files"):
-            execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
+            execute("asyncio", script(tmp_path, "exec sleep 120"), 5.0)
 
 
 @pytest.mark.parametrize("allowed", [0, 1000])
@@ -158,7 +158,7 @@ def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypa
         replace_in_executor(patch, os, pwrite=failing(errno.EFBIG, os.pwrite))
         replace_in_executor(patch, fcntl, fcntl=failing(errno.EPERM, fcntl.fcntl, after=1))
         with pytest.raises(PluginError, match="cannot be started: File too large") as caught:
-            execute(kind, replace(invocation(script(tmp_path, "exec sleep 30")), stdin=b"x" * 70_000))
+            execute(kind, replace(invocation(script(tmp_path, "exec sleep 120")), stdin=b"x" * 70_000))
     assert "ulimit -f" in str(caught.value.hint)
 
 

@@ -124,7 +124,7 @@ def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind, monkey
 
 def test_a_discarded_plugin_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
     prepared = Prepared(kind, logging(tmp_path, f"touch {tmp_path}/acted"))
-    group = script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; read -r x; touch {tmp_path}/acted", name="group")
+    group = script(tmp_path, f"(sleep 120) & echo $! > {tmp_path}/pid; read -r x; touch {tmp_path}/acted", name="group")
     with_helper = Prepared(kind, group)
     helper = number_in(tmp_path / "pid")
     assert len(_running) == 2
@@ -181,7 +181,7 @@ def test_an_executable_that_cannot_be_started_when_it_is_fed_is_an_error(tmp_pat
 
 
 def test_cancelling_kills_a_plugin_that_was_fed(tmp_path: Path) -> None:
-    path = script(tmp_path, f"read -r x; echo $$ > {tmp_path}/pid; exec sleep 30")
+    path = script(tmp_path, f"read -r x; echo $$ > {tmp_path}/pid; exec sleep 120")
 
     async def main() -> None:
         prepared = AsyncProcessExecutor().prepare(invocation(path), OPTIONS)
@@ -235,7 +235,7 @@ def test_a_forked_worker_does_not_keep_a_plugins_stdin_open(tmp_path: Path) -> N
 
     def runtime() -> None:
         fed, unfed = (ProcessExecutor().prepare(invocation(path), OPTIONS) for _ in range(2))
-        worker.write_text(f"{fork(lambda: time.sleep(20))}\n")
+        worker.write_text(f"{fork(lambda: time.sleep(120))}\n")
         assert fed is not None
         assert fed.feed(b"fed", 5.0).exit_status == 0
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,7 @@ def test_the_next_start_reaps_what_could_not_be_killed(
     tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PluginTimeoutError):
-        execute(kind, script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30"), 0.3, grace=0.1)
+        execute(kind, script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 120"), 0.3, grace=0.1)
     unkillable.undo()
     pid = number_in(tmp_path / "pid")
     assert execute(kind, script(tmp_path, "echo {}")).exit_status == 0

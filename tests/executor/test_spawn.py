@@ -105,7 +105,7 @@ def test_an_event_loop_runs_while_a_process_starts(tmp_path: Path) -> None:
 
 
 def test_a_start_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
-    path = script(tmp_path, f"touch {tmp_path}/ran; exec sleep 30")
+    path = script(tmp_path, f"touch {tmp_path}/ran; exec sleep 120")
 
     async def main() -> None:
         with pytest.raises(PluginTimeoutError, match="did not start in time"):
@@ -122,7 +122,7 @@ def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two threads that close the same descriptors could close another file, which has got one of the numbers."""
-    path = script(tmp_path, "exec sleep 30")
+    path = script(tmp_path, "exec sleep 120")
     is_killing, may_kill = threading.Event(), threading.Event()
     released: list[int] = []
 
@@ -154,7 +154,7 @@ def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
 
 
 def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = script(tmp_path, "exec sleep 30")
+    path = script(tmp_path, "exec sleep 120")
     monkeypatch.setattr(async_process, "UNWATCHED_WAIT", 20.0)  # a busy machine may take longer than the library waits
 
     async def main(let_it_start: HeldStart) -> None:
@@ -249,7 +249,7 @@ def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
     with monkeypatch.context() as patch:
         patch.setattr(child, "prepare_spawn", prepare)
         with pytest.raises(KeyboardInterrupt):
-            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(20.0, BASE))
+            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 120")), CallOptions(20.0, BASE))
     assert len(_running) == 0
 
 

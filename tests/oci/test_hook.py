@@ -239,7 +239,7 @@ def test_a_hook_that_is_killed_leaves_nothing_that_poststop_does_not_find(
 def test_the_hook_that_comes_after_a_killed_one_attaches(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
     once = node.root / "once"
-    node.plugin("a", f"[ $CNI_COMMAND = ADD ] && mkdir {once} && {{ echo $$ > {once}/pid; exec sleep 30; }}")
+    node.plugin("a", f"[ $CNI_COMMAND = ADD ] && mkdir {once} && {{ echo $$ > {once}/pid; exec sleep 120; }}")
     pid = process()
     with subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) as hook:
         assert hook.stdin is not None

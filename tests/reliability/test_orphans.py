@@ -46,7 +46,7 @@ def test_the_wait_for_an_orphan_is_bounded(
 ) -> None:
     """A daemon that a plugin started on purpose keeps the same descriptor, for ever."""
     monkeypatch.setattr(locking, "_ORPHAN_SECONDS", 0.3)
-    begin = f"setsid sh -c 'echo $$ > {node.root}/daemon; exec sleep 30' & "  # the group of a failed plugin is killed
+    begin = f"setsid sh -c 'echo $$ > {node.root}/daemon; exec sleep 120' & "  # the group of a failed plugin is killed
     begin += f"while [ ! -s {node.root}/daemon ]; do sleep 0.01; done"
     node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ {begin}; exit 1; }}")
     net, cni = node.network("daemon"), node.client()
@@ -62,7 +62,7 @@ def test_the_wait_for_an_orphan_is_bounded(
 
 
 def test_a_daemon_of_a_ready_attachment_delays_nothing(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:
-    node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ sleep 30 >/dev/null 2>&1 & echo $! > {node.root}/daemon; }}")
+    node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ sleep 120 >/dev/null 2>&1 & echo $! > {node.root}/daemon; }}")
     net, cni = node.network("daemon"), node.client()
     for verb in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
         verb(net, RT, timeout=20)
@@ -128,7 +128,7 @@ def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode) -> None:
 
 def test_a_daemon_that_del_stops_is_no_helper_that_works_on(node: FakeNode) -> None:
     daemon = node.root / "daemon"
-    start = f"setsid sleep 30 >/dev/null 2>&1 & echo $! > {daemon}"
+    start = f"setsid sleep 120 >/dev/null 2>&1 & echo $! > {daemon}"
     stop = f"kill $(cat {daemon}); while kill -0 $(cat {daemon}) 2>/dev/null; do sleep 0.01; done"
     node.plugin("daemon", f"case $CNI_COMMAND in ADD) {start};; DEL) {stop};; esac")
     node.plugin("bad", "[ $CNI_COMMAND = ADD ] && exit 1")
