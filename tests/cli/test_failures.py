@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 
 import pytest
 from helpers import a_call
+from processes import children
 
 from cli.node import HANGING, REFUSING, CommandNode
 from libcni import (
@@ -51,8 +51,7 @@ def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
     node.write("hanging.conflist", HANGING)
     first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a"], env=node.env)
     try:
-        wait_until(node.cni.get_cached_attachments, 20)
-        time.sleep(0.2)
+        wait_until(lambda: bool(children(first.pid)) and bool(node.cni.get_cached_attachments()))
         ran = node.run("del", "hanging", "/ns/a", "--timeout", "0.2")
         assert ran.code == 5
         assert "held the lock" in ran.err

@@ -44,8 +44,23 @@ def test_one_thread_works_and_ends_when_nothing_comes() -> None:
 
 
 def test_work_that_comes_while_the_thread_ends_keeps_it() -> None:
-    helper = HelperThread()
+    class Announced:
+        """A lock that tells who asks for it."""
+
+        def __init__(self) -> None:
+            self.lock, self.is_asked = threading.Lock(), threading.Event()
+
+        def __enter__(self) -> None:
+            self.is_asked.set()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    helper, may_be_idle = HelperThread(), threading.Event()
     first = answer(helper)
+    helper._lock = gate = Announced()  # type: ignore[assignment]
+    helper.do(lambda: may_be_idle.wait(10))  # the thread must not end before its lock is held
     done: SimpleQueue[int] = SimpleQueue()
     begins, may_end = threading.Event(), threading.Event()
 
@@ -54,8 +69,10 @@ def test_work_that_comes_while_the_thread_ends_keeps_it() -> None:
         may_end.wait(10)
         done.put(threading.get_native_id())
 
-    with helper._lock:
-        time.sleep(0.3)  # it is idle, and waits for the lock
+    with gate.lock:
+        gate.is_asked.clear()
+        may_be_idle.set()
+        assert gate.is_asked.wait(10)  # it was idle, and waits for the lock
         assert helper._queue is not None
         helper._queue.put(work)
     assert begins.wait(10)

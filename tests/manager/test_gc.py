@@ -192,7 +192,7 @@ def test_an_error_of_the_function_hides_nothing_of_what_was_done(
 
 @pytest.mark.slow
 def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: ManagerNode) -> None:
-    """The processor time of the loop's own thread counts, so that a busy machine does not matter."""
+    """The processor time of the loop's own thread counts, so that a busy or slow machine does not matter."""
     node.configure("a", cniVersion="1.1.0")
     cni = node.client()
     for number in range(20):
@@ -223,11 +223,14 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: Manag
     gc.collect()
     gc.disable()
     try:
+        began = time.thread_time()
+        assert len(cni.get_cached_attachments()) == 2000
+        whole = time.thread_time() - began
         asyncio.run(go())
     finally:
         gc.enable()
-    # About 7 ms, and twice that if all cores are busy; all records in one piece would take 100.
-    assert longest < 0.05, f"{longest * 1000:.1f} ms"
+    # About 7 ms, and twice that if all cores are busy; all records in one piece take 100.
+    assert longest < whole / 2, f"{longest * 1000:.1f} of {whole * 1000:.1f} ms"
 
 
 def test_in_a_shared_directory_nothing_of_another_owner_changes(

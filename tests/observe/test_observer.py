@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, Invocation, PluginTimeoutError, RuntimeConf
-from libcni.testing import RecordingExecutor
+from libcni.testing import RecordingExecutor, wait_until
 from observe.canned import NET, RT, Notes, client, environments, failure_of, refusal
 
 ADD = [
@@ -30,8 +30,10 @@ def test_a_wait_for_another_verb_is_told_apart(tmp_path: Path, max_verbs: int) -
     began, notes = threading.Event(), Notes()
 
     def slow(invocation: Invocation) -> None:
-        began.set()
-        time.sleep(0.2 if invocation.ifname == "eth0" else 0)
+        if invocation.ifname == "eth0":
+            began.set()
+            wait_until(lambda: len(notes.operations) == 2)
+            time.sleep(1)
 
     executor = RecordingExecutor({("bridge", "ADD"): slow})
     cni = CNIConfig("/bin", tmp_path, executor=executor, observer=notes, durable=False, max_verbs=max_verbs)
@@ -41,7 +43,9 @@ def test_a_wait_for_another_verb_is_told_apart(tmp_path: Path, max_verbs: int) -
     cni.add_network_list(NET, RuntimeConf("c1", "/run/netns/blue", "eth1"))
     first.join()
     ahead, behind = (notes.waited[operation] for operation in notes.operations)
-    assert ahead < 0.1 < behind < 10
+    # On a busy machine some of the second is over before the wait begins.
+    assert ahead < 0.9
+    assert 0.3 < behind < 60
 
 
 class Broken(Notes):

@@ -179,7 +179,7 @@ def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years:
     # On a busy machine no sleep is long enough: the first ADD waits for the jump, and DEL hangs until it may succeed.
     running, jumped, may_end = (node.root / name for name in ("running", "jumped", "may-end"))
     wait = f"touch {running}; while [ ! -e {jumped} ]; do sleep 0.01; done"
-    node.plugin("slow", f"case $CNI_COMMAND in ADD) {wait};; DEL) [ -e {may_end} ] || exec sleep 30;; esac")
+    node.plugin("slow", f"case $CNI_COMMAND in ADD) {wait};; DEL) [ -e {may_end} ] || exec sleep 120;; esac")
     real, offset = time.time, 0
 
     def jump() -> None:
@@ -221,7 +221,7 @@ def test_field_13_a_plugin_that_stays_busy_is_a_clear_error_within_the_deadline(
     close = busy(node, "a")
     work: Callable[..., Any] = getattr(cni, f"{verb}_network_list")
     with pytest.raises(PluginError, match=r"Text file busy.*another program writes to the file"):
-        work(net, RuntimeConf("c2", None, "eth0") if verb == "add" else RT, timeout=0.5)
+        work(net, RuntimeConf("c2", None, "eth0") if verb == "add" else RT, timeout=1.5)
     assert node.verbs() == ["ADD a"], "never a success without a run"
     assert ("detaching" if verb == "del" else "ready") in node.states()
     close()
