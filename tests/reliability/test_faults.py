@@ -17,6 +17,7 @@ from helpers import RESULT, RT
 from nodes import FakeNode
 
 from libcni import CNIConfig, CNIErrorGroup, NotAttachedError, PluginError, PluginTimeoutError, RecordError, RuntimeConf
+from libcni.executor import child
 from libcni.kernel import system
 from libcni.reports import GCReport
 from libcni.store import files as disk
@@ -215,13 +216,18 @@ def busy(node: FakeNode, name: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("verb", ["add", "check", "del"])
-def test_field_13_a_plugin_that_stays_busy_is_a_clear_error_within_the_deadline(node: FakeNode, verb: str) -> None:
+def test_field_13_a_plugin_that_stays_busy_is_a_clear_error_within_the_deadline(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(child, "_BUSY_SECONDS", 60.0)
     net, cni = node.network("a"), node.client(cleanup_timeout=0.1)
     attach(cni, node)
     close = busy(node, "a")
     work: Callable[..., Any] = getattr(cni, f"{verb}_network_list")
+    started = time.monotonic()
     with pytest.raises(PluginError, match=r"Text file busy.*another program writes to the file"):
         work(net, RuntimeConf("c2", None, "eth0") if verb == "add" else RT, timeout=1.5)
+    assert time.monotonic() - started < 20
     assert node.verbs() == ["ADD a"], "never a success without a run"
     assert ("detaching" if verb == "del" else "ready") in node.states()
     close()
