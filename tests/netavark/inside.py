@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +44,9 @@ if verb == "VERSION":
     sys.exit()
 if os.path.exists("/run/slow-" + verb):
     open("/run/slow-now", "w").close()
-    time.sleep(1)
+    while os.path.exists("/run/slow-hold"):
+        time.sleep(0.02)
+    time.sleep(0.5)
 if verb == "ADD":
     print(json.dumps(conf["prevResult"]))
 """
@@ -324,7 +325,9 @@ def killed(verb: str, victims: tuple[str, ...], number: signal.Signals = signal.
     """Kill programs while a plugin runs, and clean up as an operator does."""
     if verb == "DEL":
         start("c", "-p", "8080:80")
-    Path(f"/run/slow-{verb}").touch()
+    hold = Path("/run/slow-hold")
+    for file in (hold, Path(f"/run/slow-{verb}")):
+        file.touch()
     add = ["run", "-d", "--name", "c", "--network", "front", "-p", "8080:80", "busybox", "sleep", "1000"]
     words = ["podman", *(add if verb == "ADD" else ["rm", "-f", "-t", "0", "c"])]
     with open("/run/killed", "w", encoding="utf-8") as output:
@@ -335,6 +338,7 @@ def killed(verb: str, victims: tuple[str, ...], number: signal.Signals = signal.
         for one in found:
             with suppress(ProcessLookupError):
                 os.kill(one, number)
+        hold.unlink()  # a plugin that was not killed works on for a while
         process.wait()
     Path(f"/run/slow-{verb}").unlink()
     Path("/run/slow-now").unlink()
@@ -349,7 +353,7 @@ def clean(case: str) -> None:
         # Podman has removed the container, so repair alone frees what the killed set-up left.
         assert (records(), reservations(), links()) == ([], [], 0), f"{case}, after repair: {left()}"
     libcni("gc", "--runtime", "podman")
-    time.sleep(0.2)
+    wait_until(lambda: links() == 0, problem=f"{case}: an interface stays")
     found = left()
     for path in Path("/run/netns").glob("*"):
         run("umount", str(path), check=False)
@@ -376,7 +380,7 @@ def collected() -> None:
     assert len(records()) == 2, "their processes live"
     for number in (*processes("conmon --api"), *processes("sleep 1000")):
         os.kill(number, signal.SIGKILL)
-    time.sleep(0.5)
+    wait_until(lambda: not processes("conmon --api") and not processes("sleep 1000"))
     libcni("gc", "--runtime", "podman")
     assert len(records()) == 2, f"podman still lists {podman_id}"
     run("env", "PATH=/run/bin:" + os.environ["PATH"], *LIBCNI, "gc", "--runtime", "podman")
