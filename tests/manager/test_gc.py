@@ -229,8 +229,8 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: Manag
         asyncio.run(go())
     finally:
         gc.enable()
-    # About 7 ms, and twice that if all cores are busy; all records in one piece take 100.
-    assert longest < whole / 2, f"{longest * 1000:.1f} of {whole * 1000:.1f} ms"
+    # About 7 ms of 400, and twice that if all cores are busy; all records in one piece take 100.
+    assert longest < whole / 8, f"{longest * 1000:.1f} of {whole * 1000:.1f} ms"
 
 
 def test_in_a_shared_directory_nothing_of_another_owner_changes(
