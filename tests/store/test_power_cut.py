@@ -142,6 +142,11 @@ def frozen(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def waits_for_disk(thread: threading.Thread) -> bool:
+    stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text(encoding="utf-8")
+    return stat.rpartition(")")[2].split()[0] == "D"
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_slow_disk_has_the_bytes_of_a_record_that_has_a_name(tmp_path: Path, is_new: bool) -> None:
     """With dioread_nolock the journal can name a file whose bytes are still on their way to the disk."""
@@ -156,7 +161,8 @@ def test_a_slow_disk_has_the_bytes_of_a_record_that_has_a_name(tmp_path: Path, i
             beginning = threading.Thread(target=written, args=(store, record))
             with frozen(below):
                 beginning.start()
-                time.sleep(0.3)  # by now it waits for the disk
+                wait_until(lambda: waits_for_disk(beginning))
+                time.sleep(0.3)  # it may have been another wait
             beginning.join()
             shutil.copyfile(image, copy)  # what the disk has at this moment
     with mounted(copy, tmp_path / "after") as disk:
