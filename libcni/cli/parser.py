@@ -63,7 +63,7 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _probably_meant(word: str, flags: Sequence[str]) -> str:
-    """Return what an unrecognized word was probably meant to be, or ""."""
+    """Suggest an option or words for an unrecognized word; "" if nothing is similar."""
     if word in {"-c", "--container"}:
         return "CONTAINER without an option"
     option = next((flag for flag in ("--ifname", "--validate") if flag in flags), "")

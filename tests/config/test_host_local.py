@@ -1,4 +1,4 @@
-"""host-local's files: whatever stands at the name of a reservation, the doctor neither hangs nor fills the memory."""
+"""host-local's files. The doctor neither hangs nor fills the memory if a reservation is a FIFO, a device or huge."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ExampleNode(RealNode):
         )
 
     def type(self, *words: str) -> str:
-        """Run the runtime to its end, and return what it prints."""
+        """Run the runtime to its end, and return its output."""
         return "".join(self.server.run(words, self.env, self.root, program=RUNTIME)[1:])
 
     def left(self) -> dict[str, list[str]]:

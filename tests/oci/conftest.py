@@ -43,7 +43,7 @@ class HookNode(EngineNode):
         return json.dumps({**document, **({} if pid is None else {"pid": pid}), "annotations": prefixed})
 
     def run(self, state: str, *words: str) -> str:
-        """Run the hook as a runtime does; return what it printed on stderr."""
+        """Run the hook like a runtime, and return its stderr."""
         code, _, printed = self.run_program(state, *words)
         assert code == (1 if printed else 0)
         return printed

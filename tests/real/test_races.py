@@ -1,5 +1,6 @@
-"""A DEL beside a reload, and kills of a reload, with the real plugins. No interface, address or rule remains after DEL,
-and each living container keeps its record.
+"""A DEL during a reload, and kills of a reload, with the real plugins.
+
+No interface, address or rule remains after DEL, and each living container keeps its record.
 
 ``tests/sim`` tries every order of these races, and of GC, a second reload and the hook beside a reload.
 """

@@ -423,7 +423,7 @@ def test_a_record_of_many_elements_is_not_decoded(store: RecordStore, monkeypatc
         return found.problem
 
     assert "more than 1,001,000 elements" in problem_of_record(1_200_000)
-    monkeypatch.setattr(record_format, "MAX_RECORD_ELEMENTS", 10_000)  # so many take seconds while memory is traced
+    monkeypatch.setattr(record_format, "MAX_RECORD_ELEMENTS", 10_000)  # tracing 1,000,000 takes seconds
     tracemalloc.start()
     problem = problem_of_record(100_000)
     peak = tracemalloc.get_traced_memory()[1]

@@ -55,7 +55,7 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
         for unseen, more in examples((unseen.check, unseen) for unseen in report.not_checked)
     ]
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
-    # Without the findings of other containers, "ok" beside a check would be wrong.
+    # The findings of other containers are hidden, so a check without a shown finding may have failed.
     parts: list[list[Block]] = [[Table(("check", "checked", "result"), _checked(report))]] if is_whole else []
     if not_checked:
         parts.append([Table(("subject", "reason"), not_checked, "not checked:")])
