@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go check types api format coverage bench docs docs-serve package clean
+.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go check types api frozen format coverage bench docs docs-serve package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -92,7 +92,16 @@ types: $(READY) ## show that the public API is typed completely, and that type c
 api: $(READY) ## write testdata/api.txt, the public API, after a change that is meant
 	@$(BIN)/python scripts/api.py
 
+frozen: $(READY) ## write what tests compare to the letter: testdata/api.txt, testdata/cli, the manual, completions, pictures
+	@$(BIN)/python scripts/api.py
+	@$(BIN)/python scripts/manual.py
+	@$(BIN)/python scripts/pictures.py
+	@UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/cli/test_golden.py
+	@git status --short testdata/api.txt testdata/cli share docs/pictures 2>/dev/null || true
+
+# The formatter first: the linter stops at a line that is too long, which the formatter would fold.
 format: $(READY) ## format, and mend what the linter can
+	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 

@@ -108,6 +108,17 @@ def fake_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+SLOW_SECONDS = 1800
+"""Seconds after which a slow test is ended; the others have the limit in pyproject.toml."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests more time than the others."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests marked ``real`` if they cannot run here, with the reason."""
     if item.get_closest_marker("real") and (reason := why_no_real_plugins()) is not None:

@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_public_api_is_the_one_that_is_promised() -> None:
-    """A change is a decision: ``make api`` writes the file, and the commit's message says why."""
+    """A change is a decision: ``make frozen`` writes the file, and the commit's message says why."""
     command = [sys.executable, str(ROOT / "scripts" / "api.py"), "--check"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+    changes = checked.stdout + checked.stderr
+    assert checked.returncode == 0, f"if this change is meant, call make frozen:\n{changes}"
+    assert changes == ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import conftest
 import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 TESTS = """
 import pytest
@@ -35,7 +38,16 @@ def test_a_skipped_test_is_a_failure_in_ci(
     hooks = Path(conftest.__file__).read_text().replace('pytest_plugins = ["pytester", ', "pytest_plugins = [")
     pytester.makeconftest(f"{hooks}\ndef why_no_real_plugins(): return 'no plugins'\n")
     pytester.makepyfile(TESTS)
-    pytester.makeini("[pytest]\nmarkers = [real, may_skip]")
+    pytester.makeini("[pytest]\nmarkers = [real, may_skip, slow]")
     result = pytester.runpytest_inprocess("-rsf", "-p", "no:libcni.testing.pytest_plugin")
     result.assert_outcomes(skipped=skipped, failed=failed, errors=failed, xfailed=1)
     result.stdout.fnmatch_lines(["*no plugins*"])
+
+
+def test_a_test_that_never_ends_fails_after_its_limit(pytester: pytest.Pytester) -> None:
+    """The project's own options, with a limit of a second."""
+    options = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["timeout"] > 0
+    pytester.makepyfile("import time\ndef test_endless():\n    while True:\n        time.sleep(0.1)\n")
+    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-o", "timeout=1", "-o", "timeout_func_only=true")
+    ran.assert_outcomes(failed=1)

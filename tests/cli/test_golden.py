@@ -1,6 +1,6 @@
 """What a person sees: every command in a pipe, and each kind of output in a terminal and as JSON, against testdata/cli.
 
-UPDATE_GOLDEN=1 writes the files. What a command does is in ``commands/``.
+``make frozen`` writes the files. What a command does is in ``commands/``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def compare(name: str, seen: str) -> None:
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(seen, encoding="utf-8")
-    assert seen == path.read_text(encoding="utf-8")
+    assert seen == path.read_text(encoding="utf-8"), (
+        f"if this change is meant, call make frozen: testdata/cli/{path.name}"
+    )
 
 
 def in_pipe(node: CommandNode, argv: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ OWN = [one for one in COMMANDS if not one.is_of_engines]
 
 def test_the_manual_page_has_every_command_and_option() -> None:
     page = (REPOSITORY / "share/man/man1/libcni.1").read_text(encoding="utf-8")
-    assert page == runpy.run_path(str(REPOSITORY / "scripts/manual.py"))["manual_page"](), "run scripts/manual.py"
+    assert page == runpy.run_path(str(REPOSITORY / "scripts/manual.py"))["manual_page"](), "call make frozen"
     page = page.replace("\\-", "-")
     for command in COMMANDS:
         assert f"\n.SS libcni {command.name} " in page

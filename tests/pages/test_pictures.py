@@ -11,4 +11,4 @@ def test_the_pictures_are_as_their_texts_say() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/pictures.py", "--check"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (0, ""), "call make frozen"
