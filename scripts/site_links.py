@@ -1,6 +1,6 @@
 """A hook of mkdocs: links of the pages to files of the repository that are no pages.
 
-In a clone they are relative. On the site they lead to the repository if its address is known (``repo_url``); otherwise
+In a clone they are relative. On the site they lead to the repository if its address is known (pyproject.toml); otherwise
 the file's name stands there without a link.
 """
 
@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 _LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>\.\./[^)#\s]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Set the repository's address, which also makes a link at the top of each page."""
+    project = tomllib.loads((Path(config.config_file_path).parent / "pyproject.toml").read_text(encoding="utf-8"))
+    config.repo_url = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    return config
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
