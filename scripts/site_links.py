@@ -1,7 +1,7 @@
 """A hook of mkdocs: links of the pages to files of the repository that are no pages.
 
-In a clone they are relative. On the site they lead to the repository if its address is known (pyproject.toml); otherwise
-the file's name stands there without a link.
+In a clone they are relative. On the site they lead to the repository if pyproject.toml has its address; otherwise the
+file's name stands there without a link.
 """
 
 from __future__ import annotations

@@ -44,3 +44,11 @@ def test_the_commands_of_make_exist() -> None:
     commands = re.findall(r"`make ([a-z-]+)", README)
     assert commands
     assert [name for name in commands if f"\n{name}:" not in makefile] == []
+
+
+def test_ci_calls_the_first_commands_as_they_stand_there() -> None:
+    first = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[0]
+    commands = [line.partition("#")[0].strip() for line in first.splitlines()]
+    assert commands == ["make demo", "make test"]
+    called = (REPOSITORY / ".ci/run").read_text().splitlines()
+    assert [command for command in commands if command not in called] == []
