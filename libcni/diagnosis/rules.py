@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from libcni._wording import counted, some
 from libcni.config.host_local import is_in_ranges
+from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import FORWARDING, NodeState, finding_about, grouped, id_of, is_gateway, mend_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
@@ -204,15 +205,14 @@ def _published(
     attachment: Attachment, document: Mapping[str, Any], addresses: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield (port on the host, address) of the ports that portmap publishes."""
-    mappings, declared = attachment.capability_args.get("portMappings"), document.get("capabilities")
-    if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
+    declared = document.get("capabilities")
+    if not isinstance(declared, dict) or declared.get(PORT_MAPPINGS) is not True:
         return
     # portmap publishes the first address of each family.
     for address in {program_of(address): address for address in reversed(addresses)}.values():
-        for mapping in mappings:
-            host_ip = str(mapping.get("hostIP") or "") if isinstance(mapping, dict) else ""
-            if isinstance(mapping, dict) and (not host_ip or program_of(host_ip) == program_of(address)):
-                yield f"port {mapping.get('hostPort')}/{str(mapping.get('protocol') or 'tcp').lower()}", address
+        for port in ports_in(attachment.capability_args):
+            if not port.address or program_of(port.address) == program_of(address):
+                yield f"port {port.number}/{port.protocol}", address
 
 
 def _look(node: NodeState, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:

@@ -58,7 +58,7 @@ _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
 Members = dict[str, Any]
 
 _MENTIONED = re.compile(
-    rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"hostPort"\s*:\s*([^\s,}]+)'
+    rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"(?i:hostPort)"\s*:\s*([^\s,}]+)'
 )
 _OWN_HEAD = b',"libcni":{"created":'
 _COMPLETE = re.compile(rb',"libcni\.\d+":\{"event":"complete"')

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import libcni.kernel.system as system
+from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.model import (
@@ -83,7 +84,10 @@ class _File:
         # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
         if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
             return None
-        addresses, ports = frozenset(addresses_of(record)), frozenset(_host_ports(record))
+        addresses, ports = (
+            frozenset(addresses_of(record)),
+            frozenset(port.number for port in ports_in(record.decoded_capability_args)),
+        )
         return RecordedInterface(record.identity, record.path, place_of(record), addresses, ports)
 
 
@@ -176,14 +180,6 @@ class RecordedInterfaces:
             files[name] = _File(self._records, name, stamps[name], data, settled)
         changing = tuple([name for name in (last.changing if is_same else files) if not files[name].is_final])
         return _Look(directory, last.at if is_same else system.monotonic(), files, changing)
-
-
-def _host_ports(record: Record) -> Iterator[object]:
-    """Yield the numbers of the host ports in an attachment's capability arguments, which may hold anything."""
-    mappings = record.decoded_capability_args.get("portMappings")
-    for mapping in mappings if isinstance(mappings, list) else ():
-        if isinstance(mapping, dict) and isinstance(mapping.get("hostPort"), int | float):
-            yield mapping["hostPort"]
 
 
 def addresses_of(record: Record) -> tuple[str, ...]:

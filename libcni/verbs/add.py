@@ -11,6 +11,7 @@ from typing import Any
 import libcni.kernel.system as system
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
+from libcni.config.port_mappings import HostPort
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
     AttachmentExistsError,
@@ -47,7 +48,7 @@ from libcni.store.model import (
 from libcni.store.recorded_interfaces import place_of, reported_macs
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain, last_results
-from libcni.verbs.host_ports import HostPort, check_host_ports, host_ports, reserved_host_ports
+from libcni.verbs.host_ports import check_host_ports, host_ports, reserved_host_ports
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
 

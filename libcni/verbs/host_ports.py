@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from libcni.config.network import NetworkConfigList
+from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import namespace_has_gone, recorded_network
 from libcni.store.model import REFUSED, STALE_BOOT
@@ -15,43 +16,11 @@ from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_CAPABILITY = "portMappings"
-
-
-class HostPort(NamedTuple):
-    """A port of the host that an attachment publishes; ``address`` is "" for all addresses of the host."""
-
-    number: int
-    protocol: str
-    address: str
-
-    def collides(self, other: HostPort) -> bool:
-        """Return whether a connection to the host could match both ports."""
-        if (self.number, self.protocol) != (other.number, other.protocol):
-            return False
-        addresses = {_canonical(self.address), _canonical(other.address)}
-        if "" in addresses or len(addresses) == 1:
-            return True
-        # 0.0.0.0 and :: stand for all addresses of their family.
-        is_one_family = len({":" in address for address in addresses}) == 1
-        return is_one_family and not addresses.isdisjoint({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound
-
-    def __str__(self) -> str:
-        """Return the port in the form ``127.0.0.1:8080/tcp``."""
-        return f"{self.address}{':' if self.address else ''}{self.number}/{self.protocol}"
-
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
     """Return the host ports that an attachment's plugins publish."""
-    mappings = (args or {}).get(_CAPABILITY)
-    if not isinstance(mappings, list | tuple) or net.unused_capabilities({_CAPABILITY: mappings}):
-        return ()
-    # A record may hold anything. portmap ignores a mapping without a port of the host.
-    published = [mapping for mapping in mappings if isinstance(mapping, Mapping) and mapping.get("hostPort")]
-    return tuple(
-        HostPort(mapping["hostPort"], str(mapping.get("protocol") or "tcp").lower(), str(mapping.get("hostIP") or ""))
-        for mapping in published
-    )
+    ports = tuple(ports_in(args))
+    return () if net.unused_capabilities({PORT_MAPPINGS: ports}) else ports
 
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
@@ -100,15 +69,3 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
         yield
     finally:
         locks.close()
-
-
-def _canonical(address: str) -> str:
-    """Return the usual text of an IPv6 address, which has many; any other text as it is."""
-    if ":" not in address:
-        return address
-    from ipaddress import ip_address  # few ADDs compare IPv6 addresses of the host
-
-    try:
-        return str(ip_address(address))
-    except ValueError:
-        return address

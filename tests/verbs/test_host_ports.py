@@ -12,11 +12,11 @@ import pytest
 from nodes import FakeNode, both_clients
 
 from libcni import NetworkConfigList, RuntimeConf
+from libcni.config.port_mappings import HostPort
 from libcni.errors import AttachmentExistsError
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
 from libcni.store.records import RecordStore
-from libcni.verbs.host_ports import HostPort
 from libcni.verbs.node import Node
 
 
@@ -45,6 +45,22 @@ def test_a_host_port_of_another_container_is_refused_before_anything_runs(
     assert node.verbs() == ["ADD portmap"]
     node.cni.add_network_list(net, rt("c2", WEB), on_existing="allow")
     node.cni.add_network_list(net, rt("c3", {"hostPort": 8081}))
+
+
+@pytest.mark.parametrize("key", ["HostPort", "hostport"])
+def test_the_keys_of_a_mapping_are_read_without_regard_to_case(
+    node: FakeNode, net: NetworkConfigList, key: str
+) -> None:
+    """containerd writes Go's own names, and Go's encoding/json reads any case."""
+    mapping = {key: 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""}
+    for first, second in (("c1", "c2"), ("c3", "c4")):
+        args: dict[str, Any] = {"portMappings": [{**mapping, key: 8080 + len(node.verbs())}]}
+        spelt = {"portMappings": [{"hostPort": args["portMappings"][0][key], "containerPort": 80}]}
+        one, other = (args, spelt) if first == "c1" else (spelt, args)
+        node.cni.add_network_list(net, RuntimeConf(first, node.netns(first), "eth0", capability_args=one))
+        assert node.last_call("portmap", "ADD").config["runtimeConfig"] == one, "unchanged"
+        with pytest.raises(AttachmentExistsError, match=f"already published by container {first}"):
+            node.cni.add_network_list(net, RuntimeConf(second, None, "eth0", capability_args=other))
 
 
 def test_a_refused_replacement_detaches_nothing(node: FakeNode, net: NetworkConfigList) -> None:
