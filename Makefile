@@ -48,7 +48,7 @@ demo-node: $(READY) ## free the addresses of 58 dead pods while three living one
 
 # 77: podman cannot be had here, and the last line says why.
 demo-podman: $(READY) ## the same with podman 5 of Debian sid, unpacked below build/; needs root
-	@scripts/with-podman -- python3 /repository/examples/demo_podman.py || { status=$$?; [ $$status = 77 ]; }
+	@scripts/peers podman -- python3 /repository/examples/demo_podman.py || { status=$$?; [ $$status = 77 ]; }
 
 # Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
 # The coverage is measured by "make package", which runs the same tests.
@@ -63,10 +63,10 @@ test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@$(BIN)/pytest -m slow --ignore=tests/sim
 	@$(MAKE) --no-print-directory test-newer
 
-# 77: the plugins cannot be had here, and the last line says why.
+# RELEASE=trixie: those of that release. 77: the plugins cannot be had here, and the last line says why.
 test-newer: $(COMPILED) ## run the tests with real plugins with those of Debian sid
 	@scripts/system-packages $(TEST_PACKAGES) || true
-	@scripts/newer-plugins $(BIN)/pytest $(PARALLEL) -m "real and not slow" || { status=$$?; [ $$status = 77 ]; }
+	@scripts/peers plugins -- $(BIN)/pytest $(PARALLEL) -m "real and not slow" || { status=$$?; [ $$status = 77 ]; }
 
 soak: $(READY) ## for longer: 100,000 schedules of the simulated node
 	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story

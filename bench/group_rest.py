@@ -266,8 +266,8 @@ def _own_calls(verb: Callable[[], object]) -> float:
 def _podman() -> list[Row]:
     """Measure the driver's own processor time in ``podman run --rm`` of four plugins, without what plugins take."""
     words = [
-        ROOT / "scripts/with-podman",
-        "experimental",
+        ROOT / "scripts/peers",
+        "podman@experimental",
         "--",
         "python3",
         "/repository/tests/netavark/inside.py",

@@ -1,6 +1,6 @@
 """Run two containers of podman 5 on one CNI network, and let them talk. Run it with ``make demo-podman``.
 
-``scripts/with-podman`` gives it a small Debian of its own with podman, so nothing of this machine is changed.
+``scripts/peers podman`` gives it a small Debian of its own with podman, so nothing of this machine is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenarios with real podman: scripts/with-podman -- python3 /repository/tests/netavark/inside.py NAME.
+"""Scenarios with real podman: scripts/peers podman -- python3 /repository/tests/netavark/inside.py NAME.
 
 They look at links, reservations, rules and records. test_podman.py runs each in a small Debian of its own.
 """

@@ -1,10 +1,9 @@
-"""The real netavark of Debian sid, started with sid's C library, with the driver and real plugins."""
+"""The real netavark of Debian sid, with the driver and real plugins."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
+from peers import peer_files
 
 from libcni.cli import main
 from libcni.netavark import OWNER
@@ -20,22 +20,13 @@ from .conftest import ID, network
 
 pytestmark = [pytest.mark.real, pytest.mark.may_skip]  # the package is downloaded
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PORT = {"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp,udp", "range": 3}
 
 
 @pytest.fixture(scope="module")
 def netavark() -> list[str]:
     """Return the command of netavark. It is downloaded here: in the namespace of a test there is no Internet."""
-    unpacked = REPOSITORY / "build/netavark"
-    words = [str(REPOSITORY / "scripts/unpack-debian"), str(unpacked), "sid", "netavark"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stderr
-    libraries = unpacked / "root/usr/lib" / f"{platform.machine()}-linux-gnu"
-    [loader] = libraries.glob("ld-linux-*.so.*")
-    return [str(loader), "--library-path", str(libraries), str(unpacked / "root/usr/lib/podman/netavark")]
+    return [str(peer_files("netavark") / "usr/lib/podman/netavark")]
 
 
 class NetavarkNode(RealNode):

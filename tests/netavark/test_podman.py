@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
+from peers import with_peers
 
 pytestmark = [pytest.mark.slow, pytest.mark.may_skip]  # the packages are downloaded
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 EVERYWHERE = ("two_containers", "networks_and_pods", "reload", "twelve_at_once", "kills", "reboot", "read_only_records")
 SCENARIOS = [
     *(("trixie", name) for name in ("two_containers", "kills", "reboot")),
@@ -21,12 +19,7 @@ SCENARIOS = [
 
 
 def in_debian(release: str, *command: str) -> str:
-    words = [str(REPOSITORY / "scripts/with-podman"), release, "--", *command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
-    if done.returncode == 77:
-        pytest.skip(done.stdout.strip())
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return with_peers(f"podman@{release}", "--", *command)
 
 
 @pytest.mark.parametrize(("release", "name"), SCENARIOS)

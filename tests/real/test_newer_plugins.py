@@ -1,4 +1,4 @@
-"""What only plugins with spec 1.1.0 do (release 1.9.1): GC, STATUS and nftables. ``scripts/newer-plugins`` runs it."""
+"""What only plugins with spec 1.1.0 do (release 1.9.1): GC, STATUS and nftables. ``scripts/peers plugins`` runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.may_skip]
 @pytest.fixture(autouse=True)
 def newer_plugins(node: RealNode) -> None:
     if not plugins_know_gc():
-        pytest.skip("the plugins know no spec 1.1.0: scripts/newer-plugins runs these tests with newer ones")
+        pytest.skip("the plugins know no spec 1.1.0: scripts/peers plugins runs these tests with newer ones")
 
 
 def configure(node: RealNode, *plugins: str | dict[str, Any], **bridge: Any) -> None:
