@@ -1,7 +1,11 @@
 """A small rtnetlink client: the links, addresses and routes of a network namespace.
 
 ``read_network`` reads all of them. ``change_link``, ``add_address`` and ``add_route`` change one. ``open_netlink``
-opens a socket in a namespace, for other requests.
+opens a socket in a namespace, and ``Conversation`` sends other requests over it.
+
+A container with CAP_NET_ADMIN in its own namespace can send messages to this program's sockets there, and can give its
+namespace very many interfaces. So an answer counts only if the kernel sent it, and every answer has a deadline and a
+largest size. An answer that breaks a rule is an OSError about that namespace.
 """
 
 from __future__ import annotations
@@ -13,21 +17,24 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+import libcni.kernel.system as system
 from libcni.kernel.namespace import netlink_socket, open_namespace
 
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_NLM_F_DUMP_INTR = 0x10
+_NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
-_RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 90, 1, 3
+_RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
-_IFLA_LINK_NETNSID = 37
+_IFLA_LINK, _IFLA_LINK_NETNSID = 5, 37
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -35,13 +42,22 @@ _SO_NETNS_COOKIE = 71
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
 _DROPPING_TYPES = {6, 7, 8}  # the types blackhole, unreachable and prohibit
-_IP_FAMILIES = {socket.AF_INET: 32, socket.AF_INET6: 128}
+_IP_FAMILIES: dict[int, int] = {socket.AF_INET: 32, socket.AF_INET6: 128}
 _HEADER = struct.Struct("=LHHLL")
 _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
-_SECONDS = 5.0
+_INT = struct.Struct("=i")
+SECONDS = 5.0
+"""How long a conversation with the kernel about one namespace may take. The kernel answers at once."""
+_MOST_BYTES = 1 << 24
+"""The largest size of all answers about a foreign namespace: 20,000 interfaces, or 200,000 routes."""
+_TOO_SLOW = "the kernel's answers about it take too long"
+_TRIES = 8
+"""How often a list is read that changes while it is read."""
+
+_T = TypeVar("_T")
 
 DROPS_PACKETS = -1
 """The number of the interface of a route that drops the packets."""
@@ -61,6 +77,7 @@ class Link:
         addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
         peer_namespace: the number, in this namespace, of the other namespace that its peer or master is in; None: its
             peer or master is in no other namespace.
+        peer: the number of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
     """
 
     name: str
@@ -71,6 +88,7 @@ class Link:
     is_up: bool = False
     addresses: list[str] = field(default_factory=list)
     peer_namespace: int | None = None
+    peer: int = 0
 
     def has_address(self, address: str) -> bool:
         """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
@@ -114,15 +132,17 @@ class Network:
     reader: int | None = None
 
 
-def read_network(netns: str | None = None) -> Network:
+def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Network:
     """Read the links, addresses and routes of the network namespace at a path; None: of this thread's namespace.
 
-    Raises OSError if the path is no network namespace, or if this user may not enter it.
+    Raises OSError if the path is no network namespace, if this user may not enter it, if the answers are malformed or
+    too large, or if they are not complete after ``seconds``.
     """
     with open_netlink(netns) as connection:
-        links = _links_with_addresses(connection)
-        routes = tuple(_read_routes(connection))
-        return Network(links, routes, _cookie(connection), _number_of_own_namespace(connection))
+        kernel = Conversation(connection, seconds=seconds, is_own=netns is None)
+        links = _links_with_addresses(kernel)
+        routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
+        return Network(links, tuple(filter(None, routes)), cookie_of(connection), _number_of_own_namespace(kernel))
 
 
 def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -> None:
@@ -156,112 +176,255 @@ def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = 
 def links(netns: str | None = None) -> dict[str, Link]:
     """Return the interfaces of a namespace by name; ``netns`` and the errors: see ``read_network``."""
     with open_netlink(netns) as connection:
-        return _links_with_addresses(connection)
+        return _links_with_addresses(Conversation(connection, is_own=netns is None))
 
 
 def open_netlink(netns: str | None = None) -> socket.socket:
     """Return a netlink socket in the network namespace at a path; None: in this thread's. Raises OSError."""
     if netns is None:
-        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-    else:
-        descriptor = open_namespace(netns)
-        try:
-            socket_fd = netlink_socket(descriptor)
-        finally:
-            os.close(descriptor)
-        if socket_fd < 0:
-            raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
-        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
-    # The kernel answers at once. The limit is for a kernel that never ends a list.
-    connection.settimeout(_SECONDS)
-    return connection
+        return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    descriptor = open_namespace(netns)
+    try:
+        socket_fd = netlink_socket(descriptor)
+    finally:
+        os.close(descriptor)
+    if socket_fd < 0:
+        raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
 
 
-def _cookie(connection: socket.socket) -> int:
+def cookie_of(connection: _socket.socket) -> int:
+    """Return the kernel's cookie of a socket's network namespace; 0 before Linux 5.14."""
     with suppress(OSError):
         return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
     return 0
 
 
-def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:
-    by_index = {link.index: link for link in read_links(connection)}
-    for index, address in _read_addresses(connection):
+def read_links(connection: _socket.socket) -> list[Link]:
+    """Read the interfaces of a netlink socket's namespace, without their IP addresses; raises OSError."""
+    return Conversation(connection).links()
+
+
+class Conversation:
+    """Requests to the kernel about one network namespace, over a netlink socket in it.
+
+    All requests together have one deadline, and their answers one largest size.
+
+    Args:
+        connection: the socket.
+        seconds: the time for all requests.
+        is_own: whether it is the namespace of this program, of which only root can change the contents: its lists may
+            have any size, and one that changes while it is read counts in the end.
+    """
+
+    def __init__(self, connection: _socket.socket, *, seconds: float = SECONDS, is_own: bool = False) -> None:
+        self._connection = connection
+        self._until = system.monotonic() + seconds
+        self._bytes_left: float = float("inf") if is_own else _MOST_BYTES
+        self._is_own = is_own
+        with suppress(OSError):
+            # From here on the kernel refuses messages to this socket from everybody but itself. Those that came
+            # earlier are recognised by their sender.
+            connection.connect((0, 0))
+
+    def links(self) -> list[Link]:
+        """Return the interfaces, without their IP addresses. Raises OSError."""
+        return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size), _link)
+
+    def addresses(self) -> list[tuple[int, str]]:
+        """Return the IP addresses, each with the number of its interface. Raises OSError."""
+        found = self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
+        return [pair for pair in found if pair is not None]
+
+    def link(self, *, index: int = 0, name: str = "") -> Link | None:
+        """Return the interface with an index or a name, or None if there is none. Raises OSError."""
+        body = _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0)
+        body += _attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0") if name else b""
+        try:
+            kind, answer = self.ask(_RTM_GETLINK, _NLM_F_REQUEST, body)
+        except OSError as error:
+            if error.errno in {errno.ENODEV, errno.ERANGE}:  # ERANGE: no interface can have so long a name
+                return None
+            raise
+        return _parsed(_link, answer) if kind == _RTM_NEWLINK else None
+
+    def number_of(self, descriptor: int) -> int | None:
+        """Return the number of an open namespace in this namespace; None if it has none. Raises OSError."""
+        body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
+        kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
+        return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
+
+    def dump(self, request: int, wanted: int, body: bytes, parse: Callable[[bytes], _T]) -> list[_T]:
+        """Request a list, and return the parsed messages of the kind ``wanted``. Raises OSError."""
+        for _ in range(_TRIES):
+            serial = self._send(request, _NLM_F_REQUEST_DUMP, body)
+            found, is_consistent = self._list(serial, wanted, parse)
+            if is_consistent:
+                return found
+        if self._is_own:
+            return found
+        raise OSError(errno.EAGAIN, "its interfaces, addresses or routes change while they are read")
+
+    def _list(self, serial: int, wanted: int, parse: Callable[[bytes], _T]) -> tuple[list[_T], bool]:
+        found: list[_T] = []
+        is_consistent = True
+        while True:
+            # Read to the end also if the list has changed: the next list would begin with the unread rest.
+            for kind, flags, message in self._receive(serial):
+                is_consistent = is_consistent and not flags & _NLM_F_DUMP_INTR
+                if kind == _NLMSG_DONE:
+                    _raise_error(message)
+                    return found, is_consistent
+                if kind == wanted:
+                    found.append(_parsed(parse, message))
+
+    def ask(self, request: int, flags: int, body: bytes) -> tuple[int, bytes]:
+        """Send a request that has one answer, and return its kind and its body; raise the kernel's error as OSError."""
+        serial = self._send(request, flags, body)
+        while True:
+            for kind, _, message in self._receive(serial):
+                return kind, message
+
+    def _send(self, request: int, flags: int, body: bytes) -> int:
+        # Not a counter: the sender of a forged answer would know the next number.
+        serial = int.from_bytes(system.urandom(4), sys.byteorder)
+        self._connection.send(_HEADER.pack(_HEADER.size + len(body), request, flags, serial, 0) + body)
+        return serial
+
+    def _receive(self, serial: int) -> Iterator[tuple[int, int, bytes]]:
+        """Receive once, and yield (kind, flags, body) of the kernel's messages with this number."""
+        # Past the deadline, what the kernel has answered already still counts: it may have worked that long, because
+        # it changes the interfaces of all namespaces one after another.
+        left = max(0.0, self._until - system.monotonic())
+        self._connection.settimeout(left)
+        try:
+            data, sender = self._connection.recvfrom(1 << 20)
+        except (TimeoutError, BlockingIOError):
+            raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW) from None
+        if sender[0] != 0:  # another program's message
+            if not left:
+                raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW)
+            return
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise OSError(errno.E2BIG, f"it has more than {_MOST_BYTES >> 20} MiB of interfaces, addresses and routes")
+        for kind, flags, its_serial, message in _messages(data):
+            if its_serial != serial or kind == _NLMSG_NOOP:
+                continue
+            if kind == _NLMSG_OVERRUN:
+                raise OSError(errno.ENOBUFS, "the kernel lost a part of its answer")
+            if kind == _NLMSG_ERROR:  # in a list, too: after an error comes no DONE
+                if len(message) < _INT.size:
+                    raise _malformed(data)
+                _raise_error(message)
+            yield kind, flags, message
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield (kind, flags, number, body) of the messages in a datagram."""
+    at = 0
+    while at < len(data) or not data:
+        length, kind, flags, serial, _ = _HEADER.unpack_from(data, at) if len(data) - at >= _HEADER.size else (0,) * 5
+        if not _HEADER.size <= length <= len(data) - at:  # a length of 0 would loop for ever
+            raise _malformed(data)
+        yield kind, flags, serial, data[at + _HEADER.size : at + length]
+        at += (length + 3) & ~3  # messages are aligned to four bytes
+
+
+def _malformed(data: bytes) -> OSError:
+    return OSError(errno.EBADMSG, f"a malformed netlink answer of {len(data)} bytes: {data[:32].hex()}")
+
+
+def _parsed(parse: Callable[[bytes], _T], message: bytes) -> _T:
+    try:
+        return parse(message)
+    except (struct.error, ValueError) as error:  # too short, or no address
+        raise _malformed(message) from error
+
+
+def _links_with_addresses(kernel: Conversation) -> dict[str, Link]:
+    by_index = {link.index: link for link in kernel.links()}
+    for index, address in kernel.addresses():
         # An interface can be created between the two lists, so an address may have no interface here.
         if index in by_index:
             by_index[index].addresses.append(address)
     return {link.name: link for link in by_index.values()}
 
 
-def read_links(connection: _socket.socket) -> Iterator[Link]:
-    """Read the interfaces of a netlink socket's namespace, without their IP addresses; raises OSError."""
-    for body in _dump(connection, _RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size)):
-        _, _, index, flags, _ = _LINK.unpack_from(body)
-        attributes = _attributes(body[_LINK.size :])
-        yield Link(
-            name=attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace"),
-            index=index,
-            master=_number(attributes.get(_IFLA_MASTER)),
-            mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
-            kind=_attributes(attributes.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
-            is_up=bool(flags & _IFF_UP),
-            peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
-        )
+def _link(body: bytes) -> Link:
+    _, _, index, flags, _ = _LINK.unpack_from(body)
+    attributes = _attributes(body[_LINK.size :])
+    return Link(
+        name=_text(attributes.get(_IFLA_IFNAME, b"")),
+        index=index,
+        master=_number(attributes.get(_IFLA_MASTER)),
+        mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
+        kind=_text(_attributes(attributes.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"")),
+        is_up=bool(flags & _IFF_UP),
+        peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
+        peer=_number(attributes.get(_IFLA_LINK)),
+    )
 
 
-def _read_addresses(connection: socket.socket) -> Iterator[tuple[int, str]]:
-    for body in _dump(connection, _RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size)):
-        family, prefix_length, _, _, index = _ADDRESS.unpack_from(body)
-        attributes = _attributes(body[_ADDRESS.size :])
-        # On a point-to-point link IFA_ADDRESS is the peer, so IFA_LOCAL comes first.
-        packed = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
-        if packed is not None and family in _IP_FAMILIES:
-            yield index, f"{socket.inet_ntop(family, packed)}/{prefix_length}"
+def _address(body: bytes) -> tuple[int, str] | None:
+    family, prefix_length, _, _, index = _ADDRESS.unpack_from(body)
+    attributes = _attributes(body[_ADDRESS.size :])
+    # On a point-to-point link IFA_ADDRESS is the peer, so IFA_LOCAL comes first.
+    packed = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
+    if packed is None or family not in _IP_FAMILIES:
+        return None
+    return index, _network(family, packed, prefix_length)
 
 
-def _number_of_own_namespace(connection: _socket.socket) -> int | None:
-    """Return the number of this thread's namespace in the namespace of a netlink socket, or None if it has none."""
+def _network(family: int, packed: bytes, prefix_length: int) -> str:
+    if prefix_length > _IP_FAMILIES[family]:
+        raise ValueError("the prefix is longer than the address")
+    return f"{socket.inet_ntop(family, packed)}/{prefix_length}"
+
+
+def _namespace_number(body: bytes) -> int | None:
+    return _signed(_attributes(body[4:]).get(_NETNSA_NSID))
+
+
+def _number_of_own_namespace(kernel: Conversation) -> int | None:
+    """Return the number of this thread's namespace in the namespace of a conversation, or None if it has none."""
     descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
-        _send(connection, _RTM_GETNSID, _NLM_F_REQUEST, body)
-        answer = connection.recv(1 << 16)
+        with suppress(PermissionError, FileNotFoundError):
+            return kernel.number_of(descriptor)
     finally:
         os.close(descriptor)
-    if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+    return None
+
+
+def _route(body: bytes) -> IPRoute | None:
+    family, prefix_length, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
+    attributes = _attributes(body[_ROUTE.size :])
+    table = _number(attributes.get(_RTA_TABLE)) or table
+    if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind not in {_RTN_UNICAST, *_DROPPING_TYPES}:
         return None
-    return _signed(_attributes(answer[_HEADER.size + 4 :]).get(_NETNSA_NSID))
-
-
-def _read_routes(connection: socket.socket) -> Iterator[IPRoute]:
-    for body in _dump(connection, _RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size)):
-        family, prefix_length, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
-        attributes = _attributes(body[_ROUTE.size :])
-        table = _number(attributes.get(_RTA_TABLE)) or table
-        if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind not in {_RTN_UNICAST, *_DROPPING_TYPES}:
-            continue
-        destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
-        gateway = attributes.get(_RTA_GATEWAY)
-        yield IPRoute(
-            destination=f"{socket.inet_ntop(family, destination)}/{prefix_length}",
-            gateway=socket.inet_ntop(family, gateway) if gateway else "",
-            ifindex=DROPS_PACKETS if kind in _DROPPING_TYPES else _number(attributes.get(_RTA_OIF)),
-            table=table,
-            metric=_number(attributes.get(_RTA_PRIORITY)),
-        )
+    destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
+    gateway = attributes.get(_RTA_GATEWAY)
+    return IPRoute(
+        destination=_network(family, destination, prefix_length),
+        gateway=socket.inet_ntop(family, gateway) if gateway else "",
+        ifindex=DROPS_PACKETS if kind in _DROPPING_TYPES else _number(attributes.get(_RTA_OIF)),
+        table=table,
+        metric=_number(attributes.get(_RTA_PRIORITY)),
+    )
 
 
 def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:
     with open_netlink(netns) as connection:
-        _send(connection, request, flags, body)
-        _raise_error(connection.recv(1 << 16))  # the answer is an error in any case: 0 for success
-
-
-def _send(connection: _socket.socket, request: int, flags: int, body: bytes) -> None:
-    connection.send(_HEADER.pack(_HEADER.size + len(body), request, flags, 1, 0) + body)
+        # The answer is an error in any case: 0 for success.
+        Conversation(connection, is_own=netns is None).ask(request, flags, body)
 
 
 def _raise_error(answer: bytes) -> None:
-    number = -struct.unpack_from("=i", answer, _HEADER.size)[0]
+    """Raise the error of an ERROR or DONE message. A DONE of an old kernel has none."""
+    number = -_INT.unpack_from(answer)[0] if len(answer) >= _INT.size else 0
+    if number < 0:
+        raise _malformed(answer)
     if number:
         raise OSError(number, os.strerror(number))
 
@@ -272,9 +435,13 @@ def _attribute(kind: int, value: bytes) -> bytes:
     )
 
 
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode(errors="replace")
+
+
 def _signed(value: bytes | None) -> int | None:
     """Return the number of a namespace; the kernel writes -1 for no number."""
-    number = struct.unpack_from("=i", value)[0] if value else -1
+    number = _INT.unpack_from(value)[0] if value else -1
     return number if number >= 0 else None
 
 
@@ -282,29 +449,13 @@ def _number(value: bytes | None) -> int:
     return struct.unpack_from("=I", value)[0] if value else 0
 
 
-def _dump(connection: _socket.socket, request: int, wanted_kind: int, body: bytes) -> Iterator[bytes]:
-    """Send a dump request and yield the bodies of the answers."""
-    _send(connection, request, _NLM_F_REQUEST_DUMP, body)
-    while True:
-        data = connection.recv(1 << 20)
-        while data:
-            length, kind, *_ = _HEADER.unpack_from(data)
-            if kind == _NLMSG_DONE:
-                return
-            if kind == _NLMSG_ERROR:  # after an error comes no DONE, so the loop would wait
-                _raise_error(data)
-            if kind == wanted_kind:
-                yield data[_HEADER.size : length]
-            data = data[(length + 3) & ~3 :]  # messages are aligned to four bytes
-
-
 def _attributes(data: bytes) -> dict[int, bytes]:
     attributes = {}
-    while len(data) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data)
-        # A length of 0 would loop for ever.
-        if length < _ATTRIBUTE.size:
-            break
-        attributes[kind] = data[_ATTRIBUTE.size : length]
-        data = data[(length + 3) & ~3 :]
+    at = 0
+    while len(data) - at >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if not _ATTRIBUTE.size <= length <= len(data) - at:  # a length of 0 would loop for ever
+            raise ValueError("the length of an attribute is wrong")
+        attributes[kind] = data[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
     return attributes

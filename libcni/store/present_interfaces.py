@@ -169,18 +169,20 @@ class EnteredNamespace:
                 yield place
 
     def all_interfaces(self) -> list[Place]:
-        """Return the Place of each interface, with its name in ``found_as``. Omit hardware addresses of parents."""
+        """Return the Place of each interface, with its name in ``found_as``. Omit hardware addresses of parents.
+
+        Raises OSError if the interfaces cannot be read.
+        """
         places = []
-        with suppress(OSError):
-            for link in self._links():
-                mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
-                places.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
+        for link in self._links():
+            mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
+            places.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
         return places
 
     def _links(self) -> list[Link]:
         from libcni.kernel.netlink import read_links  # few verbs need it
 
-        return list(read_links(self._socket))  # read all: the next dump would begin with the unread rest
+        return read_links(self._socket)
 
     def close(self) -> None:
         """Close the socket, so that the namespace can end."""
@@ -240,11 +242,14 @@ class Sight:
             return seen
         # A path that Go recorded may lead to another container while this one still exists.
         everywhere = everywhere and (not isinstance(seen.interface, Known) or recorded.netns is None)
-        for place in self._candidates(path, recorded, everywhere=everywhere):
-            # Hardware addresses are not unique: a user can choose them.
-            self._recorded.refresh()
-            if next(self._recorded.with_interface(place, record), None) is None:
-                return replace(seen, found_as=place.found_as)
+        try:
+            for place in self._candidates(path, recorded, everywhere=everywhere):
+                # Hardware addresses are not unique: a user can choose them.
+                self._recorded.refresh()
+                if next(self._recorded.with_interface(place, record), None) is None:
+                    return replace(seen, found_as=place.found_as)
+        except OSError:  # its container may prevent the reading, so an interface that was not seen may be there
+            return replace(seen, interface=UNKNOWN)
         return seen
 
     def _candidates(self, netns: str, recorded: Place, *, everywhere: bool) -> Iterator[Place]:
@@ -294,10 +299,12 @@ def _walk() -> Iterator[Place]:
             continue
         known.add(identity)
         try:
-            for place in entered.all_interfaces():
-                yield replace(place, found_as=f"{place.found_as} in {path}")
+            places = entered.all_interfaces()
+        except OSError:  # a user's namespace must not stop the search
+            places = []
         finally:
             entered.close()
+        yield from (replace(place, found_as=f"{place.found_as} in {path}") for place in places)
 
 
 def _paths_of_namespaces() -> Iterator[str]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import os
+import random
 import socket
 import struct
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from nodes import Namespace
 
+from kernel import answers
+from kernel.answers import GOOD, READS, Kernel
 from libcni.kernel import netlink
 from libcni.kernel.netlink import IPRoute, read_network
 
@@ -21,13 +30,160 @@ def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "file")
 
 
+def conversation(*datagrams: bytes, senders: Sequence[int] = (), **options: Any) -> netlink.Conversation:
+    return netlink.Conversation(cast("socket.socket", Kernel(*datagrams, senders=senders)), **options)
+
+
 def test_an_error_of_the_kernel_ends_a_list() -> None:
-    ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, kernel:
-        ours.settimeout(5)
-        kernel.send(struct.pack("=LHHLLi", 20, 2, 0, 1, 0, -errno.EPERM))
-        with pytest.raises(PermissionError):
-            list(netlink.read_links(ours))
+    with pytest.raises(PermissionError):
+        conversation(answers.error(errno.EPERM)).links()
+    with pytest.raises(PermissionError):  # some lists fail at their end
+        conversation(answers.link(), answers.message(netlink._NLMSG_DONE, struct.pack("=i", -errno.EPERM))).links()
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_answer_counts_only_from_the_kernel_and_with_the_number_of_the_request(name: str) -> None:
+    forged = answers.link(9, "forged") + answers.address("10.9.9.9") + answers.DONE
+    others = answers.message(netlink._RTM_NEWLINK, bytes(16), serial=2)
+    good = GOOD[name]
+    expected = READS[name](conversation(*good))
+    found = READS[name](conversation(forged, others, *good, senders=[4711]))
+    assert found == expected
+    assert "forged" not in repr(found)
+
+
+def test_each_request_has_another_number() -> None:
+    kernel = Kernel(*GOOD["links"] * 20)
+    talk = netlink.Conversation(cast("socket.socket", kernel))
+    for _ in range(20):
+        talk.links()
+    assert len({after - before for before, after in itertools.pairwise(kernel.serials)}) > 10  # no counter
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("rest", [bytes(64), bytes(8), b"\x0f" + bytes(63), b"\xff" * 64], ids=len)
+def test_a_wrong_length_is_an_error_of_the_namespace(name: str, rest: bytes) -> None:
+    for good in (b"", GOOD["links"][0]):
+        with pytest.raises(OSError, match="malformed") as caught:
+            READS[name](conversation(good + rest if name in {"links", "addresses", "routes"} else rest))
+        assert caught.value.errno == errno.EBADMSG
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(15))),
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\x03\0\x01\0")),
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\xff\0\x01\0")),
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + netlink._attribute(netlink._IFLA_MASTER, b"1"))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x18" + bytes(6) + netlink._attribute(1, b"10."))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + netlink._attribute(1, b"10.1"))),
+        ("change", answers.message(netlink._NLMSG_ERROR, b"\0")),
+        ("change", answers.error(-5)),
+    ],
+)
+def test_a_malformed_message_is_an_error_of_the_namespace(name: str, bad: bytes) -> None:
+    with pytest.raises(OSError, match="malformed netlink answer"):
+        READS[name](conversation(bad, answers.DONE))
+
+
+def test_a_kind_of_interface_that_is_no_text_is_read() -> None:
+    kind = netlink._attribute(netlink._IFLA_LINKINFO, netlink._attribute(netlink._IFLA_INFO_KIND, b"\xff\0"))
+    [found] = conversation(answers.message(netlink._RTM_NEWLINK, bytes(16) + kind) + answers.DONE).links()
+    assert found.kind == "\ufffd"
+
+
+def test_a_lost_part_of_a_list_is_an_error() -> None:
+    with pytest.raises(OSError, match="lost a part"):
+        conversation(answers.link(), answers.message(netlink._NLMSG_OVERRUN)).links()
+
+
+def test_a_list_that_changed_meanwhile_is_read_again() -> None:
+    changed = answers.message(netlink._NLMSG_DONE, bytes(4), flags=2 | netlink._NLM_F_DUMP_INTR)
+    [found] = conversation(answers.link(), changed, answers.link(4), answers.DONE).links()
+    assert found.index == 4
+    for_ever = [answers.link(), changed] * netlink._TRIES
+    with pytest.raises(OSError, match="change while they are read"):
+        conversation(*for_ever).links()
+    assert conversation(*for_ever, is_own=True).links()
+
+
+def test_a_namespace_that_is_too_large_is_an_error() -> None:
+    large = [answers.link() * 600] * (netlink._MOST_BYTES // len(answers.link() * 600) + 1)
+    with pytest.raises(OSError, match="more than 16 MiB"):
+        conversation(*large, answers.DONE).links()
+    assert conversation(*large, answers.DONE, is_own=True).links()
+
+
+class Flood(Kernel):
+    """A kernel that never answers, beside a program that sends for ever."""
+
+    def recvfrom(self, size: int) -> tuple[bytes, tuple[int, int]]:
+        assert size
+        return answers.link(), (4711, 0)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_no_flood_goes_on_past_the_deadline(name: str) -> None:
+    with pytest.raises(TimeoutError, match="take too long"):
+        READS[name](netlink.Conversation(cast("socket.socket", Flood()), seconds=0.05))
+
+
+def test_an_answer_that_the_kernel_gave_late_counts() -> None:
+    # The kernel changes interfaces one after another on the whole machine: a list can wait in it for seconds.
+    assert conversation(*GOOD["links"], seconds=-1.0).links()
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("name", READS)
+def test_inputs_near_to_good_ones(name: str) -> None:
+    """No hang, and no error but OSError, whatever comes."""
+    seed = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))
+    chance, good = random.Random(f"{name} {seed}"), 0
+    for _ in range(int(os.environ.get("LIBCNI_FUZZ_CASES", "2000"))):
+        datagrams = list(answers.near(chance, GOOD[name]))
+        senders = [chance.choice([0, 0, 0, 4711]) for _ in datagrams]
+        try:
+            READS[name](conversation(*datagrams, senders=senders))
+            good += 1
+        except OSError:
+            pass
+        except BaseException as error:
+            raise AssertionError(f"LIBCNI_SEED={seed}: {datagrams!r} from {senders}") from error
+    assert good
+
+
+_ATTACK = """
+import os, re, socket, sys
+ours = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+ours.bind((0, 0))
+print(flush=True)
+while True:
+    for line in open("/proc/net/netlink").readlines()[1:]:
+        port = int(line.split()[2])
+        if line.split()[1] == "0" and port not in (0, ours.getsockname()[0]):
+            for data in (bytes(64), bytes(8)):
+                try:
+                    ours.sendto(data, socket.MSG_DONTWAIT, (port, 0))
+                except OSError:
+                    pass
+"""
+
+
+@pytest.mark.real
+def test_a_container_that_sends_messages_to_every_socket_in_its_namespace(container: Namespace) -> None:
+    for number in range(1, 200):  # a list of several datagrams
+        container.run("ip", "address", "add", f"10.9.0.{number}/32", "dev", "lo")
+    command = ["nsenter", f"--net={container.path}", sys.executable, "-c", _ATTACK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as attack:
+        try:
+            assert attack.stdout is not None
+            attack.stdout.readline()
+            for _ in range(200):
+                found = read_network(container.path)
+                assert len(found.links["lo"].addresses) >= 199
+        finally:
+            attack.kill()
 
 
 @pytest.mark.real

@@ -420,8 +420,14 @@ class SimSocket:
         done = _message(netlink._NLMSG_DONE, serial, bytes(4))
         self._answers = [_link(one, serial) for one in self._namespace.interfaces.values()] + [done]
 
-    def recv(self, _size: int) -> bytes:
-        return self._answers.pop(0)
+    def connect(self, _kernel: tuple[int, int]) -> None:
+        """Do nothing: nobody else sends messages."""
+
+    def settimeout(self, _seconds: float) -> None:
+        """Do nothing: the kernel answers at once."""
+
+    def recvfrom(self, _size: int) -> tuple[bytes, tuple[int, int]]:
+        return self._answers.pop(0), (0, 0)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
