@@ -1,0 +1,279 @@
+"""A real node in namespaces of its own: containerd with its CRI plugin, runc, real plugins and eight pods.
+
+By hand: ``PYTHONPATH=tests .venv/bin/python -m real.containerd_node [containerd[@RELEASE]] -- COMMAND`` brings the node
+up, runs the command in it (bash, for instance, or ``libcni doctor``) and takes it down.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from libcni.testing import wait_until
+from real.cri import CRI, CRIError, Pod
+
+HERE = Path(__file__).resolve().parent
+IMAGE = "node.local/pause:1"
+
+BRIDGE: dict[str, Any] = {
+    "type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": True, "promiscMode": True,
+    "ipam": {
+        "type": "host-local", "ranges": [[{"subnet": "10.213.7.0/27"}]], "routes": [{"dst": "0.0.0.0/0"}],
+    },
+}  # fmt: skip
+PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}}
+CONTAINERD_NET = {"cniVersion": "1.0.0", "name": "containerd-net", "plugins": [BRIDGE, PORTMAP]}
+FLANNEL_NET = {
+    "cniVersion": "0.3.1", "name": "cbr0",
+    "plugins": [
+        {"type": "flannel", "delegate": {"bridge": "flannel0", "hairpinMode": True, "isDefaultGateway": True}},
+        PORTMAP,
+    ],
+}  # fmt: skip
+FLANNEL_ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+
+PODS: dict[str, tuple[str, list[int]]] = {
+    "web-0": ("", [18080]),
+    "web-1": ("", [18081]),
+    "api-0": ("", []),
+    "db-0": ("", [15432]),
+    "job-runner-with-a-very-long-kubernetes-pod-name-7f9c6d5b8d-x2x4z": ("", []),
+    "ing-0": ("flannel", [18443, 18444]),
+    "cache-0": ("flannel", []),
+    "cache-1": ("flannel", []),
+}
+"""The pods of a node: their runtime handler, which decides on the network, and their ports of the host."""
+
+CONFIG = """
+version = 2
+root = "{root}/containerd"
+state = "{root}/state"
+[grpc]
+  address = "{root}/c.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.flannel]
+      runtime_type = "io.containerd.runc.v2"
+      cni_conf_dir = "/etc/cni/flannel.d"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+"""
+
+
+class ContainerdNode:
+    """A node that runs.
+
+    Args:
+        root: a directory for all that it keeps. Its path must be short: there is a socket below it.
+        peer: the unpacked files of containerd, runc and plugins.
+    """
+
+    def __init__(self, root: Path, peer: Path) -> None:
+        self.root, self.peer = root, peer
+        self.socket = str(root / "c.sock")
+        self.ports: dict[str, list[int]] = {}
+        self.pods: dict[str, Pod] = {}
+        programs = [peer.parent / "bin", Path(sys.executable).parent]
+        self.env = {
+            **{name: text for name, text in os.environ.items() if not name.startswith(("CNI_", "LIBCNI_", "PEER_"))},
+            "PATH": ":".join([*map(str, programs), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]),
+            "CNI_PATH": "/opt/cni/bin",
+            "CONTAINERD_ADDRESS": self.socket,
+        }
+        words = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--propagation"]
+        words += ["private", "bash", str(HERE / "node_up.sh"), str(root), str(peer / "usr/lib/cni")]
+        self._log = (root / "log").open("ab")
+        self._holder = subprocess.Popen(words, env=self.env, stdout=self._log, stderr=self._log)
+        wait_until(lambda: (root / "up").exists() or self._holder.poll() is not None)
+        assert self._holder.poll() is None, self.said()
+        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
+        self.init = int(children.read_text(encoding="ascii").split()[0])
+        self._outside = self._start("ip", "netns", "exec", "outside", sys.executable, str(HERE / "traffic.py"), "serve")
+        self._containerd: subprocess.Popen[bytes] | None = None
+        self.cri = CRI(self.socket)
+
+    def said(self) -> str:
+        """Return what the node's programs have printed, for the text of a failure."""
+        return (self.root / "log").read_text(encoding="utf-8", errors="replace")[-3000:]
+
+    def _entered(self, words: Sequence[str]) -> list[str]:
+        namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
+        return ["nsenter", "-t", str(self.init), *namespaces, "--wd=/", "--", *words]
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._entered(words), env=self.env, stdout=self._log, stderr=self._log)
+
+    def run(
+        self, *words: str, given: str = "", code: int | None = 0, timeout: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the node; ``code``: its exit status, None for any."""
+        done = subprocess.run(
+            self._entered(words),
+            env=self.env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def shell(self, script: str, *, code: int | None = 0) -> str:
+        """Run a shell's script in the node, and return what it printed."""
+        done = self.run("bash", "-c", script, code=code)
+        return done.stdout + done.stderr
+
+    def write(self, path: str, document: Any) -> None:
+        """Write a file of the node: a document, or text."""
+        text = document if isinstance(document, str) else json.dumps(document, indent=2)
+        self.run("bash", "-c", 'mkdir -p "${0%/*}" && cat >"$0"', path, given=text)
+
+    def bring_up(self) -> None:
+        """Write the configurations, start containerd and run the pods."""
+        self.run("install", "-m", "755", str(HERE / "flannel"), "/opt/cni/bin/flannel")
+        self.write("/run/flannel/subnet.env", FLANNEL_ENV)
+        # The daemon of flannel masquerades, not the plugin.
+        self.shell("iptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE")
+        self.write("/etc/cni/net.d/10-containerd-net.conflist", CONTAINERD_NET)
+        self.write("/etc/cni/net.d/20-flannel.conflist", FLANNEL_NET)
+        self.shell("mkdir -p /etc/cni/flannel.d && ln -s ../net.d/20-flannel.conflist /etc/cni/flannel.d")
+        self.start_containerd()
+        save_image(self.root / "pause.tar")
+        self.run("ctr", "-n", "k8s.io", "images", "import", "--no-unpack", str(self.root / "pause.tar"))
+        self.run_pods(PODS)
+
+    def start_containerd(self) -> None:
+        (self.root / "config.toml").write_text(CONFIG.format(root=self.root, image=IMAGE), encoding="utf-8")
+        self._containerd = self._start("containerd", "-c", str(self.root / "config.toml"))
+        try:
+            self.cri.wait()
+        except CRIError as error:
+            raise AssertionError(f"{error}\n{self.said()}") from None
+
+    def run_pods(self, pods: dict[str, tuple[str, list[int]]]) -> None:
+        """Run pods, several at once."""
+        with ThreadPoolExecutor(4) as threads:
+            ids = list(threads.map(lambda one: self.cri.run(one[0], *one[1][1], handler=one[1][0]), pods.items()))
+        self.pods |= {pod.name: pod for pod in map(self.cri.pod, ids)}
+        self.ports |= {name: ports for name, (_, ports) in pods.items()}
+
+    def traffic(self) -> dict[str, str]:
+        """Connect all living pods with each other, the node and the world; return what failed, and how."""
+        pods = {name: (pod.ip, pod.pid) for name, pod in self.pods.items() if self.lives(pod)}
+        given = json.dumps({"pods": pods, "ports": self.ports})
+        answers: dict[str, str] = json.loads(
+            self.run(sys.executable, "-I", str(HERE / "traffic.py"), given=given).stdout
+        )
+        assert len(answers) >= len(pods) ** 2
+        return {label: said for label, said in answers.items() if said}
+
+    def lives(self, pod: Pod) -> bool:
+        return self.run("test", "-e", f"/proc/{pod.pid}/ns/net", code=None).returncode == 0
+
+    def libcni(self, *words: str, code: int | None = 0) -> str:
+        """Type a command of libcni into the node's shell and return what it printed."""
+        done = self.run("libcni", *words, code=code)
+        return done.stdout + done.stderr
+
+    def close(self) -> None:
+        """End all that runs on the node: it ends with its first process."""
+        self.cri.close()
+        self._holder.kill()
+        self._holder.wait()
+        for process in (self._containerd, self._outside):
+            if process is not None:
+                process.kill()
+                process.wait()
+        self._log.close()
+
+
+def save_image(path: Path) -> None:
+    """Write an image of busybox, for ``ctr images import``: a pod answers its name on port 8080."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        tar.add("/bin/busybox", "bin/busybox", filter=_as_program)
+        link = tarfile.TarInfo("bin/hostname")
+        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+        tar.addfile(link)
+    command = ["/bin/busybox", "nc", "-ll", "-p", "8080", "-e", "/bin/hostname"]
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    import hashlib
+
+    config = {
+        "architecture": machine, "os": "linux", "config": {"Entrypoint": command},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"]},
+    }  # fmt: skip
+    files = {
+        "layer.tar": layer.getvalue(),
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def _as_program(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.mode, info.uid, info.gid = 0o755, 0, 0
+    return info
+
+
+@contextmanager
+def containerd_node(peer: Path) -> Iterator[ContainerdNode]:
+    """Bring a node up with eight pods, and take it down."""
+    root = Path(
+        tempfile.mkdtemp(prefix="node-", dir="/tmp")
+    )  # below pytest's own directory the socket's path is too long
+    try:
+        node = ContainerdNode(root, peer)
+        try:
+            node.bring_up()
+            yield node
+        finally:
+            node.close()
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(root)
+
+
+def main() -> int:
+    """Bring the node up and run a command in it."""
+    from peers import peer_files
+
+    words = sys.argv[1:]
+    peer = words.pop(0) if words and words[0] != "--" else "containerd@bookworm"
+    begun = time.monotonic()
+    with containerd_node(peer_files(peer)) as node:
+        sys.stderr.write(f"{len(node.pods)} pods after {time.monotonic() - begun:.1f} s; {node.root}/log\n")
+        for pod in node.pods.values():
+            sys.stderr.write(f"  {pod.ip:15} {pod.pid:5} {pod.id[:12]} {pod.name}\n")
+        sys.stderr.flush()
+        sys.stderr.write(f"traffic: {node.traffic() or 'all in order'}\n")
+        return subprocess.run(node._entered(words[1:] or ["bash"]), env=node.env, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
