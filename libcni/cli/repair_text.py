@@ -18,6 +18,7 @@ _WORDS = {
     "forward": "write 1 to {target}",
     "set-up": "set {target} up{inside}",
     "join": "put {target} on bridge {details}",
+    "remove-address": "remove {details} from {target}{inside}",
     "add-address": "add {details} to {target}{inside}",
     "add-route": "add the route to {details} over {target}{inside}",
     "add-rules": "make the rules of {containers} again, in place: {details}",

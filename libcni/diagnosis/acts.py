@@ -72,11 +72,18 @@ def _change_link(node: NodeState, mend: Mend) -> None:
         if network is None:
             raise FileNotFoundError(2, "its namespace has been replaced", mend.netns)
         # By index: another link may have the name by now.
-        index, netns = network.links[mend.target].index, f"/proc/self/fd/{descriptor}"
+        link, netns = network.links[mend.target], f"/proc/self/fd/{descriptor}"
+        index = link.index
         if mend.kind == "set-up":
             netlink.change_link(netns, index)
         elif mend.kind == "join":
             netlink.change_link(netns, index, master=network.links[mend.details[0]].index)
+        elif mend.kind == "remove-address":
+            netlink.remove_address(netns, index, *mend.details)
+            # With an address the kernel removes the later ones of its subnet (net.ipv4.conf.*.promote_secondaries).
+            for other in [text for text in link.addresses if text not in mend.details and ":" not in text]:
+                with suppress(FileExistsError):
+                    netlink.add_address(netns, index, other)
         else:
             with suppress(FileExistsError):
                 (netlink.add_address if mend.kind == "add-address" else netlink.add_route)(netns, index, *mend.details)
@@ -186,6 +193,7 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
     "forward": Act(_forward),
     "set-up": Act(_change_link),
     "join": Act(_change_link),
+    "remove-address": Act(_change_link),
     "add-address": Act(_change_link),
     "add-route": Act(_change_link),
     "add-rules": Act(_add_rules),

@@ -17,7 +17,11 @@ from libcni.store.model import Unreadable
 
 def check_drift(node: NodeState) -> Observations:
     """Find attachments whose network has another configuration now, or no configuration."""
-    known = [attachment for attachment in node.attachments if not isinstance(attachment.record, Unreadable)]
+    # Runtimes attach ``lo`` to a network that they write themselves, for example containerd to ``cni-loopback``.
+    known = [
+        attachment for attachment in node.attachments
+        if not isinstance(attachment.record, Unreadable) and not node.is_loopback(attachment)
+    ]  # fmt: skip
     if not known:
         return
     # A directory that cannot be read must not look as if every network had lost its file.

@@ -6,6 +6,7 @@ import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from libcni.store.model import LIVING
 
 _error = partial(finding_about, "interfaces", "error")
 _CUT_OFF = "the container is cut off"
+_FOLLOW_IPAM = {"bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-device"}
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
@@ -46,6 +48,8 @@ def check_interfaces(node: NodeState) -> Observations:
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
     yield from _faults(node, node.host)
     if node.live:
+        what = "MTU, hairpin mode and the kernel's own routes of the attachments"
+        yield NotChecked("interfaces", what, "neither their plugins nor their records say what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
         )
@@ -213,15 +217,46 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link, netns=netns),)
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
-    lost = [
+    yield from _addresses(node, attachment, inside)
+    yield from _routes(node, attachment, inside, link)
+
+
+def lost_addresses(attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
+    """Return (interface, address with prefix length) of the reported addresses that no interface has any longer."""
+    return [
         (name, cidr) for name, cidr in _placed_addresses(attachment)
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
         if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
     ]  # fmt: skip
+
+
+def _others(node: NodeState, link: Link, address: str) -> list[str]:
+    """Return the addresses of an interface that somebody gave it instead of ``address``: no record knows them."""
+    return [
+        text for text in link.addresses
+        if (":" in text) == (":" in address) and not text.startswith("fe80:")
+        and text.partition("/")[0] not in node.recorded_addresses
+    ]  # fmt: skip
+
+
+def replacing_addresses(node: NodeState) -> set[str]:
+    """Return the addresses that somebody gave to containers instead of the recorded ones, without prefix lengths."""
+    return {
+        text.partition("/")[0]
+        for attachment, inside in node.live
+        for name, cidr in lost_addresses(attachment, inside)
+        for text in _others(node, inside.links[name], cidr)
+    }
+
+
+def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
+    netns = attachment.netns
     directories = reservation_directories(node.recorded(attachment))
-    for name, cidr in lost:
+    for name, cidr in lost_addresses(attachment, inside):
         address = cidr.partition("/")[0]
-        about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}")
+        others = _others(node, inside.links[name], address)
+        instead = f", which has {some(others)} instead" if others else ""
+        about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}{instead}")
         meaning = "the container cannot be reached at its recorded address"
         if held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
@@ -233,17 +268,35 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
                 f"{meaning}, which is reserved for another container now", *node.reloads(attachment, interrupts=True)
             )
         else:
-            mends = (_link_mend("add-address", attachment, inside.links[name], cidr, netns=netns),)
+            link = inside.links[name]
+            removed = [_link_mend("remove-address", attachment, link, other, netns=netns) for other in others]
+            mends = (
+                *(replace(mend, interrupts=mend.containers) for mend in removed),
+                _link_mend("add-address", attachment, link, cidr, netns=netns),
+            )
             yield about(meaning, mends=mends)
-    present = {route.destination for route in inside.routes if route.ifindex != DROPS_PACKETS}
-    missing = [route for route in _recorded_routes(attachment) if route[0] not in present]
-    if missing and not lost:
-        # The route to the subnet comes last here and is added first: the gateway is reached over it.
-        mends = tuple(
-            _link_mend("add-route", attachment, link, *filter(None, route), netns=netns) for route in reversed(missing)
-        )
+
+
+def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
+    """Find the reported routes that are missing, or that lead to another gateway than was reported."""
+    if lost_addresses(attachment, inside):  # the kernel removes the routes with the address
+        return
+    netns = attachment.netns
+    present = grouped((route.destination, route) for route in inside.routes if route.ifindex != DROPS_PACKETS)
+    reported = grouped((destination, gateway) for destination, gateway, _ in _reported_routes(node, attachment))
+    missing = [(place, gateway) for place, gateways in reported.items() if place not in present for gateway in gateways]
+    if missing:
+        mends = tuple(_link_mend("add-route", attachment, link, *filter(None, route), netns=netns) for route in missing)
         seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
+    for destination in dict.fromkeys(place for place, _, is_sure in _reported_routes(node, attachment) if is_sure):
+        actual = {route.gateway for route in present.get(destination, ())}
+        if actual and actual.isdisjoint(reported[destination]):
+            seen = f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
+            yield _error(
+                attachment, "route-changed", f"{seen}; the plugins reported {some(reported[destination])}",
+                "its packets leave the container by another way", "find out who changed the route, and correct it",
+            )  # fmt: skip
 
 
 def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
@@ -268,16 +321,23 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
     return _error(attachment, "interface-missing", seen, meaning, *node.reloads(attachment))
 
 
-def _recorded_routes(attachment: Attachment) -> Iterator[tuple[str, str]]:
-    """Yield (destination, gateway) of the recorded routes, and of those that the kernel makes for the addresses."""
+def _reported_routes(node: NodeState, attachment: Attachment) -> Iterator[tuple[str, str, bool]]:
+    """Yield (destination, gateway, whether the gateway is certain) of the routes that the plugins reported.
+
+    The kernel's own route to the subnet is not among them: some plugins replace it.
+    """
     if (result := result_of(attachment)) is not None:
-        defaults = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
-        # The kernel adds no subnet route for the address of a single host.
-        subnets = [(ip.address, "") for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
-        routes = [(route.dst, route.gw or defaults.get(":" in route.dst, "")) for route in result.routes]
-        for text, gateway in (*routes, *subnets):
+        gateways = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
+        # For a route without a gateway these plugins use that of the address; others may do as they like.
+        follows = any(document.get("type") in _FOLLOW_IPAM for document in node.documents(attachment))
+        for route in result.routes:
+            gateway = route.gw or gateways.get(":" in route.dst, "")
             with suppress(ValueError):
-                yield str(ipaddress.ip_network(text, strict=False)), gateway
+                yield (
+                    str(ipaddress.ip_network(route.dst, strict=False)),
+                    gateway,
+                    bool(gateway and (route.gw or follows)),
+                )
 
 
 def _placed_addresses(attachment: Attachment) -> Iterator[tuple[str, str]]:

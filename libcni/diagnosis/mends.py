@@ -9,7 +9,8 @@ from typing import Literal
 __all__ = ["Mend"]
 
 MendKind = Literal[
-    "set-aside", "reserve", "forward", "set-up", "join", "add-address", "add-route", "add-rules",
+    "set-aside", "reserve", "forward", "set-up", "join", "remove-address", "add-address", "add-route",
+    "add-rules",
     "remove-rules", "reload", "release", "detach",
 ]  # fmt: skip
 
@@ -20,9 +21,9 @@ class Mend:
 
     Attributes:
         kind: ``set-aside`` a record; ``reserve`` an address for the container that has it; ``forward`` packets;
-            ``set-up`` a link; ``join`` a link to a bridge; ``add-address`` and ``add-route``; ``add-rules`` of an
-            attachment in place; ``remove-rules`` for addresses of a dead container; ``reload`` an attachment;
-            ``release`` the reservations of an attachment; ``detach`` an attachment.
+            ``set-up`` a link; ``join`` a link to a bridge; ``remove-address``, ``add-address`` and ``add-route``;
+            ``add-rules`` of an attachment in place; ``remove-rules`` for addresses of a dead container; ``reload`` an
+            attachment; ``release`` the reservations of an attachment; ``detach`` an attachment.
         target: the changed object: a file, a directory, a link, or for rules a container's ID.
         details: the addresses, routes or the bridge, and for ``add-rules`` the missing rules.
         containers: the attachments that it is for, as ``ID:IFNAME``.

@@ -21,7 +21,7 @@ from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.kernel.namespace import NamespaceId, namespace_identity, open_namespace
 from libcni.kernel.netlink import Link, Network, read_network
-from libcni.kernel.rules import PROGRAMS, Table, saved_rules
+from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
@@ -64,7 +64,7 @@ class ResultSummary(NamedTuple):
     """The part of an attachment's recorded result that many checks need.
 
     Attributes:
-        addresses: its IP addresses without prefix lengths.
+        addresses: its IP addresses without prefix lengths, except those of ``lo``: every container has these.
         gateways: the gateways of these addresses, with prefix length.
         veths: the names of its veths on the host.
     """
@@ -147,6 +147,10 @@ class NodeState:
         """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read."""
         return self._configuration(attachment)[1]
 
+    def is_loopback(self, attachment: Attachment) -> bool:
+        """Return whether an attachment's only plugin is ``loopback``."""
+        return [document.get("type") for document in self.documents(attachment)] == ["loopback"]
+
     def _configuration(self, attachment: Attachment) -> tuple[NetworkConfigList | None, list[Mapping[str, Any]]]:
         record = attachment.record
         # Most attachments of a network have the same configuration, so decode it once.
@@ -184,7 +188,10 @@ class NodeState:
     @functools.cached_property
     def doubled(self) -> list[list[Attachment]]:
         """The ready attachments of several containers that have one interface: all but one of them are copies."""
-        groups = grouped(((space.path, attachment.ifname), attachment) for attachment, space in self._ready).values()
+        groups = grouped(
+            ((space.path, attachment.ifname), attachment)
+            for attachment, space in self._ready if attachment.ifname != "lo"
+        ).values()  # fmt: skip
         return [alike for alike in groups if len({attachment.container_id for attachment in alike}) > 1]
 
     @functools.cached_property
@@ -256,6 +263,8 @@ class NodeState:
             (address, Holder(space, link, recorded.get((namespace, address), [])))
             for namespace, space in self.spaces.items()
             for link in (space.network.links.values() if space.network is not None else ())
+            # Any user can give any address to ``lo`` of a namespace of his own, and nobody is reached there.
+            if link.name != "lo"
             for address in (text.partition("/")[0] for text in link.addresses)
         )
 
@@ -449,7 +458,7 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
         # The namespace of this process is the node's, as for the plugins that it would run.
         host = read_network()
     rules: dict[str, dict[str, Table]] = {}
-    for program in PROGRAMS:
+    for program in programs():
         with _noting(unread, f"the rules of {program}"):
             rules[program] = saved_rules(program)
     forwards: dict[str, bool] = {}
@@ -614,8 +623,9 @@ def addresses_in(space: Space) -> list[str]:
 
 
 def _summary(result: Result) -> ResultSummary:
-    addresses = [ip.address.partition("/") for ip in result.ips]
-    gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(result.ips, addresses, strict=True) if ip.gateway]
+    ips = [ip for ip in result.ips if not ip.address.startswith("127.") and ip.address.partition("/")[0] != "::1"]
+    addresses = [ip.address.partition("/") for ip in ips]
+    gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(ips, addresses, strict=True) if ip.gateway]
     ends = [interface.name for interface in result.interfaces if not interface.sandbox]
     return ResultSummary(
         tuple(address for address, _, _ in addresses),

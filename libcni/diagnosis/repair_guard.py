@@ -36,26 +36,36 @@ AllBelongings = dict[NamespaceId | None, Belongings]
 
 def belongings_of(node: NodeState) -> AllBelongings:
     """Return the belongings of the node and of its containers."""
-    by_address: dict[str, list[str]] = grouped(
-        (fact.address, f"the {fact.kind} of {fact.address}") for facts in facts_of(node).values() for fact in facts
-    )
+    by_address: dict[str, list[tuple[str, str]]] = grouped(
+        (fact.address, (owner[0] if owner is not None else "", f"the {fact.kind} of {fact.address}"))
+        for facts in facts_of(node).values() for fact, owner in facts.items()
+    )  # fmt: skip
     for address, reservations in node.reservations_of.items():
         reserved = [
-            f"the reservation {reservation.path} for {reservation.container_id}" for reservation in reservations
+            (reservation.container_id, f"the reservation {reservation.path} for {reservation.container_id}")
+            for reservation in reservations
         ]
         by_address.setdefault(address, []).extend(reserved)
+    recorded = grouped((inhabited_by(attachment), attachment) for attachment in node.attachments)
     own = namespace_identity("/proc/thread-self/ns/net")
     everything: AllBelongings = {None: Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
         if identity != own and space.network is not None:
-            is_ours = any(address in node.reservations_of for address in addresses_in(space))
-            everything[identity] = Belongings(set(_of_network(space.network, by_address)), is_ours)
-    for attachment in node.attachments:
-        namespace = inhabited_by(attachment)
-        if namespace is not None and (belongings := everything.get(namespace)) is not None:
+            addresses = addresses_in(space)
+            is_ours = any(address in node.reservations_of for address in addresses)
+            # A rule or a reservation of another container for the same address is left of one that has ended.
+            owners = {attachment.container_id for attachment in recorded.get(identity, ())} | {""}
+            own_rules = {
+                address: [what for owner, what in by_address.get(address, ()) if owner in owners or len(owners) == 1]
+                for address in addresses
+            }
+            everything[identity] = Belongings(set(_of_network(space.network, own_rules)), is_ours)
+    for namespace, attachments in recorded.items():
+        for attachment in attachments if namespace in everything and namespace is not None else ():
+            belongings = everything[namespace]
             belongings.is_ours = True
             belongings.names.add(id_of(attachment))
-            belongings.records.add((attachment.path, attachment.created, attachment.record.state))
+            belongings.records.add((attachment.path, attachment.record.stamp, attachment.record.state))
             for end in node.host_ends(attachment):
                 if end.is_up:
                     master = node.host_links_by_index.get(end.master)

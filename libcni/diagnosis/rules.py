@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain as joined
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from libcni._wording import counted, some
 from libcni.config.host_local import is_in_ranges
-from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
+from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import FORWARDING, NodeState, finding_about, grouped, id_of, is_gateway, mend_of
+from libcni.diagnosis.node_state import (
+    FORWARDING,
+    NodeState,
+    bridge_of,
+    finding_about,
+    grouped,
+    id_of,
+    is_gateway,
+    mend_of,
+)
+from libcni.diagnosis.packets import Translation, drops_forwarded, translations
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.kernel.rules import (
     MASQUERADE,
@@ -34,6 +45,11 @@ _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
+DROPPED = "its policy drops the packets of containers to other networks, and no rule accepts them"
+ACCEPT = (
+    "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
+    "plugin firewall as the last one of the network"
+)
 _DROPS = {"DROP", "REJECT"}
 """The verdicts after which no later rule sees the packet."""
 _OWNERS = {
@@ -88,6 +104,9 @@ def check_rules(node: NodeState) -> Observations:
                 *_mends(node, attachment, missing),
             )  # fmt: skip
     yield from unread
+    for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
+        yield NotChecked("rules", program, node.unread[program])
+    yield from _caught(node, live)
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     yield from _forwarding(node, live)
@@ -110,9 +129,14 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
 def facts_of(node: NodeState) -> Facts:
     """Return the facts of the node's rules, by backend."""
     return {
-        "iptables": dict(joined(_of_iptables(node, "iptables"), _of_iptables(node, "ip6tables"))),
+        "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in _iptables_of(node))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
     }
+
+
+def _iptables_of(node: NodeState, family: str = "") -> list[str]:
+    """Return the variants of iptables and ip6tables, or of one of them, whose rules were read."""
+    return [name for name in node.rules if name != "nft" and family in {"", name.partition("-")[0]}]
 
 
 def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | None]]:
@@ -253,8 +277,9 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     by_address = grouped(
         (_host(address), id_of(attachment)) for attachment in live for address in node.addresses_of(attachment)
     )
-    for program in ("iptables", "ip6tables"):
-        families = [attachment for attachment in live if program in map(program_of, node.addresses_of(attachment))]
+    for program in _iptables_of(node):
+        family = program.partition("-")[0]
+        families = [attachment for attachment in live if family in map(program_of, node.addresses_of(attachment))]
         chain = node.table(program, "filter").chains.get("FORWARD", ())
         for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, chain):
             match = rule[2 : rule.index("-j")]
@@ -266,6 +291,72 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
                     f"{counted(len(containers), 'container')} cannot reach other networks, or be reached from there",
                     "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
                 )  # fmt: skip
+
+    everywhere: dict[str, list[str]] = {}
+    for attachment in live:
+        for address in node.addresses_of(attachment):
+            for interface in gateway_interfaces(node, attachment):
+                if place := drops_forwarded(node.rules, address, interface):
+                    everywhere.setdefault(place, []).append(id_of(attachment))
+    for place, names in everywhere.items():
+        unique = tuple(dict.fromkeys(names))
+        meaning = f"{counted(len(unique), 'container')} cannot reach other networks"
+        yield NodeFinding("rules", "error", "policy-drops", place, DROPPED, meaning, ACCEPT, (), unique)
+
+
+def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:
+    """Yield the interfaces of the node over which it forwards an attachment's packets."""
+    for document in node.documents(attachment):
+        if document.get("type") == "bridge" and is_gateway(document):
+            yield bridge_of(document)
+        elif document.get("type") == "ptp":
+            yield from (link.name for link in node.host_ends(attachment))
+
+
+def _caught(node: NodeState, live: list[Attachment]) -> Observations:
+    """Find published ports that an earlier rule leads to another address: the first rule that matches decides."""
+    firsts: list[dict[tuple[int, str], list[Translation]]] = [
+        grouped(((found.port.number, found.port.protocol), found) for found in ordered)
+        for ordered in translations(node.rules)
+    ]
+    for attachment in live:
+        addresses = node.addresses_of(attachment)
+        families = {":" in address for address in addresses}
+        for port in ports_in(attachment.capability_args) if publishes(node, attachment) else ():
+            for first in firsts:
+                matching = [
+                    one for one in first.get((port.number, port.protocol), ())
+                    if one.port.address in {"", port.address} and (":" in one.target) in families
+                ]  # fmt: skip
+                # Without any rule of its own the attachment has a finding already.
+                if (
+                    matching
+                    and matching[0].target not in addresses
+                    and any(one.target in addresses for one in matching)
+                ):
+                    yield _catching(node, attachment, port, matching[0])
+
+
+def publishes(node: NodeState, attachment: Attachment) -> bool:
+    """Return whether a plugin of an attachment publishes the ports of its capability arguments."""
+    net = node.recorded(attachment)
+    return net is not None and not net.unused_capabilities({PORT_MAPPINGS: ()})
+
+
+def _catching(node: NodeState, attachment: Attachment, port: HostPort, found: Translation) -> NodeFinding:
+    others = [
+        other for other in node.recorded_addresses.get(found.target, ())
+        if other.container_id != attachment.container_id and port in set(ports_in(other.capability_args))
+    ]  # fmt: skip
+    owner = f"container {others[0].container_id}" if others else f"the rule {' '.join(found.rule)}"
+    about = finding_about(
+        "rules", "error", attachment, "port-caught",
+        f"port {port} leads to {found.target}, not to {some(node.addresses_of(attachment))}: "
+        f"the first rule that matches is that of {owner}",
+        "clients of the port do not reach this container",
+        "" if others and others[0].state not in LIVING else "publish another port for one of them",
+    )  # fmt: skip
+    return replace(about, containers=(*about.containers, *(id_of(other) for other in others)))
 
 
 def rules_to_remove(
@@ -294,7 +385,8 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
     ifname = mend.containers[0].partition(":")[2]
     recorded = {attachment.ifname for attachment in node.attached(network, container_id)}
     is_recorded = bool(recorded) and (ifname in recorded or not ifname)
-    for program in sorted({program_of(address) for address in addresses}):
+    families = sorted({program_of(address) for address in addresses})
+    for program in [name for family in families for name in _iptables_of(node, family)]:
         for table, rule in _iptables_removals(node, program, mend, is_recorded=is_recorded):
             yield program, table, rule
     mark = masquerade_mark(network, container_id, ifname)
@@ -344,7 +436,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
             owners.setdefault(owner, {})[fact.address] = None
     # A jump for an earlier address has no effect, but the first DEL of the next container with this ID fails because of
     # it: bridge empties the chain, and then cannot remove the chain.
-    for program in ("iptables", "ip6tables"):
+    for program in _iptables_of(node):
         for rule in node.table(program, "nat").chains.get("POSTROUTING", ()):
             if (source := _host_after(rule, "-s")) and (owner := _owner("iptables", rule)) is not None:
                 owners.setdefault(owner, {})[source] = None

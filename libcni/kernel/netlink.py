@@ -29,7 +29,7 @@ _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
 _NLM_F_DUMP_INTR = 0x10
 _NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
-_RTM_NEWADDR, _RTM_GETADDR = 20, 22
+_RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
@@ -153,13 +153,22 @@ def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -
 
 def add_address(netns: str | None, ifindex: int, address: str) -> None:
     """Add an IP address with its prefix length to an interface. Raises OSError; FileExistsError if it exists."""
+    _change(netns, _RTM_NEWADDR, _NLM_F_ADD, _address_body(ifindex, address))
+
+
+def remove_address(netns: str | None, ifindex: int, address: str) -> None:
+    """Remove an IP address with its prefix length from an interface. Raises OSError."""
+    _change(netns, _RTM_DELADDR, _NLM_F_CHANGE, _address_body(ifindex, address))
+
+
+def _address_body(ifindex: int, address: str) -> bytes:
     added = ipaddress.ip_interface(address)
     family = socket.AF_INET6 if added.version == 6 else socket.AF_INET  # noqa: PLR2004 - the version of IP
     body = _ADDRESS.pack(family, added.network.prefixlen, 0, 0, ifindex)
     body += _attribute(_IFA_LOCAL, added.packed) + _attribute(_IFA_ADDRESS, added.packed)
     if family == socket.AF_INET:
         body += _attribute(_IFA_BROADCAST, added.network.broadcast_address.packed)
-    _change(netns, _RTM_NEWADDR, _NLM_F_ADD, body)
+    return body
 
 
 def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = "") -> None:

@@ -8,9 +8,11 @@ import itertools
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 PROGRAMS = ("iptables", "ip6tables", "nft")
 
@@ -28,11 +30,12 @@ Rule = tuple[str, ...]
 class Table:
     """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
-    With 10,000 containers a chain has 10,000 rules.
+    With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
     """
 
     def __init__(self) -> None:
         self.chains: dict[str, list[Rule]] = {}
+        self.policies: dict[str, str] = {}
         self._found: dict[tuple[str, str], list[Rule]] = {}
         self._jumps: dict[str, list[Rule]] = {}
 
@@ -56,6 +59,23 @@ class Table:
 def program_of(address: str) -> str:
     """Return the program for the iptables rules of an IP address: iptables or ip6tables."""
     return "ip6tables" if ":" in address else "iptables"
+
+
+def programs() -> Iterator[str]:
+    """Yield the programs whose rules act in this network namespace: PROGRAMS, and iptables' other variant.
+
+    iptables-nft and iptables-legacy do not show each other's rules, and the kernel obeys both.
+    """
+    yield from PROGRAMS
+    for program in PROGRAMS[:2]:
+        with suppress(OSError):
+            with open(f"/proc/thread-self/net/{program.replace('tables', '_tables')}_names", encoding="ascii") as file:
+                has_legacy = bool(file.read().strip())
+            is_nft = "nf_tables" in _run([f"{program}-save", "--version"], None)
+            if has_legacy and is_nft:
+                yield f"{program}-legacy"
+            elif not is_nft and shutil.which(f"{program}-nft-save"):
+                yield f"{program}-nft"
 
 
 def masquerade_chain(network: str, container_id: str) -> str:
@@ -86,7 +106,9 @@ def mark_of(rule: Rule) -> str:
 
 
 def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str, Table]:
-    """Return the rules of all tables that exist, by table; of nft only the plugins' own, such as ``ip cni_hostport``.
+    """Return the rules of all tables that exist, by table.
+
+    Of nft only the plugins' own tables, such as ``ip cni_hostport``, and those that drop forwarded packets by policy.
 
     Changes nothing, and creates no table.
 
@@ -104,7 +126,9 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
         if line.startswith("*"):
             table = tables.setdefault(line[1:].strip(), Table())
         elif line.startswith(":"):
-            table.chains.setdefault(line[1:].split()[0], [])
+            chain, policy, *_ = line[1:].split()
+            table.chains.setdefault(chain, [])
+            table.policies[chain] = policy
         elif line.startswith("-A"):
             # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared take 60 MB.
             words = tuple(sys.intern(plain or _ESCAPED.sub(r"\1", text)) for text, plain in _WORD.findall(line))
@@ -113,10 +137,21 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
 
 
 def _nft_tables(env: Mapping[str, str] | None) -> dict[str, Table]:
-    # Not "list ruleset": it also lists the rules of iptables-nft and of other firewalls.
+    # Not "list ruleset": it also lists the rules of iptables-nft, and it is long on a node with another firewall.
     names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env).splitlines()}
     wanted = [name for name in (MASQUERADE, *PORTS) if name in names]
+    wanted += [name for name in _that_drop_by_policy(_run(["nft", "list", "chains"], env)) if name not in wanted]
     return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env)) for name in wanted}
+
+
+def _that_drop_by_policy(text: str) -> Iterator[str]:
+    """Yield the tables, except those of iptables-nft, with a chain of the hook forward whose policy is drop."""
+    table = ""
+    for line in text.splitlines():
+        if line.startswith("table "):
+            table = line.removeprefix("table ").removesuffix(" {")
+        elif "hook forward" in line and "policy drop" in line and table not in {"ip filter", "ip6 filter"}:
+            yield table
 
 
 def nft_table(name: str, text: str) -> Table:
@@ -126,6 +161,8 @@ def nft_table(name: str, text: str) -> Table:
         if line.startswith("chain "):
             chain = line.split()[1]
             table.chains[chain] = []
+        elif line.startswith("type ") and "hook forward" in line:
+            table.policies[chain] = "DROP" if "policy drop" in line else "ACCEPT"
         elif chain and line and not line.startswith(("type ", "comment ", "}")):
             table.add(chain, _nft_rule(name, chain, line))
     return table

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode, configure
+from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.drift import check_drift
+from libcni.kernel.netlink import Link
 
 
 def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:
@@ -19,6 +23,27 @@ def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:
     assert "changed keys: plugins[0].mtu" in found.seen
     assert found.mends == ()
     assert found.remedy.endswith(": libcni show c1:eth0 -n net --config")
+
+
+def test_a_loopback_network_needs_no_file_and_is_evidence_of_nothing(made: MadeNode) -> None:
+    """containerd attaches ``lo`` of each pod to a network of its own, and each has the same addresses there."""
+    plain = {**BRIDGE, "ipMasq": False}
+    configure(made, plain)
+    for number, pod in enumerate(("c1", "c2")):
+        inside = made.attach(pod, plain)
+        inside.links["lo"] = Link("lo", 1, is_up=True, addresses=["127.0.0.1/8", "::1/128", "10.1.0.77/32"])
+        ips = [{"address": "127.0.0.1/8", "interface": 0}, {"address": "::1/128", "interface": 0}]
+        interfaces = [{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": made.records[-1].netns}]
+        made.records.append(
+            made.records[-1].with_fields(
+                network="cni-loopback", ifname="lo", path=f"/cache/results/cni-loopback-{pod}-lo", created=number,
+                config=b'{"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}',
+                result=json.dumps({"cniVersion": "0.3.1", "interfaces": interfaces, "ips": ips}),
+            )
+        )  # fmt: skip
+    made.reserve("10.1.0.77", "dead")
+    report = report_on(made.reading(), skip=["plugins"])
+    assert [(one.name, [mend.kind for mend in one.mends]) for one in report.findings] == [("leak", ["release"])]
 
 
 def test_records_of_go_have_no_drop_in_plugins(made: MadeNode) -> None:

@@ -44,13 +44,18 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
         ),
         (
             lambda inside: object.__setattr__(inside, "routes", ()),
-            "its route to 0.0.0.0/0, 10.1.0.0/24 is not in",
-            [("add-route", "eth0", "10.1.0.0/24"), ("add-route", "eth0", "0.0.0.0/0", "10.1.0.1")],
+            "its route to 0.0.0.0/0 is not in",
+            [("add-route", "eth0", "0.0.0.0/0", "10.1.0.1")],
         ),
         (
-            lambda inside: object.__setattr__(inside, "routes", inside.routes[:1]),
-            "its route to 10.1.0.0/24 is not in",
-            [("add-route", "eth0", "10.1.0.0/24")],
+            lambda inside: object.__setattr__(inside, "routes", (IPRoute("0.0.0.0/0", "10.1.0.9", 3),)),
+            "its route to 0.0.0.0/0 leads to 10.1.0.9; the plugins reported 10.1.0.1",
+            [],
+        ),
+        (
+            lambda inside: inside.links["eth0"].addresses.__setitem__(0, "10.1.0.99/24"),
+            "its address 10.1.0.2 is not on eth0, which has 10.1.0.99/24 instead",
+            [("!remove-address", "eth0", "10.1.0.99/24"), ("add-address", "eth0", "10.1.0.2/24")],
         ),
     ],
 )
@@ -63,6 +68,16 @@ def test_what_is_wrong_inside_a_container_is_mended_in_place_if_it_can_be(
     assert found.seen.startswith(seen)
     assert (mends_of(found), found.containers) == (mends, ("c1:eth0",))
     assert {one.netns for one in found.mends if one.kind != "reload"} <= {str(made.netns("c1"))}
+
+
+def test_a_route_is_expected_only_if_a_plugin_reported_it(made: MadeNode) -> None:
+    """Some plugins replace the kernel's route to the subnet; others than the CNI project's may ignore the gateway."""
+    inside = made.attach("c1", {"type": "azure-vnet"})
+    object.__setattr__(inside, "routes", (IPRoute("169.254.1.1/32", "", 3), IPRoute("0.0.0.0/0", "169.254.1.1", 3)))
+    assert made.findings(check_interfaces) == []
+    text = (made.records[0].result or "").replace('"0.0.0.0/0"', '"0.0.0.0/0", "gw": "169.254.1.9"')
+    made.records[0] = made.records[0].with_fields(result=text)
+    assert made.finding(check_interfaces).name == "route-changed"
 
 
 def test_a_lost_address_that_is_another_containers_is_not_added_again(made: MadeNode) -> None:
@@ -223,7 +238,8 @@ def test_in_another_network_namespace_than_the_bridge_nothing_of_the_host_is_mis
     c1.links["eth0"].peer_namespace = 5
     c2.links.clear()
     assert made.finding(check_interfaces).mends == (), "nor is c2 attached again here"
-    [(subject, reason)] = made.not_checked(check_interfaces)
+    (subject, reason), (_, unknown) = made.not_checked(check_interfaces)
+    assert "neither their plugins nor their records" in unknown
     assert (subject, "another network namespace" in reason) == ("the host's side of 2 attachments", True)
     assert made.findings(check_rules) == []
     c1.links["eth0"].peer_namespace = 0

@@ -132,7 +132,8 @@ def test_each_rule_of_nftables_that_is_missing_is_seen(in_nftables: MadeNode, ch
     in_nftables.make_nft_rules("c2", "10.1.0.3")
     in_nftables.nft_rules["ports"].append('ct state new counter packets 0 bytes 0 comment "of an operator"')
     del in_nftables.nft_rules[chain][0]
-    assert in_nftables.finding(check_rules).seen == f"missing rules: {missing}"
+    [seen] = [one.seen for one in in_nftables.findings(check_rules) if one.name == "rules-missing"]
+    assert seen == f"missing rules: {missing}"
 
 
 @pytest.mark.parametrize("text", ["goto masq_checks", "jump hostports"])

@@ -1,0 +1,163 @@
+"""The way of packets through rules: which rule gets a port of the host, and what a policy drops."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import PLUGINS
+
+from diagnosis.conftest import OperatorNode
+from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
+from libcni import RuntimeConf
+from libcni.diagnosis.packets import drops_forwarded, translations
+from libcni.diagnosis.rules import check_rules
+from libcni.kernel.rules import Table, nft_table
+
+ADDRESS, CNI0 = "10.1.0.2", "cni0"
+
+
+def tables(*rules: str, name: str = "filter", **policies: str) -> dict[str, dict[str, Table]]:
+    table = Table()
+    table.policies |= policies
+    for rule in rules:
+        table.add(rule.split()[1], tuple(rule.split()))
+    return {"iptables": {name: table}}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (),
+        ("-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",),
+        ("-A FORWARD -j DOCKER-USER", "-A DOCKER-USER -j RETURN", "-A FORWARD -i docker0 ! -o docker0 -j ACCEPT"),
+        (
+            "-A FORWARD -o docker0 -j DOCKER",
+            "-A DOCKER -d 172.17.0.2/32 ! -i docker0 -p tcp -m tcp --dport 80 -j ACCEPT",
+        ),
+        ("-A FORWARD -p icmp -m icmp --icmp-type 8 -j ACCEPT",),
+        ("-A FORWARD -m comment --comment kubernetes -m mark --mark 0x4000/0x4000 -j ACCEPT",),
+        ("-A FORWARD -s 10.1.0.9/32 -j ACCEPT", "-A FORWARD -s 10.2.0.0/16 -j ACCEPT"),
+    ],
+)
+def test_a_policy_drops_what_no_rule_accepts(rules: tuple[str, ...]) -> None:
+    assert drops_forwarded(tables(*rules, FORWARD="DROP"), ADDRESS, CNI0) == "chain FORWARD of iptables"
+    assert drops_forwarded(tables(*rules, FORWARD="ACCEPT"), ADDRESS, CNI0) == ""
+    assert drops_forwarded(tables(*rules, FORWARD="DROP"), "fd00::2", CNI0) == "", "another family has its own policy"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ("-A FORWARD -j ACCEPT",),
+        ("-A FORWARD -s 10.1.0.0/16 -j ACCEPT",),
+        ("-A FORWARD -j CNI-FORWARD", "-A CNI-FORWARD -s 10.1.0.2/32 -j ACCEPT"),
+        ("-A FORWARD -i cni+ -j ACCEPT",),
+        ("-A FORWARD ! -i docker0 -j ACCEPT",),
+        ("-A FORWARD -m set --match-set pods src -j ACCEPT",),
+        ("-A FORWARD -m conntrack --ctstate NEW -j ACCEPT",),
+    ],
+)
+def test_a_policy_is_no_fault_if_a_rule_may_accept_the_packets(rules: tuple[str, ...]) -> None:
+    assert drops_forwarded(tables(*rules, FORWARD="DROP"), ADDRESS, CNI0) == ""
+
+
+def test_a_chain_of_nftables_can_drop_by_policy_too() -> None:
+    text = """table inet fw {
+\tchain forward {
+\t\ttype filter hook forward priority filter; policy drop;
+\t\tct state established,related accept
+\t}
+}"""
+    assert "table inet fw" in drops_forwarded({"nft": {"inet fw": nft_table("inet fw", text)}}, ADDRESS, CNI0)
+    text = text.replace("accept", 'accept\n\t\tiifname "cni0" accept')
+    assert drops_forwarded({"nft": {"inet fw": nft_table("inet fw", text)}}, ADDRESS, CNI0) == ""
+
+
+def test_rules_in_a_circle_are_followed_for_a_while() -> None:
+    circle = ("-A FORWARD -j ONE", "-A ONE -j TWO", "-A TWO -j ONE")
+    assert drops_forwarded(tables(*circle, FORWARD="DROP"), ADDRESS, CNI0)
+    [found] = translations(tables("-A PREROUTING -j ONE", *circle[1:], name="nat"))
+    assert found == []
+
+
+def test_translations_come_in_the_order_of_the_kernel() -> None:
+    [found] = translations(
+        tables(
+            "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER",
+            "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+            "-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 80,8000:8001 -j CNI-DN-1",
+            "-A CNI-DN-1 -s 10.1.0.2/32 -p tcp -m tcp --dport 80 -j CNI-HOSTPORT-SETMARK",
+            "-A CNI-DN-1 -d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.2:8080",
+            "-A CNI-DN-1 -p tcp -m tcp --dport 8001 -j DNAT --to-destination [fd00::1]:8080",
+            "-A CNI-DN-1 -p tcp -m tcp --dport 9 -j DNAT --to-destination 10.1.0.2:9",
+            "-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80",
+            name="nat",
+        )
+    )
+    assert [(str(one.port), one.target) for one in found] == [
+        ("80/tcp", "172.17.0.2"), ("192.0.2.1:80/tcp", "10.1.0.2"), ("8001/tcp", "fd00::1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["iptables", "nftables"])
+def test_a_port_that_an_older_rule_leads_to_another_container_is_said_of_both(made: MadeNode, backend: str) -> None:
+    for container, address in (("c1", "10.1.0.2"), ("c2", "10.1.0.3")):
+        made.attach(container, {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
+        (made.make_rules if backend == "iptables" else made.make_nft_rules)(container, address)
+    [found] = [one for one in made.findings(check_rules) if one.name == "port-caught"]
+    assert (found.severity, found.containers) == ("error", ("c2:eth0", "c1:eth0"))
+    assert found.seen.startswith(
+        "port 8080/tcp leads to 10.1.0.2, not to 10.1.0.3: the first rule that matches is that"
+    )
+
+
+def ports(number: int) -> dict[str, Any]:
+    return {"portMappings": [{"hostPort": number, "containerPort": 80, "protocol": "tcp"}]}
+
+
+@pytest.mark.real
+def test_rules_in_both_variants_of_iptables_are_read(node: OperatorNode, tmp_path: Path) -> None:
+    """The kernel obeys both. The plugins of a container may have used the variant that is not the default now."""
+    legacy = tmp_path / "legacy"
+    legacy.mkdir()
+    for name in ("iptables", "ip6tables", "iptables-save", "iptables-restore"):
+        (legacy / name).symlink_to(f"/usr/sbin/{name.replace('tables', 'tables-legacy')}")
+    node.configure("net", node.bridge(f"{node.net}.0/24"), PORTMAP)
+    container = node.new_namespace()
+    cni = node.client(env={**os.environ, "PATH": f"{legacy}:{PLUGINS}:/usr/sbin:/usr/bin:/sbin:/bin"})
+    cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0", capability_args=ports(8080)))
+    assert f"{node.net}.2:80" in subprocess.check_output(["iptables-legacy-save"], text=True)
+    node.assert_healthy()
+    node.cni.del_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    assert f"{node.net}.2:80" in subprocess.check_output(["iptables-legacy-save"], text=True), "DEL used the other one"
+    assert node.mend(f"there are rules for {node.net}.2").name == "rules-left"
+    assert f"{node.net}.2:80" not in subprocess.check_output(["iptables-legacy-save"], text=True)
+
+
+@pytest.mark.real
+def test_a_variant_that_cannot_be_read_is_not_checked(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.attach("c1")
+    subprocess.run(["iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT"], check=True)
+    only = Path(node.root, "sbin")
+    only.mkdir()
+    for name in ("iptables-save", "ip6tables-save", "nft"):
+        (only / name).symlink_to(f"/usr/sbin/{name}")
+    monkeypatch.setenv("PATH", str(only))
+    assert "the rules of iptables-legacy" in [one.subject for one in node.diagnose().not_checked]
+
+
+@pytest.mark.real
+def test_the_policy_of_docker_is_found_and_the_plugin_firewall_mends_it(node: OperatorNode) -> None:
+    node.attach("c1")
+    subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
+    found = node.finding("its policy drops the packets of containers")
+    assert (found.name, found.severity, found.containers) == ("policy-drops", "error", ("c1:eth0",))
+    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})
+    node.attach("c1")
+    node.assert_healthy()
