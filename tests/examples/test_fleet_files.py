@@ -81,7 +81,7 @@ def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     read = [*wheel["packages"], *wheel.get("force-include", {}), project["tool"]["hatch"]["version"]["path"]]
-    read += ["pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]]
+    read += ["pyproject.toml", "hatch_build.py", "README.md", *project["project"]["license-files"]]
     for path in map(Path, read):
         assert any(path.is_relative_to(source) for source in sources), path
     context = (FLEET / "Dockerfile.dockerignore").read_text().splitlines()
