@@ -2,7 +2,7 @@
 
 It reads a job from each line of stdin, and prints how each has ended:
 
-    {"name": "job1", "networks": ["front", "back"], "command": ["wget", "-qO-", "http://10.88.0.1/"]}
+    {"name": "job1", "networks": ["front", "back"], "command": ["wget", "-qO-", "http://10.61.0.1/"]}
 
 SIGTERM ends it: running jobs are killed and detached. After SIGKILL its jobs are dead, too, and the next start detaches
 them. Nothing else is stored.

@@ -3,7 +3,7 @@
     libcni.networks      front, back@net1      (or a JSON array; ``none``: no network)
     libcni.args          IgnoreUnknown=1;K8S_POD_NAME=web
     libcni.ports         8080:80, 127.0.0.1:5353:53/udp
-    libcni.ips           10.88.0.7, fd00::7
+    libcni.ips           10.61.0.7, fd00::7
     libcni.mac           c2:11:22:33:44:55
     libcni.bandwidth     {"ingressRate": 1000000, "ingressBurst": 100000}
     libcni.capabilities  {"aliases": ["db"]}

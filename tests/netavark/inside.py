@@ -106,7 +106,8 @@ def rules() -> list[str]:
     """Return the rules of iptables for containers' addresses."""
     saved = [run(program) for program in ("iptables-save", "ip6tables-save")]
     lines = [line for text in saved for line in text.splitlines()]
-    return [line for line in lines if line.startswith("-A") and ("10.88." in line or "fd00:88:" in line)]
+    ours = ("10.88.", "10.61.", "fd00:88:")
+    return [line for line in lines if line.startswith("-A") and any(prefix in line for prefix in ours)]
 
 
 def left() -> dict[str, Any]:
@@ -421,7 +422,7 @@ def page() -> None:
     [commands] = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     said = [run("sh", "-c", line.removeprefix("$ ")) for line in commands.splitlines()]
     assert "podman network create --driver cni NETWORK" in said[0]
-    assert "inet 10.88.7.9/24" in said[3]
+    assert "inet 10.61.0.9/24" in said[3]
     assert "ready  podman" in said[4]
     assert_nothing_left()
     [unit] = re.findall(

@@ -30,7 +30,7 @@ def test_first_lines_of_a_program_succeed_with_real_plugins(
     exec(block, {})
     assert capsys.readouterr().out == PRINTED[0]
     assert container.links() == ["lo"]
-    assert {path.name for path in (tmp_path / "leases" / "demo").iterdir()} <= {"lock", "last_reserved_ip.0"}
+    assert {path.name for path in (tmp_path / "leases" / "front").iterdir()} <= {"lock", "last_reserved_ip.0"}
     assert list((tmp_path / "records" / "results").iterdir()) == []
 
 
