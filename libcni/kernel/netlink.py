@@ -139,10 +139,14 @@ def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Netwo
     too large, or if they are not complete after ``seconds``.
     """
     with open_netlink(netns) as connection:
-        kernel = Conversation(connection, seconds=seconds, is_own=netns is None)
-        links = _links_with_addresses(kernel)
-        routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
-        return Network(links, tuple(filter(None, routes)), cookie_of(connection), _number_of_own_namespace(kernel))
+        return network_of(Conversation(connection, seconds=seconds, is_own=netns is None))
+
+
+def network_of(kernel: Conversation) -> Network:
+    """Return the links, addresses and routes of a conversation's namespace. Raises OSError."""
+    links = _links_with_addresses(kernel)
+    routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
+    return Network(links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel))
 
 
 def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -> None:
@@ -227,7 +231,7 @@ class Conversation:
     """
 
     def __init__(self, connection: _socket.socket, *, seconds: float = SECONDS, is_own: bool = False) -> None:
-        self._connection = connection
+        self.socket = connection
         self._until = system.monotonic() + seconds
         self._bytes_left: float = float("inf") if is_own else _MOST_BYTES
         self._is_own = is_own
@@ -297,7 +301,7 @@ class Conversation:
     def _send(self, request: int, flags: int, body: bytes) -> int:
         # Not a counter: the sender of a forged answer would know the next number.
         serial = int.from_bytes(system.urandom(4), sys.byteorder)
-        self._connection.send(_HEADER.pack(_HEADER.size + len(body), request, flags, serial, 0) + body)
+        self.socket.send(_HEADER.pack(_HEADER.size + len(body), request, flags, serial, 0) + body)
         return serial
 
     def _receive(self, serial: int) -> Iterator[tuple[int, int, bytes]]:
@@ -305,9 +309,9 @@ class Conversation:
         # Past the deadline, what the kernel has answered already still counts: it may have worked that long, because
         # it changes the interfaces of all namespaces one after another.
         left = max(0.0, self._until - system.monotonic())
-        self._connection.settimeout(left)
+        self.socket.settimeout(left)
         try:
-            data, sender = self._connection.recvfrom(1 << 20)
+            data, sender = self.socket.recvfrom(1 << 20)
         except (TimeoutError, BlockingIOError):
             raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW) from None
         if sender[0] != 0:  # another program's message

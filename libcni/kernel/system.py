@@ -7,6 +7,7 @@ so it runs the same code as users.
 from __future__ import annotations
 
 import _socket  # the C part alone: importing socket takes 3 ms
+import errno
 import functools
 import os
 import time as _time
@@ -99,6 +100,43 @@ def call_libc(name: str, *arguments: object) -> None:
     if getattr(_libc(), name)(*arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+_NUMBERS_OF_KCMP = {"x86_64": 312, "i686": 349, "armv7l": 378, "s390x": 343, "ppc64le": 354, "ppc64": 354}
+_GENERIC_NUMBER_OF_KCMP = 272  # aarch64, riscv64, loongarch64
+_KCMP_FILES = 2
+_FD_NSFS_ROOT, _FILEID_NSFS = -10003, 0xF1
+
+
+def shares_descriptors(thread: int, other: int) -> bool:
+    """Return whether two threads certainly have the same table of descriptors; False if this kernel cannot tell."""
+    machine = os.uname().machine
+    number = _NUMBERS_OF_KCMP.get(machine, _GENERIC_NUMBER_OF_KCMP)
+    return bool(_libc().syscall(number, thread, other, _KCMP_FILES, 0, 0) == 0)
+
+
+def open_namespace_by_handle(inode: int, cookie: int) -> int:
+    """Return a descriptor of the network namespace with this inode and cookie, whatever keeps it (Linux 6.18).
+
+    Raises:
+        OSError: ESTALE if there is none, or if this program may not see it; another number if the kernel cannot say.
+    """
+    import ctypes
+    import struct
+
+    size, newnet = 16, 0x40000000
+    handle = struct.pack("=IiQII", size, _FILEID_NSFS, cookie, newnet, inode)
+    try:
+        function = _libc().open_by_handle_at
+    except AttributeError:  # a C library without it
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+    descriptor: int = function(
+        _FD_NSFS_ROOT, ctypes.create_string_buffer(handle, len(handle)), os.O_RDONLY | os.O_CLOEXEC
+    )
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return descriptor
 
 
 @functools.cache

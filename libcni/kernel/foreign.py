@@ -1,0 +1,120 @@
+"""Read network namespaces of others: with a deadline, a largest size, and a note of who could have made what is there.
+
+Any user can make a network namespace in a user namespace of his own, with any addresses, names and hardware addresses
+in it. Such a namespace proves nothing, except for an interface whose other end is in a namespace that we trust: only
+root can connect the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+import libcni.kernel.system as system
+from libcni.kernel.namespace import NamespaceId, open_namespace
+from libcni.kernel.netlink import SECONDS, Conversation, Link, Network, network_of, open_netlink
+
+_NS_GET_USERNS = 0xB701
+_WITH_ANOTHER_END = frozenset({"veth", "macvlan", "macvtap", "ipvlan", "ipvtap"})
+"""The kinds of interfaces that need a right in the namespace of their peer or parent when they are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A network namespace.
+
+    Attributes:
+        path: a path that leads to it now.
+        process: the number of a process that lives in it, or "".
+        network: its interfaces, addresses, routes and cookie; None if they cannot be read.
+        problem: why they cannot be read, or "".
+        is_trusted: whether its user namespace is this program's, or an ancestor of it.
+        tied: the numbers of its interfaces whose other end, or parent, is in a namespace that is trusted.
+    """
+
+    path: str
+    process: str = ""
+    network: Network | None = None
+    problem: str = ""
+    is_trusted: bool = True
+    tied: frozenset[int] = frozenset()
+
+    def is_evidence(self, link: Link) -> bool:
+        """Return whether an interface here proves something: only root can have made it. Each namespace has a lo."""
+        return link.name != "lo" and (self.is_trusted or link.index in self.tied)
+
+
+def is_trusted(descriptor: int) -> bool:
+    """Return whether the user namespace of an open namespace is this program's, or an ancestor of it."""
+    try:
+        owner = system.ioctl(descriptor, _NS_GET_USERNS)
+    except OSError:
+        # EPERM: it is no descendant of ours. ENOTTY: a kernel before 4.9. To trust a namespace keeps its addresses.
+        return True
+    try:
+        return bool(system.fstat(owner).st_ino == system.stat("/proc/self/ns/user").st_ino)
+    finally:
+        system.close(owner)
+
+
+class Foreign:
+    """A reader of namespaces that knows the trusted ones, to which interfaces may be tied.
+
+    ``seconds``: the time for each namespace.
+    """
+
+    def __init__(self, *, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+
+    def read(self, identity: NamespaceId, path: str, process: str = "", trusted: Collection[str] = ()) -> Space | None:
+        """Read the namespace at a path; return None if another one is at the path, or none.
+
+        ``trusted``: paths of the trusted namespaces except this program's own.
+        """
+        try:
+            descriptor = open_namespace(path)
+        except (OSError, ValueError) as error:
+            is_gone = isinstance(error, FileNotFoundError | ProcessLookupError)
+            return None if is_gone else Space(path, process, problem=_reason(error))
+        try:
+            # By descriptor: the process at the path may end, or leave a namespace that it only visited.
+            status = system.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != identity:
+                return None
+            trust = is_trusted(descriptor)
+            try:
+                with open_netlink(f"/proc/self/fd/{descriptor}") as connection:
+                    kernel = Conversation(connection, seconds=self._seconds)
+                    network = network_of(kernel)
+                    tied = frozenset() if trust else _tied(kernel, network, trusted)
+            except OSError as error:
+                return Space(path, process, problem=_reason(error), is_trusted=trust)
+            return Space(path, process, network, "", trust, tied)
+        finally:
+            system.close(descriptor)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
+def _tied(kernel: Conversation, network: Network, trusted: Collection[str]) -> frozenset[int]:
+    """Return the numbers of the interfaces whose peer or parent is in this program's namespace, or a trusted one."""
+    wanted: dict[int, list[int]] = {}
+    for link in network.links.values():
+        if link.peer_namespace is not None and link.kind in _WITH_ANOTHER_END:
+            wanted.setdefault(link.peer_namespace, []).append(link.index)
+    tied: list[int] = list(wanted.pop(network.reader, ())) if network.reader is not None else []
+    for path in trusted if wanted else ():
+        with suppress(OSError, ValueError):
+            other = open_namespace(path)
+            try:
+                number = kernel.number_of(other)
+            finally:
+                os.close(other)
+            tied += wanted.pop(number, ()) if number is not None else ()
+        if not wanted:
+            break
+    return frozenset(tied)

@@ -1,0 +1,530 @@
+"""Does a container live? One function answers alive, dead or unknown, with the sign that decided.
+
+The signs, in the order in which they are asked:
+
+1. the recorded path leads to the recorded namespace: alive.
+2. the kernel, asked by a handle (Linux 6.18): it finds the namespace, or there is none. Nothing else sees a namespace
+   that only a socket keeps, or a descriptor that is in flight between two processes.
+3. the host end of the recorded veth: while it exists, so does the container's end.
+4. a walk over all threads, mounts and descriptors of the node, done once for all questions and only if one needs it.
+
+A walk proves life. Without a sign it proves death only if it saw everything, twice, and if nothing can be about to
+appear: the host end of the veth has gone, or the attachment is older than five minutes. Less is unknown.
+
+``conclude`` is that table; it reads nothing. ``Life`` reads the signs.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import functools
+import os
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import libcni.kernel.system as system
+from libcni.kernel.foreign import Foreign, Space, is_trusted
+from libcni.kernel.namespace import (
+    AF_NETLINK,
+    NamespaceId,
+    namespace_identity,
+    netlink_socket,
+    new_namespace,
+    open_namespace,
+)
+from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
+from libcni.kernel.walk import CAP_SYS_ADMIN, FIRST_PID_NAMESPACE, Sign, Walk, has_capability, signs_of
+
+Verdict = Literal["alive", "dead", "unknown"]
+OLD_AFTER = 300.0
+"""Seconds after which nothing is about to appear any more for an attachment or a reservation."""
+
+_FIRST_USER_NAMESPACE = 0xEFFFFFFD
+_NS_GET_ID = 0x8008B70D  # Linux 6.18
+_CONTAINER_PORTS = {"veth", "tun"}
+
+
+class Answer(NamedTuple):
+    """Whether a container lives.
+
+    Attributes:
+        verdict: ``alive``, ``dead`` or ``unknown``.
+        sign: what decided: ``path``, ``inode``, ``kernel``, ``host end``, ``thread``, ``descriptor``, ``mount``,
+            ``address``, ``reboot``, ``walk`` (a complete one without a sign), ``blind``, ``port``, ``unread`` or
+            ``young``.
+        reason: the same in words.
+        path: a path to its namespace now, or "" if it is unknown; see ``Life.open``.
+        netns: its namespace, or None if it is unknown.
+    """
+
+    verdict: Verdict
+    sign: str
+    reason: str
+    path: str = ""
+    netns: NamespaceId | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether death is proved. ``unknown`` is not dead."""
+        return self.verdict == "dead"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether life is proved."""
+        return self.verdict == "alive"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is known of an attachment from its record, or of a reservation without a record.
+
+    Attributes:
+        path: the recorded path of its namespace; "" for none. A text that does not begin with / is no path.
+        netns: the recorded (device, inode) of the namespace; None if it is unknown, as in records of Go.
+        cookie: the recorded cookie of the namespace; 0 if it is unknown.
+        index: the number of its interface in the namespace, or 0.
+        host_ends: (name, hardware address or "") of the host ends of its veths.
+        addresses: its IP addresses without prefix lengths. They count only if ``netns`` is None.
+        bridges: the bridges of its network, on the host.
+        pid_namespace: the inode of the PID namespace of the program that attached it; None if it is unknown.
+        age: seconds since it was attached or reserved; None if it is unknown.
+        has_rebooted: whether it is from before the last reboot.
+    """
+
+    path: str = ""
+    netns: NamespaceId | None = None
+    cookie: int = 0
+    index: int = 0
+    host_ends: tuple[tuple[str, str], ...] = ()
+    addresses: tuple[str, ...] = ()
+    bridges: tuple[str, ...] = ()
+    pid_namespace: int | None = None
+    age: float | None = None
+    has_rebooted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was seen of a subject. The fields after ``host_end`` count only if ``has_walked``.
+
+    Attributes:
+        has_rebooted: the subject is from before the last reboot.
+        path: where the recorded path leads: ``same`` namespace, ``other``, ``gone``, ``none`` (none is recorded).
+        is_inode_reused: a living namespace has the recorded inode number and another cookie. Numbers of living
+            namespaces are unique.
+        was_namespace: whether a network namespace was recorded; a file of another kind has only its path.
+        kernel: whether the kernel finds the namespace; None if it cannot say.
+        host_end: the host end of the veth: ``there``, ``gone``, ``another's`` (the name is another container's now) or
+            ``none`` (none is recorded).
+        has_walked: whether all else was looked at.
+        held: (sign, path) of what holds the namespace, or None.
+        address: where one of its addresses is, on an interface that only root can have made; or "".
+        blind: why not everything was seen, or "".
+        port: an interface of the host that leads to a namespace that nobody saw, or "".
+        unread: a namespace that may be the subject's and could not be read, with the reason; or "".
+        is_old: whether it is old enough that nothing can be about to appear.
+        is_nameless: whether nothing is recorded by which a walk could find it.
+    """
+
+    has_rebooted: bool = False
+    path: Literal["same", "other", "gone", "none"] = "none"
+    is_inode_reused: bool = False
+    was_namespace: bool = True
+    kernel: bool | None = None
+    host_end: Literal["there", "gone", "another's", "none"] = "none"
+    has_walked: bool = False
+    held: tuple[Sign, str] | None = None
+    address: str = ""
+    blind: str = ""
+    port: str = ""
+    unread: str = ""
+    is_old: bool = False
+    is_nameless: bool = False
+
+
+_HELD = {"thread": "a process lives in it", "descriptor": "a process has it open", "mount": "it is mounted"}
+
+
+def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a table: one return for each row
+    """Return the answer that the facts prove; None if the walk must be asked."""
+    if facts.has_rebooted:
+        return Answer("dead", "reboot", "it was attached before the last reboot")
+    if facts.path == "same":
+        return Answer("alive", "path", "its path leads to its namespace")
+    if facts.is_inode_reused:
+        return Answer("dead", "inode", "another namespace has the number that its namespace had")
+    if not facts.was_namespace:
+        return Answer("dead", "path", "what was at its path is not there any more, and it was no network namespace")
+    if facts.kernel is not None:
+        if facts.kernel:
+            return Answer("alive", "kernel", "the kernel finds its namespace")
+        return Answer("dead", "kernel", "the kernel has no namespace with its number and cookie")
+    if facts.held is not None:
+        sign, path = facts.held
+        return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path)
+    if facts.host_end == "there":
+        return Answer("alive", "host end", "the host end of its veth exists, and so does its other end")
+    if facts.is_nameless:
+        return Answer("unknown", "blind", "its record names neither a namespace nor an address")
+    if not facts.has_walked:
+        return None
+    if facts.address:
+        return Answer("alive", "address", f"its address is on {facts.address}")
+    if facts.blind:
+        return Answer("unknown", "blind", facts.blind)
+    if facts.unread:
+        return Answer("unknown", "unread", f"a namespace could not be read: {facts.unread}")
+    if facts.host_end != "gone":
+        if facts.port:
+            return Answer("unknown", "port", f"{facts.port} leads to a namespace that was not found")
+        if not facts.is_old:
+            reason = "no sign of it was found, but it is young: its runtime may be working on it"
+            return Answer("unknown", "young", reason)
+    gone = "the host end of its veth has gone, and " if facts.host_end == "gone" else ""
+    return Answer("dead", "walk", f"{gone}no process, mount or descriptor holds its namespace")
+
+
+class Life:
+    """One look at the node, for any number of questions. Path, kernel and host ends are asked at each question.
+
+    Make a new one immediately before an act that depends on the answer: the walk is not repeated.
+
+    Args:
+        by_handle: whether to ask the kernel by a handle, if it knows such handles.
+        old_after: seconds after which nothing is about to appear any more.
+    """
+
+    def __init__(self, *, by_handle: bool = True, old_after: float = OLD_AFTER) -> None:
+        self._by_handle = by_handle
+        self._old_after = old_after
+
+    # The questions.
+
+    def of(self, subject: Subject, *, walk: bool = True) -> Answer:
+        """Return whether a container lives. ``walk``: whether to walk over all processes if nothing else decides."""
+        facts = self._quick_facts(subject)
+        answer = conclude(facts)
+        if walk and (answer is None or answer.sign == "host end"):
+            facts = self._walked_facts(subject, facts)
+            answer = conclude(facts)
+        if answer is None:
+            return Answer("unknown", "blind", "its path does not lead to it, and nothing else was looked at")
+        if not answer.is_alive:
+            return answer
+        if answer.sign == "path":
+            return answer._replace(path=subject.path, netns=subject.netns or namespace_identity(subject.path))
+        if answer.sign == "address":
+            netns = next(self.addresses[one][0][0] for one in subject.addresses if one in self.addresses)
+            return answer._replace(path=self.spaces[netns].path, netns=netns)
+        return answer._replace(netns=subject.netns)
+
+    def by_path(self, path: str, netns: NamespaceId | None, cookie: int) -> bool:
+        """Return whether a path leads to a recorded namespace: the cheapest sign, which most containers have."""
+        return netns is not None and namespace_identity(path) == netns and _cookie_matches(path, cookie) is not False
+
+    def open(self, subject: Subject) -> int:
+        """Return a descriptor of a living namespace, for example to mount it again at its path.
+
+        Raises:
+            OSError: nothing leads to the namespace.
+        """
+        if self._by_handle and subject.netns is not None and subject.cookie:
+            with suppress(OSError):
+                return system.open_namespace_by_handle(subject.netns[1], subject.cookie)
+        held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
+        paths = [subject.path, *(held.paths.values() if held is not None else ())]
+        for path in filter(None, paths):
+            with suppress(OSError, ValueError):
+                descriptor = open_namespace(path)
+                opened = f"/proc/self/fd/{descriptor}"
+                is_it = namespace_identity(opened) == subject.netns
+                if is_it and _cookie_matches(opened, subject.cookie) is not False:
+                    return descriptor
+                system.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "nothing leads to the namespace any longer", subject.path)
+
+    def inhabitant(self, netns: NamespaceId, but: Collection[str] = ()) -> Answer:
+        """Return whether anything but mounts that end with a path of ``but`` holds a namespace that exists.
+
+        A namespace that this library keeps with a mount of its own is dead if nothing else holds it: then its
+        interfaces can be removed. The mount may be in every mount namespace, below another directory.
+        """
+        held = self.walk.held.get(netns[1])
+        for sign, path in signs_of(held) if held is not None else ():
+            mounts = held.mounts if held is not None else ()
+            if sign != "mount" or not all(any(one.endswith(path) for path in but) for one in mounts):
+                return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path, netns)
+        if blind := self._why_blind(None):
+            return Answer("unknown", "blind", blind)
+        return Answer("dead", "walk", "no process, mount or descriptor but the library's own holds the namespace")
+
+    # What was seen.
+
+    @functools.cached_property
+    def walk(self) -> Walk:
+        """The walk, done at the first use."""
+        return Walk()
+
+    @functools.cached_property
+    def spaces(self) -> dict[NamespaceId, Space]:
+        """All network namespaces that the walk found, read once. The device is that of this program's namespace."""
+        own = system.stat("/proc/self/ns/net")
+        reader, spaces = Foreign(), {}
+        found = [(inode, held) for inode, held in self.walk.held.items() if held.path]
+        trusted = [held.path for inode, held in found if inode != own.st_ino and _is_trusted_at(held.path)]
+        for inode, held in found:
+            identity = (own.st_dev, inode)
+            for path in filter(None, held.paths.values()):
+                space = reader.read(identity, path, held.process, trusted)
+                if space is not None:
+                    spaces[identity] = space
+                    break
+        return spaces
+
+    @functools.cached_property
+    def addresses(self) -> dict[str, list[tuple[NamespaceId, Link]]]:
+        """The interfaces that prove something, by their IP addresses."""
+        found: dict[str, list[tuple[NamespaceId, Link]]] = {}
+        for identity, space in self.spaces.items():
+            for link in space.network.links.values() if space.network is not None else ():
+                for text in link.addresses if space.is_evidence(link) else ():
+                    found.setdefault(text.partition("/")[0], []).append((identity, link))
+        return found
+
+    # The facts.
+
+    def _quick_facts(self, subject: Subject) -> Facts:
+        if subject.has_rebooted:
+            return Facts(has_rebooted=True)
+        facts = Facts(
+            path=_path_of(subject),
+            is_old=subject.age is not None and subject.age > self._old_after,
+            is_nameless=subject.netns is None and not subject.path.startswith("/") and not subject.addresses,
+        )
+        if facts.path == "same":
+            return facts
+        if subject.netns is not None:
+            own = namespace_identity("/proc/self/ns/net")
+            if own is not None and own[0] != subject.netns[0]:
+                return replace(facts, was_namespace=False)
+            if facts.path == "other" and namespace_identity(subject.path) == subject.netns:
+                return replace(facts, is_inode_reused=True)
+            facts = replace(facts, kernel=self._kernel_finds(subject.netns, subject.cookie))
+        return facts if facts.kernel is not None else replace(facts, host_end=self._host_end(subject))
+
+    def _walked_facts(self, subject: Subject, facts: Facts) -> Facts:
+        held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
+        blind = self._why_blind(subject.pid_namespace)
+        facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
+        if held is not None:
+            for sign, path in signs_of(held):
+                matches = _cookie_matches(path, subject.cookie) if path else None
+                if matches is False:
+                    return replace(facts, is_inode_reused=True)
+                return replace(facts, held=(sign, path))
+        if subject.netns is not None:
+            return replace(facts, port=self._unseen_port(subject.bridges))
+        address = next((self._where(address) for address in subject.addresses if address in self.addresses), "")
+        return replace(facts, address=address, unread=self._unread, port=self._unseen_port(subject.bridges))
+
+    def _where(self, address: str) -> str:
+        identity, link = self.addresses[address][0]
+        return f"{link.name} in {self.spaces[identity].path}"
+
+    def _kernel_finds(self, netns: NamespaceId, cookie: int) -> bool | None:
+        if not self._by_handle or not cookie:
+            return None
+        try:
+            system.close(system.open_namespace_by_handle(netns[1], cookie))
+        except OSError as error:
+            return False if error.errno == errno.ESTALE and _kernel_tells() else None
+        return True
+
+    def _host_end(self, subject: Subject) -> Literal["there", "gone", "another's", "none"]:
+        """Return whether a host end of the subject's veths exists in this program's namespace."""
+        if not subject.host_ends:
+            return "none"
+        try:
+            with open_netlink() as connection:
+                kernel = Conversation(connection, is_own=True)
+                named = [(kernel.link(name=name), mac) for name, mac in subject.host_ends]
+        except OSError:
+            return "none"
+        veths = [link for link, mac in named if link is not None and link.kind == "veth" and mac in {"", link.mac}]
+        if not veths:
+            # By the hardware address: somebody may have renamed it.
+            macs = {mac for _, mac in subject.host_ends if mac and subject.index}
+            veths = [link for link in self._own_links if link.kind == "veth" and link.mac in macs]
+        for link in veths:
+            if subject.index in {0, link.peer}:
+                return "another's" if self._leads_elsewhere(link, subject) else "there"
+        # A bridge or a master is no end of a container's interface.
+        return "gone" if any(link is None or link.kind == "veth" for link, _ in named) else "none"
+
+    def _leads_elsewhere(self, link: Link, subject: Subject) -> bool:
+        """Return whether a host end certainly leads to another namespace than the subject's.
+
+        Some plugins give the interfaces of one pod the same name and hardware address again and again.
+        """
+        if subject.netns is None or link.peer_namespace is None or "walk" not in self.__dict__:
+            return False  # without a walk nobody knows where it leads
+        return self._numbers.get(link.peer_namespace, subject.netns[1]) != subject.netns[1]
+
+    @functools.cached_property
+    def _numbers(self) -> dict[int, int]:
+        """The numbers that this program's namespace has for the namespaces that the walk found, with their inodes."""
+        numbers: dict[int, int] = {}
+        with suppress(OSError), open_netlink() as connection:
+            kernel = Conversation(connection, seconds=20.0, is_own=True)
+            for inode, held in self.walk.held.items():
+                with suppress(OSError, ValueError):
+                    descriptor = open_namespace(held.path)
+                    try:
+                        number = kernel.number_of(descriptor)
+                    finally:
+                        system.close(descriptor)
+                    if number is not None:
+                        numbers[number] = inode
+        return numbers
+
+    @functools.cached_property
+    def _own_links(self) -> list[Link]:
+        with suppress(OSError), open_netlink() as connection:
+            return Conversation(connection, is_own=True).links()
+        return []
+
+    def _unseen_port(self, bridges: Collection[str]) -> str:
+        """Return an interface of the host that leads to a namespace that the walk did not find, or "".
+
+        ``bridges``: the only bridges whose ports count, if this program's namespace has one of them.
+        """
+        masters = {link.index for link in self._own_links if link.name in bridges}
+        for link in self._own_links:
+            is_unseen = link.peer_namespace is not None and link.peer_namespace not in self._numbers
+            if link.kind in _CONTAINER_PORTS and is_unseen and (not masters or link.master in masters):
+                return link.name
+        return ""
+
+    @functools.cached_property
+    def _unread(self) -> str:
+        """A namespace that may be a container's and that could not be read, with the reason; or ""."""
+        # A user can prevent the reading of his own namespace. It counts only if root connected it with this one.
+        connected = {
+            self._numbers.get(link.peer_namespace) for link in self._own_links if link.peer_namespace is not None
+        }
+        for (_, inode), space in self.spaces.items():
+            if space.network is None and (space.is_trusted or inode in connected):
+                return f"{space.path}: {space.problem}"
+        return ""
+
+    def _why_blind(self, pid_namespace: int | None) -> str:
+        if self.walk.blind:
+            return self.walk.blind
+        own = system.stat("/proc/self/ns/pid").st_ino
+        if own in {FIRST_PID_NAMESPACE, pid_namespace} or (pid_namespace is None and self.walk.sees_containers):
+            return ""
+        return "the processes of other PID namespaces are hidden: run it among the runtime's processes (hostPID: true)"
+
+
+def _path_of(subject: Subject) -> Literal["same", "other", "gone", "none"]:
+    if not subject.path.startswith("/"):
+        return "none"
+    identity = namespace_identity(subject.path)
+    if identity is None:
+        return "gone"
+    own = {namespace_identity("/proc/self/ns/net"), namespace_identity("/proc/thread-self/ns/net")}
+    if subject.netns is None:
+        # Go records the path alone: any network namespace that is not the node's may be the container's.
+        return "other" if identity in own or identity[0] not in {one[0] for one in own if one} else "same"
+    return (
+        "same" if identity == subject.netns and _cookie_matches(subject.path, subject.cookie) is not False else "other"
+    )
+
+
+def _cookie_matches(path: str, cookie: int) -> bool | None:
+    """Return whether the namespace at a path has a cookie; None if that is unknown."""
+    if not cookie:
+        return None
+    try:
+        descriptor = open_namespace(path)
+    except (OSError, ValueError):
+        return None
+    try:
+        with suppress(OSError):
+            if struct.unpack("=Q", system.ioctl(descriptor, _NS_GET_ID, bytes(8)))[0] == cookie:
+                return True
+        return _cookie_by_socket(descriptor, cookie)
+    finally:
+        system.close(descriptor)
+
+
+def _cookie_by_socket(descriptor: int, cookie: int) -> bool | None:
+    try:
+        connection = _socket_in(descriptor)
+    except OSError:
+        return None
+    try:
+        seen = cookie_of(connection)
+    finally:
+        connection.close()
+    return seen == cookie if seen else None
+
+
+def _socket_in(descriptor: int) -> _socket.socket:
+    """Return a netlink socket in an open namespace. Raises OSError."""
+    number = netlink_socket(descriptor)
+    if number < 0:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+    connection: _socket.socket = system.socket(AF_NETLINK, _socket.SOCK_RAW, 0, number)
+    return connection
+
+
+def _is_trusted_at(path: str) -> bool:
+    try:
+        descriptor = open_namespace(path)
+    except (OSError, ValueError):
+        return False
+    try:
+        return is_trusted(descriptor)
+    finally:
+        system.close(descriptor)
+
+
+def _kernel_tells() -> bool:
+    """Return whether the kernel's ESTALE means that there is no such namespace.
+
+    The kernel says ESTALE, not EPERM, about a living namespace for which the caller lacks CAP_SYS_ADMIN.
+    """
+    try:
+        is_first = system.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+        return is_first and has_capability(CAP_SYS_ADMIN) and _finds_what_a_socket_keeps()
+    except (OSError, ValueError):
+        return False
+
+
+@functools.cache
+def _finds_what_a_socket_keeps() -> bool:
+    """Return whether the kernel finds a namespace of which nothing but a socket is left."""
+    try:
+        namespace = new_namespace(lo_up=False)
+        try:
+            inode = system.fstat(namespace).st_ino
+            connection = _socket_in(namespace)
+        finally:
+            system.close(namespace)
+        try:
+            system.close(system.open_namespace_by_handle(inode, cookie_of(connection)))
+        finally:
+            connection.close()
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:  # perhaps the next time
+            raise
+        return False
+    return True
+
+
+os.register_at_fork(after_in_child=_finds_what_a_socket_keeps.cache_clear)

@@ -1,0 +1,329 @@
+"""A walk over all that can hold a network namespace: threads, mounts in every mount namespace, descriptors.
+
+A walk proves life. It sees no namespace that only a socket holds, and none that passes from one holder to the next
+behind it, so it goes over everything twice. What it may not look at is in ``blind``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+import libcni.kernel.system as system
+from libcni.kernel.foreign import is_trusted
+from libcni.kernel.namespace import call_in_thread, open_namespace
+
+Sign = Literal["thread", "mount", "descriptor"]
+
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
+_CAP_SYS_PTRACE, CAP_SYS_ADMIN = 19, 21
+_CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
+_PASSES = 2
+_SECONDS = 20.0
+_MOST_BYTES = 1 << 26
+"""The largest size of a mountinfo: a user may mount 100,000 times in each of his mount namespaces."""
+_GONE = {errno.ENOENT, errno.ESRCH}
+_DETACHED = "/"
+"""The target of the link in ``/proc/PID/fd`` to a namespace whose mount was detached while the file was open."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What holds a network namespace.
+
+    Attributes:
+        process: the number of a process with a thread in it, or "".
+        paths: a path to it for each sign that was seen. A path is "" if it must not be used: it goes through a mount
+            namespace of another user, where an open may wait for ever.
+        mounts: the paths of its mounts, in whatever mount namespace, as they are seen there.
+    """
+
+    process: str = ""
+    paths: dict[Sign, str] = field(default_factory=dict)
+    mounts: set[str] = field(default_factory=set)
+
+    @property
+    def path(self) -> str:
+        """A path to it, or ""."""
+        return next(filter(None, self.paths.values()), "")
+
+
+def why_blind() -> str:
+    """Return why the processes of the node may be hidden from this program, whatever their owner; "" if none are."""
+    try:
+        fields = dict(
+            line.partition(":")[::2] for line in _read("/proc/self/status").decode(errors="replace").split("\n")
+        )
+        mounts = _read("/proc/self/mountinfo").split(b"\n")
+        sees_all = has_capability(_CAP_SYS_PTRACE, fields.get("CapEff", "0"))
+    except (OSError, ValueError) as error:
+        return f"/proc cannot be read: {error}"
+    if not sees_all:
+        return "the processes of other users are hidden: run it as root (CAP_SYS_PTRACE)"
+    own = [line.partition(b" - ") for line in mounts if line.split(b" ")[4:5] == [b"/proc"] and b" - proc " in line]
+    if own and b"subset=pid" in own[-1][2]:
+        return "/proc is mounted with subset=pid"
+    return ""
+
+
+def has_capability(number: int, effective: str | None = None) -> bool:
+    """Return whether the calling thread has a capability; ``effective``: its CapEff, if it is known."""
+    if effective is None:
+        lines = _read("/proc/thread-self/status").decode(errors="replace").split("\n")
+        effective = next((line.partition(":")[2] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> number & 1)
+
+
+class Walk:
+    """A completed walk.
+
+    Attributes:
+        held: what holds each namespace, by its inode.
+        blind: why namespaces may be held that were not seen; "" if all were seen.
+        sees_containers: whether it saw a process in a PID namespace below its own whose network namespace has a mount,
+            too. In another PID namespace than the machine's first one, that shows that a runtime's processes are seen.
+    """
+
+    def __init__(self, *, seconds: float = _SECONDS) -> None:
+        self.held: dict[int, Held] = {}
+        self.blind: str = why_blind()
+        self.sees_containers: bool = False
+        self._until = system.monotonic() + seconds
+        self._own_net = _inode_or_none("/proc/thread-self/ns/net")
+        self._own_pid_namespace = _inode_or_none("/proc/self/ns/pid")
+        self._below: set[int] = set()
+        self._read_mounts: set[int] = set()
+        self._open_mounts: dict[int, str] = {}
+        self._hidden: dict[str, str] = {}
+        for _ in range(_PASSES):
+            self._read_mounts.clear()
+            self._walk()
+        self._look_at_hidden()
+        if self._own_net is not None:
+            self._hold(self._own_net, "thread", "/proc/thread-self/ns/net")
+        self.sees_containers = any("mount" in self.held[inode].paths for inode in self._below)
+
+    def _hold(self, inode: int, sign: Sign, path: str) -> Held:
+        held = self.held.setdefault(inode, Held())
+        if not held.paths.get(sign):
+            held.paths[sign] = path
+        return held
+
+    def _is_late(self) -> bool:
+        is_late = system.monotonic() > self._until
+        if is_late:
+            self._note("the walk over its processes took too long")
+        return is_late
+
+    def _note(self, reason: str) -> None:
+        self.blind = self.blind or reason
+
+    def _walk(self) -> None:
+        try:
+            numbers = [name for name in system.listdir("/proc") if name.isdigit()]
+        except OSError as error:
+            self._note(f"/proc: {error.strerror}")
+            return
+        self._mounts_of("/proc/self", "")
+        for pid in numbers:
+            if self._is_late():
+                return
+            self._process(pid)
+        self._look_into_open_mount_namespaces()
+
+    def _process(self, pid: str) -> None:
+        base = f"/proc/{pid}"
+        try:
+            threads = system.listdir(f"{base}/task")
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._note(f"{base}/task: {error.strerror}")
+            return
+        tables: list[int] = []
+        for thread in threads:
+            # The first thread of a process may have ended while the others run.
+            task = f"{base}/task/{thread}" if len(threads) > 1 else base
+            if self._thread(task, pid) and not self._is_late():
+                self._mounts_of(task, f"{task}/root")
+                if not any(system.shares_descriptors(int(thread), other) for other in tables):
+                    tables.append(int(thread))
+                    self._descriptors(task, pid)
+
+    def _thread(self, task: str, pid: str) -> bool:
+        """Look at a thread's network namespace; return whether the thread exists."""
+        try:
+            inode: int = system.stat(f"{task}/ns/net").st_ino
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._hidden[task] = str(error.strerror)
+            return error.errno not in _GONE
+        held = self._hold(inode, "thread", f"{task}/ns/net")
+        held.process = held.process or pid
+        if inode != self._own_net and inode not in self._below:
+            below = _inode_or_none(f"{task}/ns/pid")
+            if below is not None and below != self._own_pid_namespace:
+                self._below.add(inode)
+        return True
+
+    def _look_at_hidden(self) -> None:
+        """Note the threads that hide their namespace, unless it is one that others are in: an init may hide itself."""
+        if not self._hidden:
+            return
+        # The files in /proc/PID/net can be looked at without any right. Each namespace has its own ones.
+        paths = [held.paths["thread"].removesuffix("/ns/net") for held in self.held.values() if "thread" in held.paths]
+        seen = {_inode_or_none(f"{path}/net/dev") for path in paths} - {None}
+        for task, reason in self._hidden.items():
+            if _inode_or_none(f"{task}/net/dev") not in seen:
+                self._note(f"{task}/ns/net: {reason}")
+
+    def _mounts_of(self, task: str, root: str) -> None:
+        """Look at the mounts of a thread's mount namespace; ``root``: the prefix of their paths."""
+        descriptor = -1
+        try:
+            inode = _inode_or_none(f"{task}/ns/mnt")
+            if inode is not None:
+                if inode in self._read_mounts:
+                    return
+                descriptor = open_namespace(f"{task}/ns/mnt")
+                # mountinfo omits what is above the root of a chroot.
+                if system.readlink(f"{task}/root") != "/":
+                    self._by_entering(descriptor, inode, task)
+                    return
+            trusted = inode is not None and (task == "/proc/self" or is_trusted(descriptor))
+            self._mounts(_read(f"{task}/mountinfo"), inode, root, is_trusted=trusted)
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._note(f"{task}/mountinfo: {error.strerror}")
+        finally:
+            if descriptor >= 0:
+                system.close(descriptor)
+
+    def _mounts(self, mountinfo: bytes, inode: int | None, root: str | None, *, is_trusted: bool) -> None:
+        if inode is not None:
+            self._read_mounts.add(inode)
+        for line in mountinfo.split(b"\n") if b" - nsfs " in mountinfo else ():
+            words = line.split(b" ", 5) if b" - nsfs " in line else []
+            if len(words) > 5:  # noqa: PLR2004 - the fifth is the path
+                kind, path = words[3], _unescaped(words[4])
+                usable = f"{root}{path}" if is_trusted and root is not None else ""
+                if kind.startswith(b"net:["):
+                    self._hold(_inode(kind), "mount", usable).mounts.add(path)
+                elif kind.startswith(b"mnt:[") and usable:
+                    self._open_mounts.setdefault(_inode(kind), usable)
+
+    def _by_entering(self, descriptor: int, inode: int, where: str) -> None:
+        try:
+            self._mounts(_mountinfo_inside(descriptor), inode, None, is_trusted=False)
+        except OSError as error:
+            self._note(f"the mounts of {where}: {error.strerror}")
+
+    def _descriptors(self, task: str, pid: str) -> None:
+        try:
+            numbers = system.listdir(f"{task}/fd")
+        except OSError as error:
+            if error.errno not in _GONE and pid != "1":
+                self._note(f"{task}/fd: {error.strerror}")
+            return
+        for number in numbers:
+            path = f"{task}/fd/{number}"
+            try:
+                link = system.readlink(path)
+            except OSError as error:
+                # An init that hides itself: see ``_look_at_hidden``.
+                if error.errno not in _GONE and pid != "1":
+                    self._note(f"{path}: {error.strerror}")
+                    return
+                continue
+            if link.startswith("net:["):
+                if pid != str(system.getpid()):
+                    self._hold(_inode(link.encode()), "descriptor", path)
+            elif link.startswith("mnt:["):
+                self._open_mounts.setdefault(_inode(link.encode()), path)
+            elif link == _DETACHED:
+                self._detached(path)
+
+    def _detached(self, path: str) -> None:
+        """Look at a file whose mount was detached: it is a namespace, or the root of a file system."""
+        with suppress(OSError):
+            status = system.stat(path)
+            if status.st_dev == system.stat("/proc/self/ns/net").st_dev:
+                self._hold(status.st_ino, "descriptor", path)
+
+    def _look_into_open_mount_namespaces(self) -> None:
+        """Look into mount namespaces without a process, which a mount or a descriptor keeps (snapd, ``unshare -m``)."""
+        while left := {inode: path for inode, path in self._open_mounts.items() if inode not in self._read_mounts}:
+            for inode, path in left.items():
+                self._read_mounts.add(inode)
+                try:
+                    descriptor = open_namespace(path)
+                except OSError as error:
+                    if error.errno not in _GONE:
+                        self._note(f"a mount namespace at {path}: {error.strerror}")
+                    continue
+                try:
+                    self._by_entering(descriptor, inode, path)
+                finally:
+                    system.close(descriptor)
+
+
+def _mountinfo_inside(descriptor: int) -> bytes:
+    """Return the whole mountinfo of an open mount namespace, as a thread sees it whose root is the namespace's."""
+    proc = system.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+
+        def read() -> bytes:
+            system.call_libc("unshare", _CLONE_FS)
+            system.call_libc("setns", descriptor, _CLONE_NEWNS)
+            return _read("thread-self/mountinfo", proc)
+
+        return call_in_thread(read)
+    finally:
+        system.close(proc)
+
+
+def _read(path: str, directory: int | None = None) -> bytes:
+    descriptor = system.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        data = b""
+        while chunk := system.read(descriptor, 1 << 20):
+            data += chunk
+            if len(data) > _MOST_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return data
+    finally:
+        system.close(descriptor)
+
+
+def _inode_or_none(path: str) -> int | None:
+    try:
+        return int(system.stat(path).st_ino)
+    except OSError:
+        return None
+
+
+def _inode(text: bytes) -> int:
+    """Return the inode in a text such as ``net:[4026531840]``."""
+    digits = text[text.index(b"[") + 1 : -1]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _unescaped(path: bytes) -> str:
+    """Return a path of mountinfo, in which blanks and backslashes are octal numbers."""
+    parts = path.split(b"\\")
+    text = parts[0] + b"".join(_character(part[:3]) + part[3:] for part in parts[1:])
+    return os.fsdecode(text)
+
+
+def _character(octal: bytes) -> bytes:
+    return bytes([int(octal, 8) & 255]) if octal.isdigit() else b"\\" + octal
+
+
+def signs_of(held: Held) -> Iterator[tuple[Sign, str]]:
+    """Yield the signs of what holds a namespace, the strongest one first."""
+    for sign in ("thread", "descriptor", "mount"):
+        if sign in held.paths:
+            yield sign, held.paths[sign]

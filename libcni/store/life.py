@@ -1,0 +1,96 @@
+"""What the proof of life needs to know of an attachment, from its record."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import libcni.kernel.system as system
+from libcni.config import jsontext
+from libcni.kernel.life import Answer, Life, Subject
+from libcni.protocol.result import Result
+from libcni.store.model import STALE_BOOT, MadeByGo, Record, Unreadable
+from libcni.store.recorded_interfaces import last_result
+
+DEFAULT_BRIDGE = "cni0"
+
+
+def life_of(record: Record, life: Life | None = None, *, walk: bool = True) -> Answer:
+    """Return whether the container of a record lives; see ``Life.of``.
+
+    ``life``: the look at the node, shared by the questions about several records; None: a new one.
+    """
+    life = Life() if life is None else life
+    if record.state != STALE_BOOT and life.by_path(record.netns, record.netns_id, record.netns_cookie or 0):
+        # The usual case: do not decode the result.
+        return Answer("alive", "path", "its path leads to its namespace", record.netns, record.netns_id)
+    return life.of(subject_of(record), walk=walk)
+
+
+def subject_of(record: Record) -> Subject:
+    """Return what is known of the container of a record."""
+    if isinstance(record, Unreadable):
+        return Subject()
+    result = last_result(record)
+    bridges = tuple(dict.fromkeys(_bridges(record)))
+    return Subject(
+        path=record.netns,
+        netns=record.netns_id,
+        cookie=record.netns_cookie or 0,
+        index=getattr(record.interface, "number", 0),
+        host_ends=tuple(_host_ends(result, bridges)) if result is not None else (),
+        addresses=tuple(_addresses(result)) if result is not None else (),
+        bridges=bridges,
+        pid_namespace=record.pid_namespace,
+        age=age_of(record),
+        has_rebooted=record.state == STALE_BOOT,
+    )
+
+
+def age_of(record: Record) -> float | None:
+    """Return the seconds since the ADD of an attachment, by a clock that nobody can set if possible; None: unknown."""
+    if record.uptime is not None and record.state != STALE_BOOT:
+        return max(0.0, system.uptime() - record.uptime)
+    if record.created is not None:
+        return max(0.0, system.time() - record.created)
+    # Go libcni records no time. It writes its file after the ADD.
+    is_go = isinstance(record, MadeByGo) and record.stamp is not None
+    return max(0.0, system.time() - record.stamp[2] / 1e9) if is_go and record.stamp is not None else None
+
+
+def _host_ends(result: Result, bridges: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield (name, hardware address) of the interfaces of a result that are on the host, except bridges."""
+    for interface in result.interfaces:
+        if not interface.sandbox and interface.name and interface.name not in bridges:
+            yield interface.name, (interface.mac or "").lower()
+
+
+def _addresses(result: Result) -> Iterator[str]:
+    """Yield the addresses of a result that only one container can have."""
+    for ip in result.ips:
+        text = ip.address.partition("/")[0]
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if not (address.is_loopback or address.is_link_local):
+            yield str(address)
+
+
+def _bridges(record: Record) -> Iterator[str]:
+    """Yield the bridges of the plugins of an attachment."""
+    for document in _documents(record):
+        if isinstance(document, dict) and document.get("type") == "bridge":
+            yield str(document.get("bridge") or DEFAULT_BRIDGE)
+
+
+def _documents(record: Record) -> list[Mapping[str, Any]]:
+    try:
+        if record.plugins:
+            return [jsontext.parse(text) for text in record.plugins]
+        decoded = jsontext.parse(record.config.decode(errors="replace"))
+        plugins = decoded.get("plugins") if isinstance(decoded, dict) else None
+        return plugins if isinstance(plugins, list) else []
+    except (ValueError, AttributeError):
+        return []
