@@ -59,6 +59,7 @@ test: $(COMPILED) ## run the tests
 # The simulation needs nothing but processors. The others share the machine's runtimes, and run one by one.
 test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
+	@scripts/need peers || true
 	@$(BIN)/pytest $(PARALLEL) -m slow tests/sim
 	@$(BIN)/pytest -m slow --ignore=tests/sim
 	@$(MAKE) --no-print-directory test-newer

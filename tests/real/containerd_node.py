@@ -6,6 +6,7 @@ up, runs the command in it (bash, for instance, or ``libcni doctor``) and takes 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -218,8 +219,6 @@ def save_image(path: Path) -> None:
         tar.addfile(link)
     command = ["/bin/busybox", "nc", "-ll", "-p", "8080", "-e", "/bin/hostname"]
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
-    import hashlib
-
     config = {
         "architecture": machine, "os": "linux", "config": {"Entrypoint": command},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"]},
@@ -244,9 +243,7 @@ def _as_program(info: tarfile.TarInfo) -> tarfile.TarInfo:
 @contextmanager
 def containerd_node(peer: Path) -> Iterator[ContainerdNode]:
     """Bring a node up with eight pods, and take it down."""
-    root = Path(
-        tempfile.mkdtemp(prefix="node-", dir="/tmp")
-    )  # below pytest's own directory the socket's path is too long
+    root = Path(tempfile.mkdtemp(prefix="node-", dir="/tmp"))  # the path of a socket must be short
     try:
         node = ContainerdNode(root, peer)
         try:

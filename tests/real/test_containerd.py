@@ -14,10 +14,11 @@ from real.containerd_node import PODS, ContainerdNode, containerd_node
 
 pytestmark = pytest.mark.slow
 
+NEWEST = pytest.param("containerd@sid", marks=pytest.mark.may_skip)  # the packages of sid are not always whole
 LOOPBACK = "the doctor takes lo and 127.0.0.1 of each pod for evidence"
 
 
-@pytest.fixture(scope="module", params=["containerd@bookworm", "containerd@sid"])
+@pytest.fixture(scope="module", params=["containerd@bookworm", NEWEST])
 def node(request: pytest.FixtureRequest) -> Iterator[ContainerdNode]:
     """Bring up a node with eight pods: containerd 1.6 of Debian 12, and the newest one."""
     pytest.importorskip("grpc", reason="scripts/need peers installs grpcio")
