@@ -178,6 +178,7 @@ class ContainerdNode:
             ids = list(threads.map(lambda one: self.cri.run(one[0], *one[1][1], handler=one[1][0]), pods.items()))
         self.pods |= {pod.name: pod for pod in map(self.cri.pod, ids)}
         self.ports |= {name: ports for name, (_, ports) in pods.items()}
+        wait_until(lambda: not self.traffic(), 60.0, "no traffic")  # a pod that is ready may not listen yet
 
     def traffic(self) -> dict[str, str]:
         """Connect all living pods with each other, the node and the world; return what failed, and how."""
@@ -210,14 +211,13 @@ class ContainerdNode:
 
 
 def save_image(path: Path) -> None:
-    """Write an image of busybox, for ``ctr images import``: a pod answers its name on port 8080."""
+    """Write an image of busybox, for ``ctr images import``: a pod tells its name on port 8080, to many at once."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.add("/bin/busybox", "bin/busybox", filter=_as_program)
-        link = tarfile.TarInfo("bin/hostname")
-        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-        tar.addfile(link)
-    command = ["/bin/busybox", "nc", "-ll", "-p", "8080", "-e", "/bin/hostname"]
+    # Of a pod, only /dev can be written.
+    page = "/bin/busybox hostname >/dev/index.html"
+    command = ["/bin/busybox", "sh", "-c", f"{page}; exec /bin/busybox httpd -f -p 8080 -h /dev"]
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
     config = {
         "architecture": machine, "os": "linux", "config": {"Entrypoint": command},

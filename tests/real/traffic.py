@@ -11,9 +11,10 @@ import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 OUTSIDE, NODE = "192.0.2.2", "192.0.2.1"
-SECONDS = 2.0
+SECONDS = 2.5
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Call = tuple[str, str, tuple[str, int], str]
@@ -24,6 +25,7 @@ def serve() -> None:
     server = socket.create_server(("", 80), backlog=64)
     while True:
         connection, (caller, _) = server.accept()
+        connection.recv(200)
         connection.sendall(caller.encode())
         connection.close()
 
@@ -55,7 +57,8 @@ def answer(call: Call) -> str:
                 return os.strerror(ctypes.get_errno())
         with socket.create_connection(address, SECONDS) as connection:
             connection.settimeout(SECONDS)
-            said = connection.recv(200).decode().strip()
+            connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+            said = b"".join(iter(partial(connection.recv, 4096), b"")).decode().strip().rpartition("\n")[2]
     except OSError as error:
         return str(error)
     return "" if said == expected else f"{said!r} answered"
