@@ -424,8 +424,9 @@ class Life:
     def _why_blind(self, pid_namespace: int | None) -> str:
         if self.walk.blind:
             return self.walk.blind
-        own = system.stat("/proc/self/ns/pid").st_ino
-        if own in {FIRST_PID_NAMESPACE, pid_namespace} or (pid_namespace is None and self.walk.sees_containers):
+        seen = self.walk.pid_namespace
+        is_same = seen is not None and seen in {FIRST_PID_NAMESPACE, pid_namespace}
+        if is_same or (pid_namespace is None and self.walk.sees_containers):
             return ""
         return "the processes of other PID namespaces are hidden: run it among the runtime's processes (hostPID: true)"
 

@@ -70,6 +70,18 @@ def why_blind() -> str:
     return ""
 
 
+def _who_looks() -> tuple[str, int | None]:
+    """Return this process's number in /proc, and the PID namespace whose processes /proc has."""
+    try:
+        fields = [line.split() for line in _read("/proc/self/status").decode(errors="replace").split("\n")]
+        numbers = next((words[1:] for words in fields if words[:1] == ["NSpid:"]), [])
+        if len(numbers) > 1:  # /proc is of a PID namespace above this process's
+            return numbers[0], next(filter(None, map(_inode_or_none, ("/proc/1/ns/pid", "/proc/2/ns/pid"))), None)
+    except OSError:
+        return "", None
+    return str(system.getpid()), _inode_or_none("/proc/self/ns/pid")
+
+
 def has_capability(number: int, effective: str | None = None) -> bool:
     """Return whether the calling thread has a capability; ``effective``: its CapEff, if it is known."""
     if effective is None:
@@ -84,7 +96,8 @@ class Walk:
     Attributes:
         held: what holds each namespace, by its inode.
         blind: why namespaces may be held that were not seen; "" if all were seen.
-        sees_containers: whether it saw a process in a PID namespace below its own whose network namespace has a mount,
+        pid_namespace: the inode of the PID namespace whose processes /proc has; None if it is unknown.
+        sees_containers: whether it saw a process in a PID namespace below that one whose network namespace has a mount,
             too. In another PID namespace than the machine's first one, that shows that a runtime's processes are seen.
     """
 
@@ -94,7 +107,7 @@ class Walk:
         self.sees_containers: bool = False
         self._until = system.monotonic() + seconds
         self._own_net = _inode_or_none("/proc/thread-self/ns/net")
-        self._own_pid_namespace = _inode_or_none("/proc/self/ns/pid")
+        self._own_pid, self.pid_namespace = _who_looks()
         self._below: set[int] = set()
         self._read_mounts: set[int] = set()
         self._open_mounts: dict[int, str] = {}
@@ -165,7 +178,7 @@ class Walk:
         held.process = held.process or pid
         if inode != self._own_net and inode not in self._below:
             below = _inode_or_none(f"{task}/ns/pid")
-            if below is not None and below != self._own_pid_namespace:
+            if below is not None and below != self.pid_namespace:
                 self._below.add(inode)
         return True
 
@@ -238,11 +251,12 @@ class Walk:
                     self._note(f"{path}: {error.strerror}")
                     return
                 continue
-            if link.startswith("net:["):
-                if pid != str(system.getpid()):
-                    self._hold(_inode(link.encode()), "descriptor", path)
-            elif link.startswith("mnt:["):
+            if link.startswith("mnt:["):
                 self._open_mounts.setdefault(_inode(link.encode()), path)
+            elif pid == self._own_pid:  # opened to look
+                continue
+            elif link.startswith("net:["):
+                self._hold(_inode(link.encode()), "descriptor", path)
             elif link == _DETACHED:
                 self._detached(path)
 

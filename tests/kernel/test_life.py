@@ -1,0 +1,465 @@
+"""Each sign of life decides alone, with real namespaces: asked of the kernel by a handle, and without that."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from nodes import Namespace
+
+from libcni.kernel.life import Answer, Life, Subject
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import cookie_of, links, open_netlink
+from libcni.kernel.walk import Walk, _unescaped
+from libcni.testing import wait_until
+
+pytestmark = pytest.mark.real
+
+ADDRESS, FREE = (f"10.77.{os.getpid() % 250}.{number}" for number in (2, 3))  # other workers have their own
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def knows_handles() -> bool:
+    """Return whether this kernel finds namespaces by handles."""
+    with open_netlink() as own:
+        subject = Subject("/none", namespace_identity("/proc/thread-self/ns/net"), cookie_of(own))
+    return Life().of(subject, walk=False).sign == "kernel"
+
+
+@pytest.fixture(params=[True, False], ids=["handle", "no handle"])
+def by_handle(request: pytest.FixtureRequest) -> bool:
+    if request.param and not knows_handles():
+        pytest.skip("this kernel knows no handles of namespaces (Linux 6.18)")
+    return bool(request.param)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a program and waits for its first line; all are killed."""
+    with ExitStack() as stack:
+
+        def begin(*command: str, **options: object) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, **options)  # type: ignore[call-overload]
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout.readline() == b"ready\n"
+            return process  # type: ignore[no-any-return]
+
+        yield begin
+
+
+def subject_of(namespace: Namespace, **changed: object) -> Subject:
+    """Return what a record of a container in a namespace says: old, and with a path that is lost soon."""
+    with open_netlink(namespace.path) as inside:
+        cookie = cookie_of(inside)
+    own = os.stat("/proc/self/ns/pid").st_ino
+    known = Subject(namespace.path, namespace_identity(namespace.path), cookie, pid_namespace=own, age=1000.0)
+    return replace(known, **changed)  # type: ignore[arg-type]
+
+
+def lose_path(namespace: Namespace) -> None:
+    subprocess.run(["umount", "--lazy", namespace.path], check=True)
+
+
+def ends(subject: Subject) -> bool:
+    """Return whether the namespace has ended; the kernel ends it some time after its last holder."""
+    return Life().of(subject).is_dead
+
+
+@contextmanager
+def lost(namespace: Namespace, **changed: object) -> Iterator[Subject]:
+    """Lose the namespace's path in the block; it ends with the block's holder."""
+    subject = subject_of(namespace, **changed)
+    lose_path(namespace)
+    yield subject
+
+
+def expect(answer: Answer, sign: str, by_handle: bool) -> None:
+    assert (answer.verdict, answer.sign) == ("alive", "kernel" if by_handle else sign), answer
+
+
+SLEEP = ["sh", "-c", "echo ready; exec sleep 1000"]
+
+
+def test_the_path(container: Namespace, by_handle: bool) -> None:
+    answer = Life(by_handle=by_handle).of(subject_of(container))
+    assert (answer.verdict, answer.sign, answer.path) == ("alive", "path", container.path)
+
+
+def test_an_inode_that_another_namespace_has_now(container: Namespace, by_handle: bool) -> None:
+    subject = subject_of(container)
+    with open_netlink(container.path) as inside:
+        earlier = replace(subject, cookie=cookie_of(inside) + 1_000_000)
+    answer = Life(by_handle=by_handle).of(earlier)
+    assert (answer.verdict, answer.sign) == ("dead", "inode")
+
+
+def test_no_sign_at_all(container: Namespace, by_handle: bool) -> None:
+    with lost(container) as subject:
+        wait_until(lambda: ends(subject))
+        answer = Life(by_handle=by_handle).of(subject)
+        assert (answer.verdict, answer.sign) == ("dead", "kernel" if by_handle else "walk")
+        young = Life(by_handle=by_handle).of(replace(subject, age=1.0))
+        assert young.verdict == ("dead" if by_handle else "unknown")
+
+
+def test_a_process(container: Namespace, start: Start, by_handle: bool) -> None:
+    process = start("nsenter", f"--net={container.path}", *SLEEP)
+    with lost(container) as subject:
+        expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+    process.kill()
+    wait_until(lambda: ends(subject))
+
+
+_THREAD = """
+import ctypes, threading, time
+print("ready", flush=True)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_thread_whose_first_thread_has_ended(container: Namespace, start: Start, by_handle: bool) -> None:
+    process = start("nsenter", f"--net={container.path}", sys.executable, "-c", _THREAD)
+    wait_until(lambda: not Path(f"/proc/{process.pid}/ns/net").exists())
+    with lost(container) as subject:
+        expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+
+
+def test_a_mount_in_another_mount_namespace(container: Namespace, start: Start, by_handle: bool) -> None:
+    # Its copies of all mounts stay: nothing of it spreads, in neither direction.
+    process = start("unshare", "--mount", "--propagation", "private", *SLEEP)
+    with lost(container) as subject:
+        look = Life(by_handle=by_handle)
+        expect(look.of(subject), "mount", by_handle)
+        descriptor = look.open(subject)
+        try:
+            assert namespace_identity(f"/proc/self/fd/{descriptor}") == subject.netns
+        finally:
+            os.close(descriptor)
+    process.kill()
+    wait_until(lambda: ends(subject))
+
+
+def test_a_mount_that_a_chroot_hides(container: Namespace, start: Start, tmp_path: Path, by_handle: bool) -> None:
+    for name in ("bin", "lib", "lib64", "usr", "proc"):
+        (tmp_path / name).mkdir()
+    binds = "; ".join(
+        f"[ -d /{name} ] && mount --bind /{name} {tmp_path}/{name}" for name in ("bin", "lib", "lib64", "usr")
+    )
+    start(
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        f'{binds}; exec chroot {tmp_path} "$@"',
+        "sh",
+        *SLEEP,
+    )
+    with lost(container) as subject:
+        expect(Life(by_handle=by_handle).of(subject), "mount", by_handle)
+
+
+def test_a_mount_namespace_without_a_process(
+    container: Namespace, start: Start, tmp_path: Path, by_handle: bool
+) -> None:
+    (tmp_path / "kept").touch()
+    subprocess.run(["mount", "--bind", tmp_path, tmp_path], check=True)
+    subprocess.run(["mount", "--make-private", tmp_path], check=True)
+    try:
+        subprocess.run(["unshare", f"--mount={tmp_path}/kept", "--propagation", "private", "true"], check=True)
+        with lost(container) as subject:
+            expect(Life(by_handle=by_handle).of(subject), "mount", by_handle)
+        subprocess.run(["umount", tmp_path / "kept"], check=True)
+        wait_until(lambda: ends(subject))
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_a_descriptor(container: Namespace, start: Start, by_handle: bool) -> None:
+    with open(container.path, "rb") as file:
+        process = start(*SLEEP, pass_fds=[file.fileno()])
+    with lost(container) as subject:  # a descriptor of a file whose mount was detached
+        expect(Life(by_handle=by_handle).of(subject), "descriptor", by_handle)
+    process.kill()
+    wait_until(lambda: ends(subject))
+
+
+def test_a_descriptor_of_the_namespace_itself(container: Namespace, start: Start, by_handle: bool) -> None:
+    first = start("nsenter", f"--net={container.path}", *SLEEP)
+    with open(f"/proc/{first.pid}/ns/net", "rb") as file:
+        start(*SLEEP, pass_fds=[file.fileno()])
+    first.kill()
+    first.wait()
+    with lost(container) as subject:
+        expect(Life(by_handle=by_handle).of(subject), "descriptor", by_handle)
+
+
+_IN_FLIGHT = """
+import os, socket, sys, time
+ours, theirs = socket.socketpair()
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+socket.send_fds(ours, [b"x"], [descriptor])
+os.close(descriptor)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+_SOCKET = """
+import os, socket, sys, time
+from libcni.kernel.netlink import open_netlink
+kept = open_netlink(sys.argv[1])
+print("ready", flush=True)
+time.sleep(1000)
+"""
+UNSEEN = pytest.mark.parametrize("program", [_IN_FLIGHT, _SOCKET], ids=["descriptor in flight", "socket"])
+
+
+def veth(host: Namespace, container: Namespace, name: str = "veth77") -> Subject:
+    """Connect a namespace with the host; return what a record of it says."""
+    host.run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", container.name)
+    host.run("ip", "link", "set", name, "up")
+    container.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
+    mac = links()[name].mac
+    return subject_of(container, index=links(container.path)["eth0"].index, host_ends=((name, mac),))
+
+
+@UNSEEN
+def test_what_no_walk_sees_is_known_by_the_host_end(
+    host: Namespace, container: Namespace, start: Start, program: str, by_handle: bool
+) -> None:
+    subject = veth(host, container)
+    process = start(sys.executable, "-c", program, container.path)
+    lose_path(container)
+    look = Life(by_handle=by_handle)
+    expect(look.of(subject), "host end", by_handle)
+    # Go records no number of the interface, and may record no host end: an interface of the host that leads nowhere is
+    # left. Then nobody knows.
+    assert Life(by_handle=by_handle).of(replace(subject, index=0)).is_alive
+    blank = replace(subject, netns=None, cookie=0, index=0, host_ends=(), addresses=(ADDRESS,))
+    answer = Life(by_handle=by_handle).of(blank)
+    assert (answer.verdict, answer.sign) == ("unknown", "port"), answer
+    host.run("ip", "link", "set", "veth77", "name", "renamed")
+    expect(Life(by_handle=by_handle).of(subject), "host end", by_handle)
+    process.kill()
+    wait_until(lambda: "renamed" not in links())
+    gone = Life(by_handle=by_handle).of(replace(subject, age=1.0))
+    assert (gone.verdict, gone.sign) == ("dead", "kernel" if by_handle else "walk")
+
+
+@UNSEEN
+def test_the_kernel_sees_what_has_no_host_end(container: Namespace, start: Start, program: str) -> None:
+    if not knows_handles():
+        pytest.skip("this kernel knows no handles of namespaces (Linux 6.18)")
+    start(sys.executable, "-c", program, container.path)
+    with lost(container) as subject:
+        assert Life().of(subject).sign == "kernel"
+        assert Life(by_handle=False).of(replace(subject, age=1.0)).verdict == "unknown"
+
+
+def test_a_name_of_a_host_end_that_another_container_has_now(
+    host: Namespace, container: Namespace, other: Namespace
+) -> None:
+    """Some plugins give the interfaces of one pod the same name and hardware address again and again."""
+    subject = veth(host, container)
+    mac = subject.host_ends[0][1]
+    lose_path(container)
+    wait_until(lambda: "veth77" not in links())
+    veth(host, other)
+    host.run("ip", "link", "set", "veth77", "address", mac)
+    answer = Life(by_handle=False).of(subject)
+    assert (answer.verdict, answer.sign) == ("dead", "walk"), answer
+
+
+def test_an_address_proves_life_of_a_reservation(host: Namespace, container: Namespace, by_handle: bool) -> None:
+    veth(host, container)
+    reserved = Subject(addresses=(ADDRESS,), age=1000.0)
+    answer = Life(by_handle=by_handle).of(reserved)
+    assert (answer.verdict, answer.sign, answer.path) == ("alive", "address", container.path)
+    free = Life(by_handle=by_handle).of(Subject(addresses=(FREE,), age=1000.0))
+    assert (free.verdict, free.sign) == ("dead", "walk")
+    assert Life().of(Subject(addresses=(FREE,), age=1.0)).sign == "young"
+    assert Life().of(Subject(addresses=(FREE,))).sign == "young"
+    assert Life().of(Subject(age=1000.0)).verdict == "unknown"
+
+
+_OWN = """
+ip link set lo up; ip address add {0}/32 dev lo; ip link add d0 type veth peer name d1; ip link set d0 up
+ip address add {0}/24 dev d0; ip link add m0 link d0 type macvlan; ip address add {0}/16 dev m0; ip link set m0 up
+echo ready; exec sleep 1000
+"""
+AS_USER = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--net",
+]
+
+
+def test_what_a_user_can_make_by_himself_proves_nothing(host: Namespace, start: Start, by_handle: bool) -> None:
+    start(*AS_USER, "sh", "-c", _OWN.format(ADDRESS))
+    assert ADDRESS in str([space.network for space in Life().spaces.values()]), "the test has its address"
+    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
+    assert (answer.verdict, answer.sign) == ("dead", "walk"), answer
+
+
+@pytest.mark.parametrize("kind", ["veth", "macvlan"])
+def test_a_pod_with_a_user_namespace_of_its_own_lives(
+    host: Namespace, start: Start, kind: str, by_handle: bool
+) -> None:
+    pod = start(*AS_USER, *SLEEP)
+    if kind == "veth":
+        host.run("ip", "link", "add", "veth78", "type", "veth", "peer", "name", "eth0", "netns", str(pod.pid))
+    else:
+        host.run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
+        host.run("ip", "link", "add", "eth0", "link", "d0", "netns", str(pod.pid), "type", "macvlan")
+    host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
+    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
+    assert (answer.verdict, answer.sign) == ("alive", "address"), answer
+    # On record, its namespace counts like any other.
+    identity = namespace_identity(f"/proc/{pod.pid}/ns/net")
+    with open_netlink(f"/proc/{pod.pid}/ns/net") as inside:
+        subject = Subject("/run/netns/none", identity, cookie_of(inside), age=1000.0)
+    expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+
+
+def test_a_tie_to_another_namespace_that_root_made(
+    host: Namespace, container: Namespace, start: Start, by_handle: bool
+) -> None:
+    pod = start(*AS_USER, *SLEEP)
+    container.run("ip", "link", "add", "veth78", "type", "veth", "peer", "name", "eth0", "netns", str(pod.pid))
+    host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
+    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
+    assert (answer.verdict, answer.sign) == ("alive", "address"), answer
+
+
+def test_who_is_in_a_namespace_that_this_library_keeps(container: Namespace, start: Start) -> None:
+    identity = namespace_identity(container.path)
+    assert identity is not None
+    start("unshare", "--mount", "--propagation", "private", *SLEEP)  # has a copy of the mount
+    assert Life().inhabitant(identity, [container.path]).is_dead
+    assert Life().inhabitant(identity).sign == "mount"
+    process = start("nsenter", f"--net={container.path}", *SLEEP)
+    assert Life().inhabitant(identity, [container.path]).sign == "thread"
+    process.kill()
+    process.wait()
+    wait_until(lambda: Life().inhabitant(identity, [container.path]).is_dead)
+
+
+_ASK = """
+import json, sys
+from libcni.kernel.life import Life, Subject
+known = json.loads(sys.argv[2])
+known["netns"] = known["netns"] and tuple(known["netns"])
+for name in ("addresses", "bridges", "host_ends"):
+    known[name] = tuple(map(tuple, known[name])) if name == "host_ends" else tuple(known[name])
+answer = Life(by_handle=json.loads(sys.argv[1])).of(Subject(**known))
+print(json.dumps([answer.verdict, answer.sign, answer.reason]))
+"""
+
+BLIND = {
+    "in a PID namespace of its own": ["unshare", "--pid", "--fork", "--mount-proc"],
+    "without CAP_SYS_PTRACE": ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-all"],
+    "with subset=pid": [
+        *("unshare", "--mount", "--propagation", "private", "sh", "-c"),
+        'mount -t proc -o subset=pid proc /proc && exec "$@"',
+        "sh",
+    ],
+    "with hidepid": [
+        *("unshare", "--mount", "--propagation", "private", "sh", "-c"),
+        'mount -t proc -o hidepid=2 proc /proc && exec setpriv --bounding-set=-sys_ptrace --inh-caps=-all "$@"',
+        "sh",
+    ],
+    "as another user": ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+    "as root of a user namespace": ["unshare", "--user", "--map-root-user"],
+}
+
+
+def ask_elsewhere(way: list[str], subject: Subject, by_handle: bool) -> list[str]:
+    command = [*way, sys.executable, "-c", _ASK, json.dumps(by_handle), json.dumps(asdict(subject))]
+    return list(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+@pytest.mark.parametrize("way", BLIND)
+def test_without_sight_of_all_processes_nothing_is_dead(
+    container: Namespace, start: Start, way: str, by_handle: bool
+) -> None:
+    process = start("nsenter", f"--net={container.path}", *SLEEP)
+    with lost(container) as subject:
+        assert ask_elsewhere(BLIND[way], subject, by_handle)[0] != "dead"
+        process.kill()
+        process.wait()
+        wait_until(lambda: ends(subject))
+        verdict, sign, reason = ask_elsewhere(BLIND[way], subject, by_handle)
+        assert reason
+        if sign != "kernel":  # root in another PID namespace may ask it
+            assert (verdict, sign) == ("unknown", "blind")
+        reserved = Subject(addresses=(ADDRESS,), age=1000.0)
+        assert ask_elsewhere(BLIND[way], reserved, by_handle)[:2] == ["unknown", "blind"]
+
+
+def test_proc_of_the_machine_shows_all_processes_from_any_pid_namespace(container: Namespace, start: Start) -> None:
+    process, way = start("nsenter", f"--net={container.path}", *SLEEP), ["unshare", "--pid", "--fork"]
+    with lost(container) as subject:
+        assert ask_elsewhere(way, subject, by_handle=False)[:2] == ["alive", "thread"]
+        process.kill()
+        process.wait()
+        wait_until(lambda: ends(subject))
+        assert ask_elsewhere(way, subject, by_handle=False)[:2] == ["dead", "walk"]
+
+
+def test_a_node_in_a_container_sees_its_containers(container: Namespace, start: Start) -> None:
+    """As with kind: its processes are in a PID namespace below the machine's, and its pods' below that."""
+    node = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c"]
+    script = "echo ready; unshare --pid --fork nsenter --net={} sleep 1000"
+    inside = start(*node, script.format(container.path))
+    children = Path(f"/proc/{inside.pid}/task/{inside.pid}/children")
+    init = wait_until(lambda: children.read_text().split())[0]
+    wait_until(lambda: len(Walk().held[namespace_identity(container.path)[1]].paths) > 1)  # type: ignore[index]
+    way = ["nsenter", f"--target={init}", "--pid", "--mount"]
+    gone = Subject("/run/netns/gone", addresses=(FREE,), age=1000.0)  # recorded by Go
+    assert ask_elsewhere(way, gone, by_handle=False)[:2] == ["dead", "walk"]
+    with lost(container) as subject:
+        assert ask_elsewhere(way, subject, by_handle=False)[0] == "alive"
+
+
+def test_a_machine_on_which_threads_cannot_be_compared(
+    container: Namespace, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system call has another number on each architecture, and some forbid it."""
+    monkeypatch.setattr("libcni.kernel.system.shares_descriptors", lambda *_: False)
+    with open(container.path, "rb") as file:
+        start(*SLEEP, pass_fds=[file.fileno()])
+    with lost(container) as subject:
+        assert Life(by_handle=False).of(subject).sign == "descriptor"
+
+
+def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = Walk(seconds=-1.0)
+    assert "too long" in walk.blind
+    assert time.monotonic()
+
+
+def test_paths_of_mountinfo() -> None:
+    assert _unescaped(rb"/run/a\040b\134c\011") == "/run/a b\\c\t"
+    assert _unescaped(rb"/run/\q") == "/run/\\q"
+
+
+def test_a_socket_is_no_walk(container: Namespace) -> None:
+    """This program's own descriptors prove nothing: it may have opened them to look."""
+    with open(container.path, "rb"), socket.socket(), lost(container) as subject:
+        assert Life(by_handle=False).of(subject).sign == "walk"
