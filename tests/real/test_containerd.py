@@ -15,7 +15,6 @@ from real.containerd_node import PODS, ContainerdNode, containerd_node
 pytestmark = pytest.mark.slow
 
 NEWEST = pytest.param("containerd@sid", marks=pytest.mark.may_skip)  # the packages of sid are not always whole
-LOOPBACK = "the doctor takes lo and 127.0.0.1 of each pod for evidence"
 
 
 @pytest.fixture(scope="module", params=["containerd@bookworm", NEWEST])
@@ -35,7 +34,6 @@ def test_all_pods_talk(node: ContainerdNode) -> None:
     assert node.traffic() == {}
 
 
-@pytest.mark.xfail(reason=LOOPBACK)
 @pytest.mark.parametrize("options", [(), ("--check",)])
 def test_a_node_in_order_has_no_finding(node: ContainerdNode, options: tuple[str, ...]) -> None:
     told = node.libcni("doctor", *options)
