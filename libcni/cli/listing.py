@@ -13,7 +13,7 @@ import libcni.diagnosis
 from libcni._wording import counted
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import CONFIGURATION_ENDINGS, Selection, Target
-from libcni.cli.render import SHORT, is_of_engine, note
+from libcni.cli.render import SHORT, is_of_engine, note, short_ids
 from libcni.cli.session import Session
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _network_names(conf_dir: str) -> set[str]:
         return set()  # a verb that needs the directory reports it; records and a path of a configuration do not
 
 
-def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
-    """Return a selection with the whole ID of its container; None, for all containers, stays.
+def resolved(cni: libcni.CNIConfig, selection: Selection, *, least: int = SHORT) -> Selection:
+    """Return a selection with the whole ID of its container; None, for all containers, stays. ``least``: its digits.
 
     Raises:
         UsageError: several IDs begin with it.
@@ -86,7 +86,7 @@ def resolved(cni: libcni.CNIConfig, selection: Selection) -> Selection:
     if selection.container is None:
         return selection
     text, _, ifname = selection.container.partition(":")
-    return Selection(recorded_container(cni, text), selection.ifname or ifname, selection.network)
+    return Selection(recorded_container(cni, text, least=least), selection.ifname or ifname, selection.network)
 
 
 def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:
@@ -101,33 +101,67 @@ def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
     return sorted({attachment.container_id for attachment in cni.get_cached_attachments() if attachment.container_id})
 
 
-def recorded_container(cni: libcni.CNIConfig, text: str) -> str:
-    """Return the recorded random ID that begins with ``text``; else ``text`` itself.
+def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) -> str:
+    """Return the ID of the recorded container that ``text`` names; else ``text`` itself.
 
-    ``text`` must have as many digits as tables show. Names are not completed: the up-arrow key repeats a command, and
-    after c1 has been detached, "libcni del c1" must not mean c12.
+    ``text`` is an ID, the start of a random one, or a pod as ``NAMESPACE/NAME`` or ``NAME``. Names are not completed:
+    the up-arrow key repeats a command, and after c1 has been detached, "libcni del c1" must not mean c12.
+
+    Args:
+        cni: the client with the records.
+        text: a word of the command line.
+        least: the digits of a random ID that are needed. Tables show twelve.
 
     Raises:
-        UsageError: several IDs begin with ``text``.
+        UsageError: it names several containers.
     """
-    if len(text) < SHORT or is_of_engine(text):
-        return text
     try:
-        recorded = _recorded_ids(cni)
+        recorded = cni.get_cached_attachments()
     except libcni.RecordError:
         return text  # the verb itself reports it
-    longer = [container for container in recorded if container.startswith(text) and is_of_engine(container)]
-    if text in recorded or not longer:
+    ids = {attachment.container_id for attachment in recorded}
+    if not text or text in ids:
         return text
-    if len(longer) > 1:
-        raise UsageError(f"{len(longer)} container IDs begin with {text}: {', '.join(longer)}; give more of the ID")
-    return longer[0]
+    found = {one.container_id for one in recorded if text in {one.pod, one.pod.rpartition("/")[2]}}
+    if not found and len(text) >= least:
+        found = {container for container in ids if container.startswith(text) and is_of_engine(container)}
+    if len(found) > 1:
+        raise UsageError(f"{text} means {len(found)} containers: {', '.join(sorted(found))}; give more of the ID")
+    return found.pop() if found else text
 
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
-    """Return names with the whole ID in place of the start of an ID in ``ID[:IFNAME]``."""
+    """Return names with the whole ID in place of a pod, or of the start of an ID, in ``ID[:IFNAME]``."""
     parts = [name.partition(":") for name in names]
-    return ["".join([recorded_container(cni, text), *rest]) for text, *rest in parts]
+    # Of the names of findings only "dead" could be the start of an ID.
+    return ["".join([recorded_container(cni, text, least=5 if text == "dead" else 1), *rest]) for text, *rest in parts]
+
+
+def short_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
+    """Return the shortest words that ``whole_names`` takes for attachments, ``ID:IFNAME``: for example a pod."""
+    recorded = [one for one in cni.get_cached_attachments() if one.container_id and one.ifname != "lo"]
+    pods: dict[str, set[str]] = {}
+    interfaces: dict[str, set[str]] = {}
+    for attachment in recorded:
+        pods.setdefault(attachment.pod, set()).add(attachment.container_id)
+        interfaces.setdefault(attachment.container_id, set()).add(attachment.ifname)
+    by_id = {container: pod for pod, ids in pods.items() if pod and len(ids) == 1 for container in ids}
+    starts = short_ids(interfaces)
+    wanted: dict[str, set[str]] = {}
+    for name in names:
+        container, _, ifname = name.partition(":")
+        wanted.setdefault(container, set()).add(ifname)
+    return [
+        word + ending
+        for container, ifnames in wanted.items()
+        for word in [by_id.get(container) or starts.get(container, container)]
+        # A container is named whole if it has no other interface.
+        for ending in (
+            [""]
+            if "" in ifnames or interfaces.get(container, set()) <= ifnames
+            else [f":{one}" for one in sorted(ifnames)]
+        )
+    ]
 
 
 def find_attachments(
@@ -157,12 +191,6 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
                 hint=libcni.Hint("run libcni as root") if attachment.is_denied else libcni.Hint(_UNREADABLE, "doctor"),
             )
     return None
-
-
-def check_include_go(session: Session, *, include_go: bool) -> None:
-    """Raise UsageError if --include-go would include nothing more."""
-    if include_go and session.owner:
-        raise UsageError("--include-go and --owner exclude each other: records of Go libcni have no owner")
 
 
 def note_left(count: int, which: str) -> None:

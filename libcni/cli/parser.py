@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import io
 import os
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
 from typing import Any, NoReturn
 
 from libcni.cli.commands import COMMANDS, Command
@@ -59,7 +62,24 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
         flags = [flag for argument in (*command.load()[1], *COMMON) for flag in argument.flags]
         meant = _probably_meant(word, flags)
         parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {meant}?" if meant else ""))
+    if getattr(options, "include_go", False) and options.owner:
+        parser.error("--include-go and --owner exclude each other: records of Go libcni have no owner")
     return vars(options)
+
+
+def refusal(line: str) -> str:
+    """Return why the parser of a command refuses a command line; "" if it takes it."""
+    words = shlex.split(line)
+    command = next((known for known in COMMANDS if words[:2] == ["libcni", known.name]), None)
+    if command is None:
+        return f"there is no such command: {line}"
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            read_words(command, words[2:])
+    except SystemExit:
+        return said.getvalue().strip()
+    return ""
 
 
 def _probably_meant(word: str, flags: Sequence[str]) -> str:

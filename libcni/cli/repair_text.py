@@ -9,6 +9,7 @@ from typing import TypeVar
 from libcni import Hint
 from libcni._defaults import TIMEOUT
 from libcni._wording import some
+from libcni.cli.listing import short_names
 from libcni.cli.render import one_line
 from libcni.cli.session import Session
 from libcni.diagnosis import Mend, MendOutcome, NodeRepair
@@ -37,11 +38,9 @@ def repair_commands(
 ) -> list[str]:
     """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
     needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
-    names = sorted({*interrupt, *(need["interrupt"] for need in needs if "interrupt" in need)})
-    words = ["--yes", *options]
-    words += ["--timeout", f"{session.timeout:g}"] if session.timeout != TIMEOUT else []
-    if any("include_go" in need for need in needs) and not session.owner and "--include-go" not in words:
-        words.append("--include-go")
+    names = [*interrupt, *sorted(need["interrupt"] for need in needs if "interrupt" in need)]
+    names = short_names(session.client(), dict.fromkeys(names)) if "all" not in names else ["all"]
+    common = ["--yes", *options, *(["--timeout", f"{session.timeout:g}"] if session.timeout != TIMEOUT else [])]
     commands = []
     for matching, more in (
         ([need for need in needs if "interrupt" not in need], []),
@@ -49,9 +48,12 @@ def repair_commands(
     ):
         owners = [need.get("owner", session.owner) for need in matching]
         owner = session.owner if session.owner in owners else max(owners, key=owners.count, default="")
+        words = [word for word in common if word != "--include-go"]
+        # Records of Go have no owner: a command is for them, or for an owner.
+        if not owner and (words != common or any("include_go" in need for need in matching)):
+            words.append("--include-go")
         if matching:
-            hint = Hint("", "repair", options=(*words, *more))
-            commands.append(replace(session, owner=owner).hint_command(hint))
+            commands.append(replace(session, owner=owner).hint_command(Hint("", "repair", options=(*words, *more))))
     return commands
 
 

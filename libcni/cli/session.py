@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from libcni.cli.options import DIRECTORIES, OWNER
+from libcni.cli.parser import refusal
 from libcni.cli.render import Block, print_block, print_data, with_short_ids
 from libcni.errors import printable
 
@@ -56,7 +57,9 @@ class Session:
         """Return the command of a hint, with the options that the user's environment does not set; "" if none."""
         client = {"conf_dir": self.conf_dir, "path": self.path, "cache_dir": self.cache_dir, "owner": self.owner}
         presets = [option.preset for option in (*DIRECTORIES, OWNER)]
-        return hint.shell_command(client, dict(zip(client, presets, strict=True)))
+        command = hint.shell_command(client, dict(zip(client, presets, strict=True)))
+        # A command that its own parser refuses leads nowhere.
+        return command if command and not refusal(command) else ""
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json."""

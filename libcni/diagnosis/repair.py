@@ -20,7 +20,7 @@ from libcni.diagnosis.report import DoctorReport, NodeCheck
 from libcni.errors import CNIError
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment
-from libcni.store.locks import LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.records import RecordStore
 
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
@@ -31,6 +31,8 @@ _AT_MOST = 250
 """The largest number of mends between two of these examinations: each holds the descriptor of its lock."""
 _SECOND_LOOK = 1.0
 """Seconds after which a loss is examined again: the runtime may just be ending this container."""
+_PATIENCE = 60.0
+"""Seconds for which a loss is examined again while verbs of its containers run."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
 _WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "drift"}
 
@@ -133,6 +135,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             report = report_on(node, checked=None if run_check else ())
             plan = repair.plan(node, report)
         plan = [outcome for outcome in plan if outcome.state == "left"]
+        repair.forget_needless_failures(report)
         RecordStore(cni.cache_dir).remove_old_drafts()
     return NodeRepair((*repair.outcomes.values(), *plan), report, repair.stopped)
 
@@ -245,14 +248,34 @@ class _Repair:
         """Stop the repair if a living container has lost something, and no mend since the last look names it."""
         named = {name for mend in self.done for name in (*mend.containers, *mend.interrupts)}
         belongings = belongings_of(node)
-        if lost := losses(self.belongings, belongings, named):
+        lost = losses(self.belongings, belongings, named) if self.done else []
+        deadline = time.monotonic() + _PATIENCE
+        while lost and time.monotonic() < deadline:
             time.sleep(_SECOND_LOOK)
+            # A container whose lock is held is at work: a reload takes its interface for a moment.
+            is_at_work = any(self._is_at_work(name) for _, names in lost for name in names)
             belongings = belongings_of(self.read())
             lost = losses(self.belongings, belongings, named)
+            if not is_at_work:
+                break
         if lost:
             after = some([f"{mend.kind} {mend.target}" for mend in self.done])
-            self.stopped = f"{some(lost, '; ', 10)}, after: {after}"
+            self.stopped = f"{some([text for text, _ in lost], '; ', 10)}, after: {after}"
         self.belongings, self.done = belongings, []
+
+    def _is_at_work(self, name: str) -> bool:
+        locks = LockSet(self.cni.cache_dir, LockRequest((), name.partition(":")[0]))
+        try:
+            return not locks.try_acquire()
+        finally:
+            locks.close()
+
+    def forget_needless_failures(self, report: DoctorReport) -> None:
+        """Treat a failed mend that a report no longer requires as not needed: its container has ended meanwhile."""
+        required = {mend.key for finding in report.findings for mend in finding.mends}
+        for mend, outcome in self.outcomes.items():
+            if outcome.state == "failed" and mend.key not in required:
+                self.outcomes[mend] = replace(outcome, state="not needed", reason="")
 
     def _note(self, outcome: MendOutcome, state: MendState, reason: str = "") -> None:
         """Store the outcome of a mend. A mend that was not needed is tried again if the next diagnosis requires it.

@@ -73,11 +73,11 @@ def belongings_of(node: NodeState) -> AllBelongings:
     return everything
 
 
-def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list[str]:
-    """Return the losses, except of the named containers and of those whose runtime is working."""
+def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list[tuple[str, set[str]]]:
+    """Return the losses as text, each with its containers, except of the ``named`` and of those at work."""
     # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
     return [
-        f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}"
+        (f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}", earlier.names)
         for identity, earlier in before.items()
         if earlier.is_ours
         and (current := after.get(identity)) is not None

@@ -152,7 +152,7 @@ def test_what_a_mend_names_or_a_runtime_changes_is_no_loss() -> None:
     records: set[tuple[str, object, str]] = {("net-c1-eth0", None, "ready")}
     before = Belongings({"a", "b"}, is_ours=True, names={"c1:eth0"}, records=records)
     after: AllBelongings = {(1, 2): replace(before, things={"a"})}
-    assert losses({(1, 2): before}, after, {"c2:eth0"}) == ["c1:eth0 has lost b"]
+    assert losses({(1, 2): before}, after, {"c2:eth0"}) == [("c1:eth0 has lost b", {"c1:eth0"})]
     assert losses({(1, 2): before}, after, {"c1:eth0"}) == []
     assert losses({(1, 2): before}, {(1, 2): replace(after[1, 2], records=set())}, set()) == []
     assert losses({(1, 2): replace(before, is_ours=False)}, after, set()) == [], "not of this node"

@@ -9,8 +9,9 @@ import libcni.diagnosis
 from libcni._wording import some
 from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
-from libcni.cli.listing import resolved, select
+from libcni.cli.listing import resolved, select, short_names
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
+from libcni.cli.parser import refusal
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
 from libcni.cli.repair_text import examples, repair_commands, summary
 from libcni.cli.session import Session
@@ -32,7 +33,7 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
       libcni doctor --check
     """
     cni = session.client()
-    only = [] if container is None else [resolved(cni, Selection(container)).container or ""]
+    only = [] if container is None else [resolved(cni, Selection(container), least=1).container or ""]
     plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
     report = with_ended(plan.report, session)
     if only:
@@ -40,9 +41,9 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
             finding for finding in report.findings if {name.partition(":")[0] for name in finding.containers} & {*only}
         ]
         if not about:
-            select(cni, Selection(container))  # a misspelt name must not look like a container that is in order
+            select(cni, Selection(only[0]))  # a misspelt name must not look like a container that is in order
         report = replace(report, findings=tuple(about))
-    commands = repair_commands(session, plan, [*only, *(["--check"] * check)])
+    commands = repair_commands(session, plan, [*short_names(cni, only), *(["--check"] * check)])
     data = {"status": report.status, **asdict(report), "commands": commands}
     session.show(data, *_blocks(report, commands, is_whole=not only))
     if report.status != "ok":
@@ -93,7 +94,7 @@ def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
         ("pods", some(finding.pods)),
         ("meaning", finding.meaning),
         ("remedy", remedy),
-        ("type", Verbatim(f"libcni {command}" if colon else "")),
+        ("type", Verbatim(f"libcni {command}" if colon and not refusal(f"libcni {command}") else "")),
         ("mends", "\n".join(summary(finding.mends))),
     ]
     return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", rows)

@@ -11,7 +11,7 @@ from libcni.cli.completion import containers
 from libcni.cli.ended_containers import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, read_bytes
-from libcni.cli.listing import check_include_go, identity_data, identity_row, note_left
+from libcni.cli.listing import identity_data, identity_row, note_left
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
 from libcni.cli.parser import closest
 from libcni.cli.render import Table, note
@@ -67,7 +67,6 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid excludes --valid and --from-file")
-    check_include_go(session, include_go=include_go)
     cni = session.client()
     net = network_of(network)
     recorded = cni.get_cached_attachments()

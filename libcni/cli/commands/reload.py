@@ -9,7 +9,6 @@ import libcni
 from libcni.cli.failures import UsageError, outcomes_of, raise_errors
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import (
-    check_include_go,
     find_attachments,
     identity_data,
     identity_row,
@@ -44,7 +43,6 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if bool(containers) == every:
         raise UsageError("give containers, or --all")
-    check_include_go(session, include_go=include_go)
     cni = session.client()
     if every:
         recorded = find_attachments(cni, Selection(None, ifname, network))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 import libcni
-from libcni.cli.listing import check_include_go, whole_names
+from libcni.cli.listing import short_names, whole_names
 from libcni.cli.options import CONTAINER, INCLUDE_GO, SKIP_MISSING, Argument
 from libcni.cli.render import Fields, Table, note, one_line
 from libcni.cli.repair_text import repair_commands, rows_of
@@ -44,20 +44,25 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
 
     Prints the plan. --yes makes the repairs that interrupt no container, and --interrupt allows it to interrupt the
     named ones. Each repair is made only if the node still needs it, and all stop if another container loses anything.
+    The exit code is 1 if a repair failed, or if errors are left.
     Attachments of other owners and of Go libcni are detached and reloaded only with their --owner, with --include-go or
     if they are named.
 
     Example:
       libcni repair --yes
     """
-    check_include_go(session, include_go=include_go)
     cni = session.client()
     names, interrupt = whole_names(cni, names), whole_names(cni, interrupt)
     done = repair_node(
         cni, dry_run=not yes, interrupt=interrupt, only=names, include_go=include_go,
         pending_after=pending_after, run_check=check, policy=libcni.DelPolicy(skip_missing=skip_missing),
     )  # fmt: skip
-    options = [*names, *(["--check"] * check), *(["--include-go"] * include_go), *(["--skip-missing"] * skip_missing)]
+    options = [
+        *short_names(cni, names),
+        *(["--check"] * check),
+        *(["--include-go"] * include_go),
+        *(["--skip-missing"] * skip_missing),
+    ]
     options += ["--pending-after", f"{pending_after:g}"] if pending_after != 300.0 else []  # noqa: PLR2004 - the default
     commands = repair_commands(session, done, options, interrupt)
     outcomes = [{**asdict(outcome), "mend": asdict(outcome.mend)} for outcome in done.outcomes]
@@ -76,7 +81,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
         session.show_text(*(f"  {command}" for command in commands))
     if done.stopped:
         raise libcni.CNIError(f"the repair was stopped: {done.stopped}")
-    if any(outcome.state == "failed" for outcome in done.outcomes):
+    if any(outcome.state == "failed" for outcome in done.outcomes) or (yes and done.report.status == "error"):
         raise SystemExit(1)
 
 

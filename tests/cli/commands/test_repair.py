@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 import libcni
 from cli.node import GOOD, CommandNode, attach_sharing, containers
+from libcni.diagnosis import acts, repair_node
+from libcni.diagnosis.acts import ACTS
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState
 
 
 def states(ran_data: dict[str, list[dict[str, object]]]) -> list[object]:
@@ -18,7 +24,7 @@ def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken
     assert states(planned) == ["planned"] * 4
     assert len(broken_node.cni.get_cached_attachments()) == 5
     done = broken_node.run("repair", "--yes", "-o", "json")
-    assert (done.code, states(done.data)) == (0, ["mended"] * 4)
+    assert (done.code, states(done.data)) == (1, ["mended"] * 4), "an error is left: a plugin that is not installed"
     assert [one["mend"]["kind"] for one in done.data["outcomes"]] == ["set-aside", "detach", "detach", "detach"]
     assert len(list((broken_node.cache / "corrupt").iterdir())) == 1
     assert [one.container_id for one in broken_node.cni.get_cached_attachments()] == [GOOD]
@@ -63,7 +69,9 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
     assert ran.code == 1
     assert "failed" in ran.out
     assert 'plugin "fake-bridge" not found' in ran.out
-    assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
+    ran = broken_node.run("repair", "--yes", "--skip-missing")
+    assert "failed" not in ran.out
+    assert ran.code == 1, "an error is left: the plugin is missing"
 
 
 def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: CommandNode) -> None:
@@ -109,12 +117,53 @@ def test_what_interrupts_a_container_is_done_only_if_it_is_named(node: CommandNo
     )
     ran = node.run("repair", "--check", "--yes", "-o", "json").data
     assert states(ran) == ["left", "left"]
-    assert ran["commands"] == ["libcni repair --yes --check --interrupt a:eth0 b:eth0"]
+    assert ran["commands"] == ["libcni repair --yes --check --interrupt a b"]
     ran = node.run("repair", "--check", "--yes", "--interrupt", "a", "-o", "json").data
     assert [(one["state"], one["mend"]["interrupts"]) for one in ran["outcomes"]] == [
         ("mended", ["a:eth0"]),
         ("left", ["b:eth0"]),
     ]
+
+
+def test_a_container_that_ends_before_its_mend_is_no_failure(
+    node: CommandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.add("a")
+    node.change_record("a", "dbnet", bootId="another")
+
+    def end(state: NodeState, mend: Mend) -> None:
+        node.record("a", "dbnet").unlink()
+        raise OSError(2, "the namespace has ended")
+
+    monkeypatch.setattr(acts, "ACTS", {**ACTS, "detach": ACTS["detach"]._replace(change=end)})
+    [outcome] = repair_node(node.cni).outcomes
+    assert (outcome.state, outcome.reason) == ("not needed", "")
+
+
+def test_pods_and_starts_of_ids_are_taken_and_printed(node: CommandNode) -> None:
+    """A pod with a network that its plugin finds damaged can be attached again only if it is named."""
+    ids = {"web-0": "ab" * 32, "web-1": "ac" * 32, "": "1c" * 32}
+    node.plugin("checked", result={"cniVersion": "1.0.0"})
+    node.configure("net", "checked")
+    for pod, container in ids.items():
+        args = f"K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}" if pod else ""
+        assert node.run("add", "net", node.netns(container[:2]), "-c", container, "--args", args).code == 0
+    node.plugin(
+        "checked",
+        """[ $CNI_COMMAND != CHECK ] || { echo '{"cniVersion": "1.0.0", "code": 999, "msg": "gone"}'; exit 1; }""",
+        result={"cniVersion": "1.0.0"},
+    )
+    [command] = node.run("repair", "--check", "--yes", "-o", "json").data["commands"]
+    assert command == "libcni repair --yes --check --interrupt 1c1c1c1c1c1c shop/web-0 shop/web-1"
+    for word, container in (("web-0", "ab"), ("shop/web-1", "ac"), ("ab", "ab"), ("1", "1c"), ("1c1c", "1c")):
+        found = node.run("doctor", word, "--check", "-o", "json").data["findings"]
+        assert all(f"{container * 32}:eth0" in one["containers"] for one in found), word
+        ran = node.run("repair", word, "--check", "-o", "json").data
+        assert [one["needs"] for one in ran["outcomes"]] == [[["interrupt", f"{container * 32}:eth0"]]]
+    ran = node.run("doctor", "a", "--check")
+    assert (ran.code, "a means 2 containers: abab" in ran.err) == (2, True)
+    assert "nothing to do" in node.run("del", "ab").err, "to detach one needs the twelve digits of a table"
+    assert node.run("show", "web-0").code == 0
 
 
 def test_an_owner_repairs_only_its_own(node: CommandNode) -> None:
