@@ -279,6 +279,8 @@ class CapabilityArgs(_Capability):
         {'ips': ['10.1.0.7/16'], 'mac': 'c2:11:22:33:44:55', 'tier': 'gold'}
     """
 
+    # If two interfaces of a container cannot both have it, add its key to _OF_ONE_INTERFACE in manager/container.py,
+    # which must not import pydantic.
     port_mappings: _Tuple[Annotated[PortMapping, _read_json(PortMapping)]] | None = None
     ip_ranges: _Tuple[_Tuple[Annotated[IPRange, _read_json(IPRange)]]] | None = None
     bandwidth: Annotated[Bandwidth, _read_json(Bandwidth)] | None = None

@@ -18,7 +18,7 @@ from typing import Any
 
 from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.interface import CallOptions
-from libcni.executor.spawn import prepare_spawn
+from libcni.executor.spawn import prepare_fork, prepare_spawn
 from libcni.executor.streams import OutputLimitError, Streams
 from libcni.protocol.invocation import Invocation, Outcome
 
@@ -156,7 +156,8 @@ class Child:
         if inherited >= 0:
             moves.append((_INHERITED, inherited))
         env = {**(self.options.env or {}), **self.invocation.env}
-        self._launch = prepare_spawn(self.invocation.path, env, self.streams.above_stdio(moves))
+        launch = prepare_fork if self.options.ends_with_caller and threading.active_count() == 1 else prepare_spawn
+        self._launch = launch(self.invocation.path, env, self.streams.above_stdio(moves))
 
     def spawn(self) -> None:
         """Start the process, unless ``kill_and_release`` was called. Raises the errors of ``start``.

@@ -23,6 +23,8 @@ class CallOptions:
             process has the descriptor, the next verb of the container considers the plugin running.
         on_started: a function to call once the plugin has started and has its configuration, before the wait for its
             end; None: no function. An executor need not call it.
+        ends_with_caller: whether the kernel kills the plugin when this program ends, even by SIGKILL. A program
+            with several threads cannot have that; its plugins go on.
 
     Examples:
         >>> CallOptions(timeout=5.0).timeout
@@ -33,6 +35,7 @@ class CallOptions:
     env: Mapping[str, str] | None = field(default=None, repr=False)  # it may hold secrets, and fills a screen
     inherit: Callable[[], int] | None = None
     on_started: Callable[[], object] | None = None
+    ends_with_caller: bool = False
 
 
 @runtime_checkable

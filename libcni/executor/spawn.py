@@ -6,6 +6,8 @@ and no other thread of this program runs meanwhile.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import functools
 import os
 import signal
@@ -18,6 +20,7 @@ from typing import Any
 # These values are the same in glibc and musl. Each of the two structures is smaller than _BYTES in both.
 _SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
 _BYTES = 1024
+_PR_SET_PDEATHSIG = 1
 _SIGNAL_SET_BYTES = 128
 
 # Python ignores SIGPIPE and SIGXFSZ, and host programs may ignore more signals. A spawned process would inherit that.
@@ -73,6 +76,59 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
             raise OSError(error, os.strerror(error), path)
 
     return start
+
+
+def prepare_fork(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
+    """Prepare a start as ``prepare_spawn`` does, of a process that gets SIGKILL when this program ends.
+
+    posix_spawn cannot ask for that signal, so this forks: the program may only have one thread. The kernel sends the
+    signal at the end of the thread that has forked, which is the whole program then.
+    """
+    try:
+        _, libc, quick, _ = _libc()
+    except ImportError:
+        return partial(_spawn_with_os, path, env, moves)
+
+    def start(pid: array[int]) -> None:
+        parent, (reading, writing) = os.getpid(), os.pipe()
+        with open(reading, "rb") as report:
+            try:
+                # libc's fork, without Python's hooks: they would close descriptors that the plugin needs.
+                pid[0] = quick.fork()
+                if not pid[0]:
+                    _become(path, env, moves, parent, writing, libc)
+            finally:
+                os.close(writing)
+            number = int(report.read() or 0)  # empty once the new program runs
+        if pid[0] < 0 or number:
+            if pid[0] > 0:
+                os.waitpid(pid[0], 0)
+            pid[0], number = 0, number or errno.EAGAIN
+            raise OSError(number, os.strerror(number), path)
+
+    return start
+
+
+def _become(  # noqa: PLR0913, PLR0917 - all that a start needs
+    path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]], parent: int, report: int, libc: Any
+) -> None:
+    """Turn this forked process into a plugin, or write the number of the error to ``report`` and end."""
+    try:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before the call above
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.setpgid(0, 0)
+        for number in _DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 1 + max(number for number, _ in moves))
+        for number, descriptor in moves:
+            os.dup2(descriptor, number)
+        os.execve(path, [path], {**env})  # noqa: S606 - a plugin has no shell
+    except BaseException as error:  # noqa: BLE001 - this process must end here, whatever happens
+        os.write(report, str(getattr(error, "errno", None) or errno.EINVAL).encode())
+    finally:
+        os._exit(127)
 
 
 def _spawn_with_os(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]], pid: array[int]) -> None:

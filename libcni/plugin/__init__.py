@@ -30,8 +30,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from libcni._error_code import ErrorCode
     from libcni.plugin.results import PluginResult
+    from libcni.plugin.runtime_config import (
+        AddressRange,
+        BandwidthLimits,
+        DNSSettings,
+        PortMappingEntry,
+        RuntimeConfig,
+    )
 
-__all__ = ["ErrorCode", "Plugin", "PluginResult", "Request", "VerbError"]
+__all__ = [
+    "AddressRange", "BandwidthLimits", "DNSSettings", "ErrorCode", "Plugin", "PluginResult", "PortMappingEntry",
+    "Request", "RuntimeConfig", "VerbError",
+]  # fmt: skip
 
 
 class _LazyErrorCode:
@@ -54,4 +64,7 @@ class _LazyErrorCode:
 
 if not TYPE_CHECKING:
     ErrorCode = _LazyErrorCode()
-    __getattr__ = _lazy(__name__, {"results": "PluginResult"})[0]
+    __getattr__ = _lazy(__name__, {
+        "results": "PluginResult",
+        "runtime_config": "AddressRange BandwidthLimits DNSSettings PortMappingEntry RuntimeConfig",
+    })[0]  # fmt: skip

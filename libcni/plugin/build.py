@@ -31,6 +31,36 @@ _RUNTIME_ONLY = frozenset({
 })  # fmt: skip
 """Files that no plugin imports. Each file in the product makes each start of the plugin slower."""
 
+_PLUGIN = "_cni_plugin"
+"""The name of the plugin's own module in the product."""
+
+# Any Python since 2.7 must be able to read this. It needs the file's own loader: zipimport finds the bytecode.
+_MAIN = """import sys
+
+if sys.version_info < (3, 11):
+    import json
+
+    found = ".".join(str(number) for number in sys.version_info[:3])
+    try:
+        version = json.loads(sys.stdin.read())["cniVersion"]
+    except Exception:
+        version = "1.1.0"
+    msg = "this plugin needs Python 3.11 or newer, and %s is Python %s" % (sys.executable, found)
+    hint = "install a newer Python, and build the plugin with --python and its path"
+    print(json.dumps({"cniVersion": version, "code": 100, "msg": msg, "details": hint}))
+    sys.exit(1)
+
+
+class _Source:
+    def get_source(self, name, loader=__loader__):
+        return loader.get_source("_cni_plugin")
+
+
+code = __loader__.get_code("_cni_plugin")
+__loader__, __spec__ = _Source(), None  # tracebacks show the lines of the plugin
+exec(code)
+"""
+
 _VERSION_SECONDS = 60.0
 """Seconds for the VERSION of a new product."""
 
@@ -87,13 +117,14 @@ def _collect(sources: Path, plugin: str | os.PathLike[str], include: list[str]) 
     names = {str(path.relative_to(root)) for pattern in _LIBRARY for path in root.glob(pattern)}
     files = {Path("libcni", name): root / name for name in names - _RUNTIME_ONLY}
     files |= {Path(Path(name).name): Path(name) for name in include}
-    files[Path("__main__.py")] = Path(plugin)
+    files[Path(f"{_PLUGIN}.py")] = Path(plugin)
     for name, path in files.items():
         (sources / name).parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copyfile(path, sources / name)
         except OSError as error:
             raise BuildError(f"cannot read {path}: {error.strerror}") from error
+    (sources / "__main__.py").write_text(_MAIN, encoding="utf-8")
 
 
 def _compile(sources: Path, name: str, python: str) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,32 +15,45 @@ from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
 from libcni.executor.process import ProcessExecutor
 from libcni.plugin.failure import VerbError
-from libcni.plugin.received import decode_document
-from libcni.plugin.request import Request
+from libcni.plugin.received import ReceivedCall, decode_document
 from libcni.plugin.results import PluginResult
 from libcni.protocol.invocation import Invocation, Outcome
+
+_VARIABLES = {"ifname": "CNI_IFNAME", "netns": "CNI_NETNS", "args": "CNI_ARGS"}
 
 
 class Delegate:
     """A plugin that this plugin runs during a call, with the call's environment.
 
     Args:
-        request: the call.
+        call: the call of this plugin.
         plugin_type: the executable's name, to be found on CNI_PATH.
         stdin: the configuration for the delegate.
+        changes: ``ifname``, ``netns`` or ``args``, if they differ from those of the call.
 
     Raises:
         PluginNotFoundError: if no such executable is on CNI_PATH.
         InvalidIdentifierError: if ``plugin_type`` is empty or a path.
+        TypeError: if ``changes`` has another name.
     """
 
-    def __init__(self, request: Request, plugin_type: str, stdin: bytes) -> None:
-        path = find_plugin(plugin_type, request.path)
-        own = {name: value for name, value in request.env.items() if name.startswith("CNI_")}
-        attachment = request.name, request.container_id, request.ifname
-        self._invocation = Invocation(request.verb, plugin_type, path, stdin, own, *attachment)
-        self._options = CallOptions(env={name: value for name, value in request.env.items() if name not in own})
-        self._version = request.version
+    def __init__(self, call: ReceivedCall, plugin_type: str, stdin: bytes, changes: Mapping[str, str]) -> None:
+        path = find_plugin(plugin_type, call.path)
+        if unknown := changes.keys() - _VARIABLES.keys():
+            raise TypeError(f"a delegate has no {', '.join(sorted(unknown))}: only {', '.join(_VARIABLES)} can differ")
+        own = {name: value for name, value in call.env.items() if name.startswith("CNI_")}
+        own.update({_VARIABLES[name]: value for name, value in changes.items()})
+        attachment = call.name, call.container_id, own.get("CNI_IFNAME", "")
+        self._invocation = Invocation(call.verb, plugin_type, path, stdin, own, *attachment)
+        rest = {name: value for name, value in call.env.items() if name not in own}
+        # A runtime may kill this plugin alone: a delegate that goes on would allocate after the runtime's clean-up.
+        self._options = CallOptions(env=rest, ends_with_caller=True)
+        self._version = call.version
+
+    def serves_as(self, other: Delegate) -> bool:
+        """Return whether a DEL of ``other`` frees what this one has allocated."""
+        mine, its = self._invocation, other._invocation
+        return (mine.path, mine.env, mine.stdin) == (its.path, its.env, its.stdin)
 
     def run(self, verb: str) -> Outcome:
         """Run ``verb``, and print the delegate's stderr on this plugin's stderr.

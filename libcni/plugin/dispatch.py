@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import _local, allocate_lock
 from io import BytesIO, StringIO
 
 from libcni.config.versions import ALL_VERSIONS, check_known
@@ -135,7 +136,8 @@ class Plugin:
     ) -> int:
         """Answer one call and return the exit status.
 
-        During the call ``sys.stdout`` and ``sys.stderr`` are ``stderr``: a ``print`` does not spoil the document.
+        During the call this thread's ``sys.stdout`` and ``sys.stderr`` are ``stderr``: a ``print`` does not spoil the
+        document. A daemon may answer several calls in several threads at once.
 
         Args:
             env: the environment; this and the streams default to those of the process.
@@ -149,14 +151,10 @@ class Plugin:
             stderr.write(f"{self.about}\nCNI protocol versions supported: {', '.join(self.versions)}\n")
             return 0
         # Before the author's function runs: its prints must not mix with the document.
-        kept = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = stderr
-        try:
+        with _Prints(stderr):
             # sys.stdin is None if descriptor 0 was closed when the process started.
             stdin = stdin or (sys.stdin.buffer if sys.stdin else BytesIO())
             status, text = self._answer(env, stdin, stderr)
-        finally:
-            sys.stdout, sys.stderr = kept
         stdout.write(text)
         stdout.flush()
         return status
@@ -242,6 +240,48 @@ class Plugin:
             if request.verb == "DEL":
                 return ""  # ADD refuses such a configuration, so nothing was allocated with it
             raise
+
+
+class _Prints:
+    """A context in which what this thread prints goes to the stream of its call.
+
+    Threads share ``sys.stdout``. While any call runs, it forwards to the stream of the thread that prints.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._outer = getattr(_calls, "stream", None)
+        _calls.stream = self._stream
+        with _lock:
+            if not _kept:
+                _kept.extend((sys.stdout, sys.stderr))
+                sys.stdout, sys.stderr = map(_StreamOfThread, _kept)
+            _running.append(self)
+
+    def __exit__(self, *error: object) -> None:
+        _calls.stream = self._outer
+        with _lock:
+            _running.remove(self)
+            if not _running:
+                sys.stdout, sys.stderr = _kept
+                _kept.clear()
+
+
+class _StreamOfThread:
+    """Stands for ``sys.stdout`` or ``sys.stderr``; a thread without a call has the process's own."""
+
+    def __init__(self, own: TextIO) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(_calls, "stream", None) or self._own, name)
+
+
+_calls, _lock = _local(), allocate_lock()
+_kept: list[Any] = []
+_running: list[_Prints] = []
 
 
 def _claim_stdout() -> int:

@@ -6,12 +6,92 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
+from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 
 _UNIONS = (Union, types.UnionType)
 _JSON_TYPES: Mapping[Any, str] = {
     str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "an object", list: "a list"
 }  # fmt: skip
+_IGNORE = "IgnoreUnknown"
+_BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
+
+
+def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
+    """Raise TypeError if ``load`` cannot fill ``kind``, whatever the configuration has: the author must know.
+
+    Args:
+        kind: a class or an annotation.
+        path: the attribute that has it, for the error.
+        seen: the classes around it; one that contains itself is checked once.
+    """
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if kind in (Any, types.NoneType, str, bool, int, float) or origin is Literal or kind in seen:
+        return
+    if _is_object(kind):
+        hints = get_type_hints(kind)
+        for name in _fields(kind):
+            check_kind(hints[name], f"{path or kind.__name__}.{name}", (*seen, kind))
+    elif origin in _UNIONS or (origin in {list, tuple, dict, Mapping} and _is_uniform(origin, arguments)):
+        for part in arguments:
+            if part is not ...:
+                check_kind(part, path, seen)
+    # Any other class must take one string, such as IPv4Network or an Enum. No built-in one does.
+    elif (
+        arguments
+        or not callable(kind)
+        or kind.__module__ in {"builtins", "collections.abc", "typing"}
+        or _is_typed_dict(kind)
+    ):
+        shown = kind.__name__ if isinstance(kind, type) and not arguments else str(kind)
+        problem = (
+            f"{path or shown}: {shown} cannot be loaded from JSON; use str, int, float, bool, Any, Literal, list, "
+        )
+        raise TypeError(
+            problem + "tuple[X, ...], dict[str, X], unions, dataclasses, NamedTuples or classes that take one string"
+        )
+
+
+def _is_object(kind: Any) -> bool:
+    return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields")
+
+
+def _is_typed_dict(kind: Any) -> bool:
+    return hasattr(kind, "__total__") and hasattr(kind, "__required_keys__")
+
+
+def _is_uniform(origin: Any, arguments: tuple[Any, ...]) -> bool:
+    """Return whether the annotation of a container is one that JSON has: one kind of parts, strings as keys."""
+    if origin is tuple:
+        return not arguments or arguments[1:] == (...,)
+    return origin is list or not arguments or arguments[0] in {str, Any}
+
+
+def load_args(pairs: Mapping[str, str], kind: Any) -> Any:
+    """Convert CNI_ARGS to the class ``kind``; see ``Request.load_args``."""
+    check_kind(kind)
+    hints = get_type_hints(kind)
+    kinds = {find_key(pairs, name): hints[name] for name in _fields(kind)}
+    unknown = [f"{name}={value}" for name, value in pairs.items() if name not in {*kinds, _IGNORE}]
+    try:
+        if unknown and not load(_from_text(pairs.get(_IGNORE, "0"), bool), bool, f"CNI_ARGS.{_IGNORE}"):
+            raise _invalid("CNI_ARGS", f"unknown arguments {', '.join(unknown)}; {_IGNORE}=1 allows them")
+        known = {name: _from_text(value, kinds[name]) for name, value in pairs.items() if name in kinds}
+        return load(known, kind, "CNI_ARGS")
+    except VerbError as error:
+        raise VerbError(error.msg, code=INVALID_ENVIRONMENT_VARIABLES) from error
+
+
+def _from_text(text: str, kind: Any) -> object:
+    """Return the value of ``text`` for ``load``; the text itself if it is none of ``kind``."""
+    if get_origin(kind) in _UNIONS:
+        values = [value for part in get_args(kind) if (value := _from_text(text, part)) is not text]
+        return values[0] if values else text
+    try:
+        if kind is bool:
+            return _BOOLEANS[text.lower()]
+        return kind(text) if kind in {int, float} else text
+    except (KeyError, ValueError):
+        return text
 
 
 def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one return for each kind of annotation
@@ -42,7 +122,7 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
         part_kind = arguments[1] if arguments else Any
         members = _checked(value, dict, path).items()
         return {key: load(part, part_kind, _join(path, key)) for key, part in members}
-    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+    if _is_object(kind):
         return _load_object(_checked(value, dict, path), kind, path)
     return _load_scalar(value, kind, path)
 
@@ -106,7 +186,7 @@ def _load_scalar(value: Any, kind: Any, path: str) -> Any:
         return _checked(value, kind, path)
     try:
         return kind(_checked(value, str, path))
-    except (TypeError, ValueError) as error:
+    except (ValueError, ArithmeticError) as error:  # ArithmeticError: decimal's
         raise _invalid(path, str(error)) from error
 
 

@@ -38,6 +38,23 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 _VERSION_WAIT = 1.0
 
 
+class ReceivedCall:
+    """The input of one call. ``Request`` documents the attributes."""
+
+    def __init__(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> None:
+        self.verb = verb
+        self.env = env
+        self.config = config
+        self.stdin = stdin
+        self.version: str = version_of(config)
+        self.name: str = str(config.get("name", ""))
+        self.container_id: str = env.get("CNI_CONTAINERID", "")
+        self.netns: str = env.get("CNI_NETNS", "")
+        self.ifname: str = env.get("CNI_IFNAME", "")
+        # An empty part would mean the current directory.
+        self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
+
+
 def read_stdin(verb: str, stdin: BinaryIO) -> bytes:
     """Return all bytes of ``stdin``; for a VERSION no bytes, if nothing comes within a second.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from libcni.errors import CNIError
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.received import version_of
+from libcni.plugin.received import REQUIRED, ReceivedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ __all__ = ["Request"]
 _VALID = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
-class Request:
+class Request(ReceivedCall):
     """One call of a plugin: the environment and the configuration, checked for the verb.
 
     Attributes:
@@ -51,17 +50,7 @@ class Request:
     """
 
     def __init__(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> None:
-        self.verb = verb
-        self.env = env
-        self.config = config
-        self.stdin = stdin
-        self.version: str = version_of(config)
-        self.name: str = str(config.get("name", ""))
-        self.container_id: str = env.get("CNI_CONTAINERID", "")
-        self.netns: str = env.get("CNI_NETNS", "")
-        self.ifname: str = env.get("CNI_IFNAME", "")
-        # An empty part would mean the current directory.
-        self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
+        super().__init__(verb, env, config, stdin)
         self._result: PluginResult | None = None
         self._to_undo: list[Delegate] = []
 
@@ -132,12 +121,33 @@ class Request:
 
         Raises:
             VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
+            TypeError: if ``into`` has an annotation that JSON cannot fill, such as ``set[str]`` or a TypedDict.
         """
-        from libcni.plugin.loader import load
+        from libcni.plugin.loader import check_kind, load
 
+        check_kind(into)
         if key and key not in self.config:
             raise VerbError(f'missing key "{key}"', code=INVALID_NETWORK_CONFIG)
         loaded: ConfigT = load(self.config[key] if key else self.config, into, key)
+        return loaded
+
+    def load_args(self, into: type[ConfigT]) -> ConfigT:
+        """Return CNI_ARGS as an object of the class ``into``; true, false, 1 and 0 in any case are valid for a bool.
+
+        An argument that the class does not have is refused, unless the arguments contain ``IgnoreUnknown=1``, which
+        Kubernetes' runtimes send.
+
+        Args:
+            into: a dataclass or a NamedTuple with strings, numbers, bools, or classes that take one string. Upper and
+                lower case of the names do not matter.
+
+        Raises:
+            VerbError: with code 4, if an argument is unknown or missing or has another type; the text names it.
+            TypeError: if ``into`` cannot be loaded from text.
+        """
+        from libcni.plugin.loader import load_args
+
+        loaded: ConfigT = load_args(self.args, into)
         return loaded
 
     def in_namespace(self) -> AbstractContextManager[None]:
@@ -175,22 +185,14 @@ class Request:
         # Go libcni sends null for the empty list.
         return frozenset(_attachment(key, entry) for entry in self.config[key] or [])
 
-    def delegate_add(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> PluginResult:
-        """Run ADD of another plugin and return its result (spec 1.1.0, section 4).
+    def delegate_add(self, plugin_type: str, config: Mapping[str, Any] | None = None, **changes: str) -> PluginResult:
+        """Run ADD of another plugin and return its result; parameters and errors as for ``delegate``.
 
         If this plugin's ADD fails after this call, the delegate's DEL undoes it. An ADD that the delegate refuses with
         an error document is not undone: it has allocated nothing, and DEL would free the allocation of an earlier ADD
         of the same attachment.
-
-        Args:
-            plugin_type: the executable's name, to be found on CNI_PATH.
-            config: the delegate's configuration; None for this plugin's own, byte for byte.
-
-        Raises:
-            PluginError: if the delegate fails. Do not catch it: its code and text reach the runtime.
-            PluginNotFoundError: if it is not on CNI_PATH.
         """
-        delegate = self._delegate(plugin_type, config)
+        delegate = self._delegate(plugin_type, config, changes)
         # Before the call: an exception such as KeyboardInterrupt may come after the delegate has allocated.
         self._to_undo.append(delegate)
         try:
@@ -200,14 +202,43 @@ class Request:
                 self._to_undo.remove(delegate)
             raise
 
-    def forward(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run another plugin with the verb of this call, except ADD; parameters and errors as for ``delegate_add``."""
-        self._delegate(plugin_type, config).run(self.verb)
+    def forward(self, plugin_type: str, config: Mapping[str, Any] | None = None, **changes: str) -> None:
+        """Run another plugin with the verb of this call, except ADD; parameters and errors as for ``delegate``."""
+        self._delegate(plugin_type, config, changes).run(self.verb)
 
-    def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:
+    def delegate(
+        self, verb: str, plugin_type: str, config: Mapping[str, Any] | None = None, **changes: str
+    ) -> PluginResult | None:
+        """Run a verb of another plugin, from any verb of this one (spec 1.1.0, section 4); only ADD returns a result.
+
+        For example, a meta-plugin asks STATUS before it runs ADD, and undoes one of several ADDs with DEL.
+
+        Args:
+            verb: ``ADD``, ``CHECK``, ``DEL``, ``GC`` or ``STATUS``.
+            plugin_type: the executable's name, to be found on CNI_PATH.
+            config: the delegate's configuration; None for this plugin's own, byte for byte.
+            changes: what differs for the delegate from this call: ``ifname``, ``netns``, ``args`` (CNI_ARGS). The DEL
+                that undoes an ADD has them too.
+
+        Raises:
+            PluginError: if the delegate fails. Do not catch it: its code and text reach the runtime.
+            PluginNotFoundError: if it is not on CNI_PATH.
+            ValueError: if there is no such verb.
+        """
+        if verb == "ADD":
+            return self.delegate_add(plugin_type, config, **changes)
+        if verb not in REQUIRED or verb == "VERSION":
+            raise ValueError(f"{verb!r} is no verb for a delegate")
+        delegate = self._delegate(plugin_type, config, changes)
+        delegate.run(verb)
+        if verb == "DEL":
+            self._to_undo = [other for other in self._to_undo if not other.serves_as(delegate)]
+        return None
+
+    def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None, changes: Mapping[str, str]) -> Delegate:
         from libcni.plugin.delegation import Delegate
 
-        return Delegate(self, plugin_type, self.stdin if config is None else dumps(dict(config)).encode())
+        return Delegate(self, plugin_type, self.stdin if config is None else dumps(dict(config)).encode(), changes)
 
     @property
     def ipam_type(self) -> str:

@@ -6,9 +6,16 @@ from typing import NamedTuple
 
 from libcni.plugin.loader import find_key, load
 
+__all__ = ["AddressRange", "BandwidthLimits", "DNSSettings", "PortMappingEntry", "RuntimeConfig"]
+
 
 class PortMappingEntry(NamedTuple):
-    """A port of the host that is forwarded to a port of the container."""
+    """A port of the host that is forwarded to a port of the container.
+
+    Examples:
+        >>> PortMappingEntry(8080, 80)
+        PortMappingEntry(host_port=8080, container_port=80, protocol='tcp', host_ip='')
+    """
 
     host_port: int
     container_port: int
@@ -17,7 +24,12 @@ class PortMappingEntry(NamedTuple):
 
 
 class BandwidthLimits(NamedTuple):
-    """The limits of an interface: rates in bits per second, bursts in bits, 0 for no limit."""
+    """The limits of an interface: rates in bits per second, bursts in bits, 0 for no limit.
+
+    Examples:
+        >>> BandwidthLimits(ingress_rate=1000).egress_rate
+        0
+    """
 
     ingress_rate: int = 0
     ingress_burst: int = 0
@@ -26,7 +38,12 @@ class BandwidthLimits(NamedTuple):
 
 
 class DNSSettings(NamedTuple):
-    """The name resolution that the runtime asks for."""
+    """The name resolution that the runtime asks for.
+
+    Examples:
+        >>> DNSSettings(("10.1.0.1",)).servers
+        ('10.1.0.1',)
+    """
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -34,7 +51,12 @@ class DNSSettings(NamedTuple):
 
 
 class AddressRange(NamedTuple):
-    """A range of addresses; "" for a part that the plugin may choose."""
+    """A range of addresses; "" for a part that the plugin may choose.
+
+    Examples:
+        >>> AddressRange("10.1.0.0/16").gateway
+        ''
+    """
 
     subnet: str
     range_start: str = ""
@@ -58,6 +80,11 @@ class RuntimeConfig(NamedTuple):
         device_id: ``deviceID``, such as a PCI address.
         aliases: ``aliases``: the container's names on this network.
         cgroup_path: ``cgroupPath``.
+
+    Examples:
+        >>> config = {"name": "net", "runtimeConfig": {"portMappings": [{"HostPort": 80, "ContainerPort": 8080}]}}
+        >>> Request("ADD", {}, config, b"").runtime_config.port_mappings[0].container_port
+        8080
     """
 
     port_mappings: tuple[PortMappingEntry, ...] = ()

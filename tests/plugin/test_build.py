@@ -83,7 +83,7 @@ def test_errors_delegation_and_tracebacks_work_in_the_product(built: Path, tmp_p
     assert call_plugin(built, "ADD", config(delegate=True), path=str(tmp_path)).status == 0
     failed = call_plugin(built, "DEL", config())
     assert failed.document["msg"] == "division by zero"
-    assert "mine/__main__" in failed.stderr
+    assert "mine/_cni_plugin.py" in failed.stderr
     assert "1 / 0" in failed.stderr, "the traceback has the lines of the plugin's own source"
 
 
@@ -100,6 +100,21 @@ def test_another_version_of_python_runs_the_source(built: Path, tmp_path: Path) 
     product.chmod(0o755)
     assert call_plugin(product, "ADD", config(fail=True)).code == 11
     assert call_plugin(product, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
+
+
+def test_an_old_python_gets_an_error_document_that_says_which_one_is_needed(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        ast.parse(archive.read("__main__.py"), feature_version=(3, 4))
+    # The file's own start, under another number: what it does must not depend on a feature of this Python.
+    start = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(built)!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", start], check=False, input=b'{"cniVersion": "1.0.0"}', capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (1, b"")
+    document = json.loads(done.stdout)
+    assert (document["cniVersion"], document["code"]) == ("1.0.0", 100)
+    assert "needs Python 3.11 or newer" in document["msg"]
+    assert "is Python 3.9.1" in document["msg"]
 
 
 def test_other_modules_of_the_plugin_can_be_included(tmp_path: Path) -> None:

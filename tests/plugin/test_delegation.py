@@ -162,7 +162,9 @@ plugin.delete(lambda request: request.forward("ipam"))
 """
 
 
-def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_plugin_that_is_stopped_does_not_leave_its_delegate(tmp_path: Path, number: signal.Signals) -> None:
+    """Go's runtimes send SIGKILL, and to the plugin alone."""
     write_delegate(tmp_path, ADD='echo $$ > "$0.pid"; exec sleep 300')
     plugin = write_plugin(tmp_path, "main", SLOW)
     env = variables("ADD", {}, path=str(tmp_path))
@@ -172,8 +174,8 @@ def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
         process.stdin.close()
         file = tmp_path / "ipam.pid"
         pid = int(wait_until(lambda: file.exists() and file.read_text().strip(), 60))
-        process.terminate()
-        assert process.wait(60) == -signal.SIGTERM
+        process.send_signal(number)
+        assert process.wait(60) == -number
     wait_until(lambda: not is_running(pid), 60)
 
 
@@ -211,6 +213,51 @@ def test_a_delegate_that_is_not_there_is_named(tmp_path: Path, verb: str) -> Non
 def test_a_delegates_type_is_no_path(tmp_path: Path, name: str) -> None:
     answer = call(tmp_path, recorder=Recorder(add=lambda request: request.delegate_add(name)))
     assert "invalid plugin type" in answer.document["msg"]
+
+
+def test_a_delegate_can_have_another_interface_namespace_and_arguments_also_when_it_is_undone(tmp_path: Path) -> None:
+    def add(request: Request) -> None:
+        request.delegate("STATUS", "ipam")
+        request.delegate_add("ipam", ifname="net1", netns="/run/netns/other", args="A=b")
+        request.delegate("ADD", "ipam", {"cniVersion": "1.1.0", "name": "inner"})
+        request.delegate("DEL", "ipam", {"cniVersion": "1.1.0", "name": "inner"})
+        raise VerbError("too late")
+
+    write_delegate(tmp_path, ADD="echo '{}'")
+    assert call(tmp_path, recorder=Recorder(add=add)).status == 1
+    seen = [
+        (one.verb, *(one.env[f"CNI_{name}"] for name in ("IFNAME", "NETNS", "ARGS")), one.config["name"])
+        for one in FakePlugins(tmp_path).calls
+    ]
+    own, other = ("eth0", variables("ADD", {})["CNI_NETNS"], "FOO=bar"), ("net1", "/run/netns/other", "A=b")
+    assert seen == [
+        ("STATUS", *own, "net"),
+        ("ADD", *other, "net"),
+        ("ADD", *own, "inner"),
+        ("DEL", *own, "inner"),
+        ("DEL", *other, "net"),
+    ]
+
+
+def test_a_wrong_word_for_a_delegate_is_an_error_of_the_author(tmp_path: Path) -> None:
+    def add(request: Request) -> None:
+        with pytest.raises(ValueError, match="'VERSION' is no verb for a delegate"):
+            request.delegate("VERSION", "ipam")
+        with pytest.raises(TypeError, match="a delegate has no mtu: only ifname, netns, args can differ"):
+            request.delegate_add("ipam", mtu="1")
+
+    write_delegate(tmp_path)
+    assert call(tmp_path, recorder=Recorder(add=add)).status == 0
+    assert calls(tmp_path) == []
+
+
+def test_a_delegate_that_cannot_be_started_is_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ipam").write_text("#!/nowhere/sh\n")
+    (tmp_path / "ipam").chmod(0o755)
+    body = "plugin.add(lambda r: r.delegate_add('ipam'))\nplugin.delete(lambda r: None)"
+    answer = call_plugin(write_plugin(tmp_path, "main", body), "ADD", config(), path=str(tmp_path))
+    assert answer.code == 999
+    assert "cannot be started: No such file or directory" in answer.document["msg"]
 
 
 def main_plugin(

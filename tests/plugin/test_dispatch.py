@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
@@ -180,3 +185,31 @@ def test_an_error_document_that_add_returns_is_an_error() -> None:
 def test_what_other_verbs_return_is_not_printed() -> None:
     answer = call_plugin(Recorder(delete=lambda request: {"ips": []}).plugin, "DEL", config())
     assert (answer.status, answer.stdout) == (0, "")
+
+
+def test_calls_in_several_threads_keep_their_prints_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """A daemon of a thick plugin answers several calls at once."""
+    before, say = (sys.stdout, sys.stderr), print
+    together, first_ended = threading.Barrier(3), threading.Event()
+
+    def add(request: Request) -> None:
+        say(f"begin {request.container_id}")
+        together.wait(30)
+        if request.container_id == "c0":
+            return
+        first_ended.wait(30)
+        say(f"end {request.container_id}", file=sys.stderr)
+        call_plugin(Recorder(add=lambda inner: say("inner")).plugin, "ADD", config())
+        say("after an inner call")
+
+    plugin = Recorder(add=add).plugin
+    with ThreadPoolExecutor(2) as threads:
+        answers = [threads.submit(call_plugin, plugin, "ADD", config(), container_id=f"c{n}") for n in range(2)]
+        together.wait(30)
+        assert answers[0].result().stderr == "begin c0\n"
+        say("from the daemon")
+        first_ended.set()
+        assert answers[1].result().stderr == "begin c1\nend c1\nafter an inner call\n"
+    assert all(json.loads(answer.result().stdout) == {"cniVersion": "1.1.0"} for answer in answers)
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr() == ("from the daemon\n", "")

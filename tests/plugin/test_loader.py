@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import pytest
 
@@ -101,6 +103,99 @@ class Limits(NamedTuple):
 def test_a_key_is_found_in_whatever_case_and_null_leaves_the_default(key: str) -> None:
     assert request(ipam={key: 7, "x": 1}).load_config(Limits, "ipam") == (7,)
     assert request(ipam={key: None}).load_config(Limits, "ipam") == (5,)
+
+
+class Typed(TypedDict):
+    size: int
+
+
+class Wrong(NamedTuple):
+    inner: tuple[Any, ...] = ()
+    names: set[str] | None = None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        set[str],
+        frozenset,
+        Typed,
+        bytes,
+        tuple[int, str],
+        dict[int, str],
+        Sequence[str],
+        list[Typed],
+        int | set[str],
+        Wrong,
+    ],
+)
+def test_an_annotation_that_json_cannot_fill_is_the_authors_error_whatever_is_configured(kind: Any) -> None:
+    made = make_dataclass("Made", [("part", kind, None)])
+    with pytest.raises(TypeError, match="cannot be loaded from JSON; use str"):
+        request().load_config(made)
+
+
+def test_a_class_that_contains_itself_can_be_loaded() -> None:
+    assert request(inner={"size": 2}).load_config(Nested) == Nested(None, Nested(2))
+
+
+def test_a_number_of_another_kind_is_the_administrators_error() -> None:
+    with pytest.raises(VerbError, match="size") as caught:
+        request(size="x").load_config(make_dataclass("Made", [("size", Decimal)]))
+    assert caught.value.code == 7
+
+
+@dataclass
+class Nested:
+    size: int | None = None
+    inner: Nested | None = None
+
+
+class Args(NamedTuple):
+    ip: IPv4Address
+    K8S_POD_NAME: str = ""
+    wanted: bool = False
+    number: int | None = None
+    share: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("IP=10.1.0.2", (IPv4Address("10.1.0.2"), "", False, None, 0.0)),
+        (
+            "IP=10.1.0.2;K8S_POD_NAME=1;wanted=True;NUMBER=3;share=0.5",
+            (IPv4Address("10.1.0.2"), "1", True, 3, 0.5),
+        ),
+        ("IP=10.1.0.2;IgnoreUnknown=1;FOO=bar;wanted=0", (IPv4Address("10.1.0.2"), "", False, None, 0.0)),
+        ("IgnoreUnknown=TRUE;IP=10.1.0.2;FOO=bar", (IPv4Address("10.1.0.2"), "", False, None, 0.0)),
+    ],
+)
+def test_arguments_are_loaded_from_text(args: str, expected: tuple[Any, ...]) -> None:
+    assert request(args).load_args(Args) == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ("", 'missing key "CNI_ARGS.ip"'),
+        ("IP=10.1.0.2;FOO=bar;X=1", "CNI_ARGS: unknown arguments FOO=bar, X=1; IgnoreUnknown=1 allows them"),
+        ("IP=10.1.0.2;FOO=bar;IgnoreUnknown=false", "CNI_ARGS: unknown arguments FOO=bar;"),
+        ("IP=10.1.0.2;FOO=bar;IgnoreUnknown=yes", "CNI_ARGS.IgnoreUnknown: must be true or false, not 'yes'"),
+        ("IP=10.1.0.2;wanted=yes", "CNI_ARGS.wanted: must be true or false, not 'yes'"),
+        ("IP=10.1.0.2;wanted=", "CNI_ARGS.wanted: must be true or false, not ''"),
+        ("IP=10.1.0.2;number=x", "CNI_ARGS.number: must be an integer, not 'x'"),
+        ("IP=10.1.0", "CNI_ARGS.IP: "),
+        ("IP", 'CNI_ARGS: invalid pair "IP"'),
+    ],
+)
+def test_wrong_arguments_are_named(args: str, problem: str) -> None:
+    received = request("X=1")
+    received.env = {**received.env, "CNI_ARGS": args}
+    with pytest.raises(VerbError) as caught:
+        received.load_args(Args)
+    assert caught.value.code == 4
+    assert caught.value.msg.startswith(problem)
 
 
 def test_the_key_as_the_convention_writes_it_wins() -> None:
