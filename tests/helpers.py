@@ -21,8 +21,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
 from libcni.store.present_interfaces import Sight
-from libcni.store.recorded_interfaces import RecordedInterfaces
-from libcni.store.records import RecordStore, Version
+from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.node import Node
 
@@ -87,8 +86,7 @@ class RecordingNode(Node):
         client, store = CNIConfig(path, owner=owner, env={}, durable=False)._state, _Records(self)
         settings = replace(client.settings, cache_dir="", conf_dir="", start_ahead="never")
         one_by_one = partial(CNIConfig._side_by_side, 1)
-        known = RecordedInterfaces(store)
-        state = replace(client, settings=settings, records=store, recorded_interfaces=known, side_by_side=one_by_one)
+        state = replace(client, settings=settings, records=store, side_by_side=one_by_one)
         super().__init__(state, ProcessExecutor(), None, Operation("ADD"))
         self.sight = _Sight(self)
         self.missing = set(missing)
@@ -170,7 +168,7 @@ class _Sight(Sight):
     """The namespaces of a RecordingNode."""
 
     def __init__(self, node: RecordingNode) -> None:
-        super().__init__(node.recorded_interfaces)
+        super().__init__(node.others)
         self._world = node
 
     def is_own_namespace(self, netns: str) -> bool:
@@ -234,11 +232,11 @@ class _Records(RecordStore):
         self._world.note("list")
         yield from list(self._world.recorded.values())
 
-    def directory_version(self) -> Version:
-        return None
+    def candidates(self, identity: Identity) -> list[Record]:
+        self._world.note("siblings")
+        return [record for one, record in self._world.recorded.items() if one == identity]
 
-    def stamps(self, names: Iterable[str] | None = None) -> dict[str, Stamp]:
-        assert names is None
+    def stamps(self) -> dict[str, Stamp]:
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
         just_now = (0, 0, sys.maxsize)

@@ -13,7 +13,7 @@ from libcni.diagnosis.rules import rules_to_remove
 from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.boot import sees_same_processes
 from libcni.store.model import CORRUPT, STALE_BOOT, Ours, Place, same_namespace
-from libcni.store.recorded_interfaces import place_of
+from libcni.store.recorded_place import place_of
 
 __all__ = ["attachment_age"]
 

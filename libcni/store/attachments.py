@@ -21,9 +21,9 @@ from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
+from libcni.store.other_records import OtherRecords
 from libcni.store.present_interfaces import Sight
 from libcni.store.record_format import check_readable, events_of
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 
 __all__ = ["Attachment"]
@@ -133,7 +133,7 @@ class Attachment:
 
 def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attachment]:
     """Return the Attachments of a store's records. Examine the interfaces, to find out whether they exist."""
-    sight = Sight(RecordedInterfaces(store), remembers=True)
+    sight = Sight(OtherRecords(store, once=True), remembers=True)
     try:
         # Enter a namespace once for successive records: a container may have several networks.
         return [_view(record, sight.state_of(record)) for record in records]
@@ -143,7 +143,7 @@ def attachments_of(records: Iterable[Record], store: RecordStore) -> list[Attach
 
 def iter_attachments_of(records: Iterable[Record], store: RecordStore) -> Iterator[Attachment]:
     """Yield the Attachments of a store's records. Only one record at a time is in memory."""
-    sight = Sight(RecordedInterfaces(store), remembers=True)
+    sight = Sight(OtherRecords(store, once=True), remembers=True)
     for record in records:
         try:
             state = sight.state_of(record)
@@ -220,6 +220,7 @@ def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
         args=rt.args or (),
         capability_args=jsontext.dumps(dict(rt.capability_args)) if rt.capability_args else "",
         network_args=jsontext.dumps(dict(rt.network_args)) if rt.network_args else "",
+        is_original=True,
     )
     check_readable(record)
     return record

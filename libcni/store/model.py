@@ -129,6 +129,15 @@ def compare(recorded: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a ta
     return "same" if recorded.mac and recorded.mac == seen.mac else "unknown"
 
 
+def is_certain(record: Record, recorded: Place, seen: Place) -> bool:
+    """Return whether a record proves that the interface is its own: then no other record need be asked.
+
+    Only one ADD can have created the interface with an index in the namespace with a cookie.
+    """
+    is_named = bool(recorded.cookie and recorded.cookie == seen.cookie and recorded.number)
+    return record.is_original and is_named and recorded.number == seen.number
+
+
 def is_other_mac(recorded: str, seen: str) -> bool:
     """Return whether two hardware addresses certainly differ. Plugins may print them in different notations."""
     return bool(recorded and seen) and recorded != seen and ":" in recorded and len(recorded) == len(seen)
@@ -222,6 +231,8 @@ class Record:
         partial: the result of the last plugin of an ADD that has not completed, as text, or None.
         interface: its interface, as far as it is known.
         is_reload: whether the file was written by a reload of a complete attachment.
+        is_original: whether this library wrote the file for this identity. Somebody may have copied a file and edited
+            the names in it.
         path: the file.
         problem: why the record cannot be read, or "".
         end: the index of the file's closing brace, in bytes, where the next event is written.
@@ -252,6 +263,7 @@ class Record:
     partial: str | None = None
     interface: Interface = UNKNOWN
     is_reload: bool = False
+    is_original: bool = field(default=False, compare=False)
     path: str = ""
     problem: str = ""
     end: int = field(default=0, compare=False, repr=False)
@@ -442,6 +454,11 @@ def state_of(record: Record, recorded: Place, seen: Place) -> State:
         return record.state
     # Hardware addresses are not compared here: the plugins' CHECK reports a changed one, and ADD refuses it.
     return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(by_number(recorded), seen)]
+
+
+def is_of_earlier_boot(record: Record) -> bool:
+    """Return whether a reboot has removed all that the ADD made, except what is on disk."""
+    return record.state == STALE_BOOT
 
 
 def is_namespace_unknown(record: Record) -> bool:

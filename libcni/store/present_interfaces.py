@@ -29,12 +29,14 @@ from libcni.store.model import (
     Record,
     State,
     compare,
+    is_certain,
     is_other_mac,
     needs_look,
     same_namespace,
     state_of,
 )
-from libcni.store.recorded_interfaces import RecordedInterfaces, place_of
+from libcni.store.other_records import OtherRecords
+from libcni.store.recorded_place import place_of
 
 if TYPE_CHECKING:
     from libcni.kernel.netlink import Link
@@ -211,8 +213,8 @@ class Sight:
     is_own_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_own_namespace)
     is_no_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_no_namespace)
 
-    def __init__(self, recorded: RecordedInterfaces, *, remembers: bool = False) -> None:
-        self._recorded = recorded
+    def __init__(self, others: OtherRecords, *, remembers: bool = False) -> None:
+        self._others = others
         self._entered: EnteredNamespace | None = None
         self._remembers = remembers
         self._everywhere: list[Place] | None = None
@@ -245,8 +247,9 @@ class Sight:
         try:
             for place in self._candidates(path, recorded, everywhere=everywhere):
                 # Hardware addresses are not unique: a user can choose them.
-                self._recorded.refresh()
-                if next(self._recorded.with_interface(place, record), None) is None:
+                if record is not None and is_certain(record, recorded, place):
+                    return replace(seen, found_as=place.found_as)
+                if next(self._others.with_interface(place, record), None) is None:
                     return replace(seen, found_as=place.found_as)
         except OSError:  # its container may prevent the reading, so an interface that was not seen may be there
             return replace(seen, interface=UNKNOWN)

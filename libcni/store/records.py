@@ -44,10 +44,6 @@ _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
-Version = Stamp | None
-"""A value that changes with each write of a file. None: the next write may have the same time as the last."""
-
-
 class RecordStore:
     """The records of one cache directory.
 
@@ -97,6 +93,11 @@ class RecordStore:
             if record and (container_id is None or record.container_id in {container_id, ""}):
                 yield record
 
+    def candidates(self, identity: Identity) -> list[Record]:
+        """Return the record of an identity, if it has one, and the unreadable files that may be its record."""
+        read = [self.read(name) for name in names_of(identity)]
+        return [one for one in read if one and (isinstance(one, Unreadable) or one.identity == identity)]
+
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on any network, and corrupt records that may name it."""
         # The network is unknown, so search for the end of the file name.
@@ -109,25 +110,12 @@ class RecordStore:
         ]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
-    def directory_version(self) -> Version:
-        """Return the version of the directory of the records, which each new, replaced or removed file changes.
-
-        None: it does not exist, or it changed so recently that a further change may keep its version.
-        """
-        settled = settled_before()
-        try:
-            status = system.stat(self.results)
-        except OSError:
-            return None
-        return _stamp(status) if status.st_ctime_ns < settled else None
-
-    def stamps(self, names: Iterable[str] | None = None) -> dict[str, Stamp]:
-        """Return the stamp of each existing file, by name: of ``names``, or of all files. Raises RecordError."""
+    def stamps(self) -> dict[str, Stamp]:
+        """Return the stamp of each existing file, by name. Raises RecordError."""
         stamps: dict[str, Stamp] = {}
         try:
             with Directory(self.results) as directory:
-                # No further calls here: DEL calls this before each plugin, and a node may have thousands of records.
-                for name in system.listdir(directory) if names is None else names:
+                for name in system.listdir(directory):
                     try:
                         status = system.stat(name, dir_fd=directory, follow_symlinks=False)
                     except OSError:  # it no longer exists, or cannot be read either

@@ -45,9 +45,9 @@ from libcni.store.model import (
     same_namespace,
     taken,
 )
-from libcni.store.recorded_interfaces import place_of, reported_macs
+from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import detach, detach_chain, last_results
+from libcni.verbs.delete import PrevResult, detach, detach_chain
 from libcni.verbs.host_ports import check_host_ports, host_ports, reserved_host_ports
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
@@ -178,7 +178,6 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
     if earlier.to_detach:
         check_host_ports(chain.node, record.container_id, ports)
     for other in earlier.live:  # raise the error that names a renamed interface
-        chain.node.recorded_interfaces.refresh()
         Ownership.of(chain.node, other, other.netns, other.ifname).netns()
     if earlier.to_detach and on_existing != "allow":
         _refuse_anothers_interface(chain.node, record, earlier.to_detach)
@@ -200,7 +199,7 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
 
 def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
     earlier = _Earlier()
-    for other in node.records.of_interface(record.container_id, record.ifname):
+    for other in _records_of_interface(node, record, on_existing):
         if isinstance(other, Unreadable):
             earlier.has_damaged = True
         # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
@@ -215,6 +214,18 @@ def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier
             else:
                 earlier.to_detach.append(other)
     return earlier
+
+
+def _records_of_interface(node: Node, record: Ours, on_existing: OnExisting) -> list[Record]:
+    """Return the records that may name the interface of an ADD.
+
+    If the kernel says that no interface has the name, an ADD that only refuses need not find the records of other
+    networks: their interface has ended or has another name, and a later DEL or GC detaches them. It would have to list
+    the names of all records.
+    """
+    if on_existing == "refuse" and record.netns and node.sight.look(record.netns, record.ifname).interface is ABSENT:
+        return node.records.candidates(record.identity)
+    return node.records.of_interface(record.container_id, record.ifname)
 
 
 def _attached(other: Record) -> AttachmentExistsError:
@@ -470,7 +481,7 @@ class Attempt:
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
         await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
         ownership = Ownership(chain.node, record, by_number(self.place), record.netns, record.ifname)
-        results = last_results(chain.node, record, chain.net.cni_version)
+        results = PrevResult.of(chain.node, record, chain.net)
         report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
         problems = report.errors
         if not problems and chain.node.has_running_plugin():

@@ -32,7 +32,6 @@ from libcni.store.attachments import (
     unnamed_error,
 )
 from libcni.store.model import Record, Unreadable
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
@@ -128,8 +127,7 @@ class ClientBase(Generic[ExecutorT]):
         most = verbs_at_once(max_verbs)
         # A sweep leaves half of the turns to others: an ADD must not wait for hundreds of stale attachments.
         side_by_side = partial(self._side_by_side, max(1, most // 2))
-        interfaces = RecordedInterfaces(self._store)
-        self._state = ClientState(self._settings, self._store, interfaces, Turns(most), side_by_side)
+        self._state = ClientState(self._settings, self._store, Turns(most), side_by_side)
 
     def __repr__(self) -> str:
         names = ("path", "cache_dir", "conf_dir", "owner")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from libcni.config import jsontext
@@ -25,10 +24,21 @@ from libcni.errors import (
 )
 from libcni.options import DelPolicy, check_type
 from libcni.protocol.invocation import Invocation
-from libcni.protocol.result import Result
+from libcni.protocol.result import IPConfig, Result
 from libcni.store.attachments import network_to_use, recorded_conf
-from libcni.store.model import READY, STALE_BOOT, STATES, Identity, MadeByGo, Record, Unreadable, unreadable
-from libcni.store.recorded_interfaces import addresses_of, last_result
+from libcni.store.model import (
+    READY,
+    STALE_BOOT,
+    STATES,
+    Identity,
+    MadeByGo,
+    Record,
+    Unreadable,
+    is_of_earlier_boot,
+    unreadable,
+)
+from libcni.store.recorded_place import addresses_of, last_result
+from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, check_no_interface, checked_conf, path_to_use
@@ -245,8 +255,9 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        await node.read_records()
         ownership = _resolve(node, record, rt, policy, is_unreadable=is_unreadable)
+        if ownership.asks_others():
+            await node.on_disk(node.others.read)
         chains = _plan(node, record, net, rt.with_netns(ownership.netns()), policy)
         report = await _run(chains, record, policy, ownership)
     if record is not None and not keep_record:
@@ -342,7 +353,7 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
 async def _run_chain(
     chain: Chain, record: Record | None, policy: DelPolicy, ownership: Ownership, *, sharers: int = 1
 ) -> DelReport:
-    results = last_results(chain.node, record, chain.net.cni_version)
+    results = PrevResult.of(chain.node, record, chain.net)
     report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.state == STALE_BOOT:
@@ -358,60 +369,82 @@ async def _run_chain(
     return report
 
 
-PrevResult = Callable[[], str | None]
-"""Returns the ``prevResult`` of the next plugin, or None."""
+@dataclass(frozen=True, slots=True)
+class PrevResult:
+    """The ``prevResult`` for the plugins of a DEL.
 
-
-def last_results(node: Node, record: Record | None, version: str) -> PrevResult:
-    """Return a function for ``prevResult``: the result of the ADD, or of its last plugin that ended."""
-    if record is None or record.last_result is None:
-        return _no_result
-    try:
-        if not supports(version, "prevResult on DEL"):
-            return _no_result
-        result = last_result(record)
-        result = result.as_version(version) if result is not None else None
-    # Go records versions that this library does not know, and any program may have written the file.
-    except VersionError as error:
-        logger.warning("%s: DEL goes on without prevResult: %s", record.path, error)
-        return _no_result
-    if result is None:
-        logger.warning("%s: DEL goes on without prevResult: the recorded result cannot be read", record.path)
-        return _no_result
-    if record.state == STALE_BOOT:
-        # No rule has survived a reboot, and another container may have the addresses by now.
-        text = jsontext.merge(result.text, {"ips": []})
-        return lambda: text
-    return partial(_without_given_away, node, record, result)
-
-
-def _no_result() -> None:
-    return None
-
-
-def _without_given_away(node: Node, record: Record, result: Result) -> str:
-    """Return the result of an attachment without the addresses that another attachment has on record now.
-
-    An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes all
-    rules of an address, whichever container has it.
+    Attributes:
+        node: finds out who has an address.
+        net: the configuration of the DEL.
+        record: the attachment's record, or None.
+        result: the result of the ADD, or of its last plugin that ended; None: the plugins receive none.
     """
-    if not result.ips:
-        return result.text
-    own = [ip for ip in result.ips if not _has_another(node, record, ip.address.partition("/")[0])]
-    if len(own) == len(result.ips):
-        return result.text
-    logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
-    return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
+
+    node: Node
+    net: NetworkConfigList
+    record: Record | None
+    result: Result | None
+
+    @classmethod
+    def of(cls, node: Node, record: Record | None, net: NetworkConfigList) -> PrevResult:
+        """Return the PrevResult of a record; log a warning if its result cannot be used."""
+        result, problem = None, "the recorded result cannot be read"
+        if record is not None and record.last_result is not None:
+            try:
+                if not supports(net.cni_version, "prevResult on DEL"):
+                    return cls(node, net, record, None)
+                result = last_result(record)
+                result = result.as_version(net.cni_version) if result is not None else None
+            # Go records versions that this library does not know, and any program may have written the file.
+            except VersionError as error:
+                result, problem = None, str(error)
+            if result is None:
+                logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
+        return cls(node, net, record, result)
+
+    def text(self) -> str | None:
+        """Return the text for the next plugin, without the addresses that another attachment has now.
+
+        An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
+        all rules of an address, whichever container has it.
+        """
+        record, result = self.record, self.result
+        if record is None or result is None:
+            return None
+        if is_of_earlier_boot(record):
+            # No rule has survived a reboot, and another container may have the addresses by now.
+            return jsontext.merge(result.text, {"ips": []})
+        own = [ip for ip in result.ips if not self._has_another(record, _host(ip))]
+        if len(own) == len(result.ips):
+            return result.text
+        logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
+        return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
+
+    def asks_others(self) -> bool:
+        """Return whether ``text`` reads the records of all attachments."""
+        if self.record is None or self.result is None or is_of_earlier_boot(self.record):
+            return False
+        return any(self._holder(self.record, _host(ip)) == "unknown" for ip in self.result.ips)
+
+    def _has_another(self, record: Record, address: str) -> bool:
+        """Return whether another attachment has an address: host-local's reservation says it, or else the records."""
+        holder = self._holder(record, address)
+        if holder != "unknown":
+            return holder == "another"
+        others = self.node.others.with_addresses([address], record)
+        return any(not other.is_same_interface(record) for other in others)
+
+    def _holder(self, record: Record, address: str) -> str:
+        return holder_of(self.net, record.container_id, record.ifname, address)
 
 
-def _has_another(node: Node, record: Record, address: str) -> bool:
-    others = node.recorded_interfaces.with_addresses([address], record)
-    return any(not other.is_same_interface(record) for other in others)
+def _host(ip: IPConfig) -> str:
+    return ip.address.partition("/")[0]
 
 
 async def detach_chain(
     chain: Chain,
-    prev_result: PrevResult,
+    results: PrevResult,
     policy: DelPolicy,
     ownership: Ownership,
     *,
@@ -421,7 +454,7 @@ async def detach_chain(
 
     Args:
         chain: the plugins.
-        prev_result: called before each plugin, because another attachment can get an address while a plugin runs.
+        results: asked before each plugin, because another attachment can get an address while a plugin runs.
         policy: see DelPolicy.
         ownership: checked before each plugin, because the namespace or the interface can be replaced while a plugin
             runs.
@@ -429,6 +462,8 @@ async def detach_chain(
     """
     reports: list[PluginReport] = []
     left: list[Leftover] = []
+    if results.asks_others():
+        await chain.node.on_disk(chain.node.others.read)  # in a thread of an asyncio client
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
@@ -436,8 +471,7 @@ async def detach_chain(
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            chain.node.recorded_interfaces.refresh()
-            text = prev_result()
+            text = results.text()
             chain = ownership.chain(chain)
             left += _left_behind(chain, index, ownership)
             invocation = chain.invocation("DEL", index, text)

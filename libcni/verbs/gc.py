@@ -272,7 +272,7 @@ async def _detach_all(
 
     if listing.stale:
         # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
-        await node.read_records()
+        await node.on_disk(node.others.read)
     outcomes = await detach_side_by_side(
         listing.stale, detach_one, lambda record: (record.container_id, record.network), node.side_by_side
     )

@@ -25,8 +25,7 @@ def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
     """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
-    node.recorded_interfaces.refresh()
-    for other in node.recorded_interfaces.with_host_ports(port.number for port in ports):
+    for other in node.others.with_host_ports(port.number for port in ports):
         record = node.records.find(other.identity) if other.identity[1] != container_id else None
         if record is None or record.state in {REFUSED, STALE_BOOT}:  # then it has no rules
             continue
@@ -62,7 +61,7 @@ async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPo
     if not ports:
         yield
         return
-    await node.read_records()
+    await node.on_disk(node.others.read)
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
         check_host_ports(node, container_id, ports)

@@ -14,7 +14,6 @@ from libcni.errors import RecordError
 from libcni.observe.observer import Observer, Operation
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.model import UNFINISHED, Record
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from libcni.verbs.settings import ClientState, Settings
 from libcni.verbs.turns import Turn, Turns
@@ -42,14 +41,12 @@ class LockingNode:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
-        recorded_interfaces: the interfaces and addresses in their records.
     """
 
     def __init__(self, client: ClientState, timeout: float | None, operation: Operation, *, needs_turn: bool) -> None:
         self._client = client
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
-        self.recorded_interfaces: RecordedInterfaces = client.recorded_interfaces
         self._turns: Turns = client.turns
         self._operation = operation
         self._observer: Observer | None = client.settings.observer

@@ -37,6 +37,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.model import Record
+from libcni.store.other_records import OtherRecords
 from libcni.store.present_interfaces import Sight
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
@@ -67,6 +68,7 @@ class Node(LockingNode):
 
     Attributes:
         starts_ahead: whether the executor can start plugins ahead, and the client's settings allow it.
+        others: the records of all attachments.
         sight: examines namespaces and interfaces.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
@@ -90,7 +92,8 @@ class Node(LockingNode):
         self.is_interrupted: bool = False
         self._ahead: _Ahead | None = None
         self._next_call: Callable[[], Invocation] | None = None
-        self.sight: Sight = Sight(self.recorded_interfaces)
+        self.others: OtherRecords = OtherRecords(self.records)
+        self.sight: Sight = Sight(self.others)
         self._env: Mapping[str, str] | None = None
         self._observer_env: Mapping[str, str | None] = {}
 
@@ -134,13 +137,6 @@ class Node(LockingNode):
         """Call ``work``, a function that may wait for the disk."""
         return work()
 
-    async def read_records(self) -> None:
-        """Read the records that have changed; if this client has read none yet, in a thread of an asyncio client."""
-        if self.recorded_interfaces.is_read:
-            self.recorded_interfaces.refresh()
-        else:
-            await self.on_disk(self.recorded_interfaces.refresh)
-
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         return await work
@@ -151,7 +147,10 @@ class Node(LockingNode):
 
     def part(self, operation: Operation) -> Self:
         """Return a node for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
-        return type(self)(self._client, self._executor, self.seconds_left(), operation)
+        part = type(self)(self._client, self._executor, self.seconds_left(), operation)
+        # The DELs of a sweep share what they have read.
+        part.others, part.sight = self.others, Sight(self.others)
+        return part
 
     # Plugins.
 

@@ -19,11 +19,13 @@ from libcni.store.model import (
     by_number,
     compare,
     has_go_path_gone,
+    is_certain,
     is_namespace_unknown,
     same_namespace,
 )
+from libcni.store.other_records import OtherRecord
 from libcni.store.present_interfaces import path_for_plugins
-from libcni.store.recorded_interfaces import RecordedInterface, place_of
+from libcni.store.recorded_place import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
@@ -153,9 +155,6 @@ class Ownership:
     def netns(self) -> str:
         """Return the CNI_NETNS for the next plugin: the path, or "" if the interface does not belong to this ADD.
 
-        Refresh ``recorded_interfaces`` before this call: the time between the comparison and the plugin's start should
-        be short.
-
         Raises:
             NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
                 exists; or another record names the same interface.
@@ -182,9 +181,19 @@ class Ownership:
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
 
+    def asks_others(self) -> bool:
+        """Return whether the next comparison reads the records of all attachments."""
+        if not self.path or self.is_callers or self.recorded.interface in {ABSENT, NOT_OURS}:
+            return False
+        seen = self.node.sight.look(self.path, self.ifname)
+        is_proved = self.record is not None and is_certain(self.record, self.recorded, seen)
+        return isinstance(seen.interface, Known) and not is_proved
+
     def _is_anothers(self, seen: Place) -> bool:
         """Return whether the interface that was seen may belong to the attachment of another record."""
-        other = next(self.node.recorded_interfaces.with_interface(seen, self.record), None)
+        if self.record is not None and is_certain(self.record, self.recorded, seen):
+            return False
+        other = next(self.node.others.with_interface(seen, self.record), None)
         if other is None:
             return False
         if self.record is None or self.recorded.netns is None or compare(self.recorded, seen) != "same":
@@ -204,7 +213,7 @@ class Ownership:
         return chain.with_netns(self.netns()) if chain.rt is not None and chain.rt.netns else chain
 
 
-def _two_records(record: Record, other: RecordedInterface, netns: str) -> NamespaceMismatchError:
+def _two_records(record: Record, other: OtherRecord, netns: str) -> NamespaceMismatchError:
     hint = "one of the two records is a copy: find out which, and drop it (forget)"
     return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
 

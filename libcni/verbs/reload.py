@@ -32,10 +32,10 @@ from libcni.store.model import (
     Unreadable,
     can_reload,
 )
-from libcni.store.recorded_interfaces import addresses_of, last_result, place_of, reported_macs
+from libcni.store.recorded_place import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import check_unchanged, detach_chain, last_results
+from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain
 from libcni.verbs.detach_each import checked_attachments
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
@@ -218,7 +218,6 @@ def _part(node: Node, record: Record) -> _Part:
     if place.netns is None:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     ownership = Ownership.of(node, record, record.netns, record.ifname)
-    node.recorded_interfaces.refresh()
     if not ownership.netns() and ownership.path:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = node.configured(record.network) if isinstance(record, MadeByGo) else None
@@ -297,7 +296,7 @@ class _Part:
 
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
-        results = last_results(self.node, self.record, self.chain.net.cni_version)
+        results = PrevResult.of(self.node, self.record, self.chain.net)
         for _ in range(_DELS):
             report = await detach_chain(self.chain, results, DelPolicy(keep_going=True), self.ownership)
             if not report.errors or self.node.is_interrupted:

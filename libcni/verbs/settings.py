@@ -11,7 +11,6 @@ from libcni.observe.observer import Observer
 from libcni.options import StartAhead
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from libcni.verbs.turns import Turns
 
@@ -74,13 +73,11 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
-        recorded_interfaces: the interfaces and addresses in their records.
         turns: the running and the waiting operations.
         side_by_side: runs the verbs of a sweep.
     """
 
     settings: Settings
     records: RecordStore
-    recorded_interfaces: RecordedInterfaces
     turns: Turns
     side_by_side: SideBySide

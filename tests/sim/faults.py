@@ -18,7 +18,7 @@ from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
-from libcni.verbs import forget, gc, locking
+from libcni.verbs import delete, forget, gc, locking
 from libcni.verbs.add import Attempt
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
@@ -172,6 +172,11 @@ def forget_first(self: RecordStore, record: Record) -> Record:
     return record
 
 
+def nobody(*_: object) -> str:
+    """Say that no other attachment has the address, whether or not there is a reservation."""
+    return "this"
+
+
 STEPS = LockSet._steps
 
 
@@ -205,5 +210,6 @@ FAULTS = {
     "no-look-before-the-second-plugin": Fault(
         "namespace_replaced_during_add", put(Attempt, "_check_place", lambda *_: None)
     ),
+    "no-reservation-means-nobody": Fault("address_given_away_before_del_is_repeated", put(delete, "holder_of", nobody)),
     "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
 }

@@ -30,6 +30,7 @@ class Race:
         before, after: steps, one by one, before and after the race.
         is_restarted: after the race the runtimes start again, and believe the records that are ready.
         starts_ahead: whether plugins are started before their turn.
+        keeps_files: whether IPAM keeps a file for each address, as host-local does.
     """
 
     runs: tuple[str, ...]
@@ -38,6 +39,7 @@ class Race:
     after: str = ""
     is_restarted: bool = False
     starts_ahead: bool = False
+    keeps_files: bool = False
 
     @property
     def verbs(self) -> set[str]:
@@ -52,7 +54,7 @@ class Race:
 
     def __call__(self, stage: Stage) -> None:
         """Run it."""
-        stage.starts_ahead = self.starts_ahead
+        stage.starts_ahead, stage.world.keeps_files = self.starts_ahead, self.keeps_files
         stage.do(self.before, alone=True)
         for number, steps in enumerate(self.runs, 1):
             stage.run(f"{steps.split()[0]}{number}", steps)
@@ -188,6 +190,7 @@ def mixture(seed: int) -> Race:
         before="check A b; " + "; ".join(pick((f"add {name} {network}", "")) for name in "AB") + pick(("; edit", "")),
         is_restarted=True,
         starts_ahead=pick((True, False)),
+        keeps_files=seed % 2 == 0,
     )
 
 
@@ -201,6 +204,7 @@ def mixture_of_hooks(seed: int) -> Race:
         (*(pick(("stop {0}; start {0} {1}", "stop {0}")).format(name, network) for name in "AB"), pick(sweeps)),
         tuple(pick(accidents) for _ in range(pick((0, 1, 2)))),
         before="check A b" + "".join(pick((f"; start {name} {network}", "")) for name in "AB"),
+        keeps_files=seed % 2 == 0,
     )
 
 

@@ -39,6 +39,9 @@ def sim() -> Sim:
     return _running[-1]
 
 
+RESERVATIONS = "/var/lib/cni/networks/"
+
+
 class SimSystem:
     """In place of ``libcni.kernel.system``. There are no symbolic links."""
 
@@ -103,6 +106,9 @@ class SimSystem:
     def open(self, path: str, flags: int, _mode: int = 0, *, dir_fd: int | None = None) -> int:
         """Open a file, a directory or a namespace."""
         me, world, is_proc = sim().me(), sim().world, path.startswith("/proc/")
+        if path.startswith(RESERVATIONS):
+            sim().point("", "network")
+            return me.put(OpenFile(world.reservation(path), path))
         if not is_proc and not flags & os.O_DIRECTORY:
             is_new = flags & os.O_CREAT and not self._is_there(path, dir_fd)
             sim().point(f"creates {path}" if is_new else "", *self._names(path, dir_fd))

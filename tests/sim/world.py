@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sim.disk import Choose, Disk, OpenFile, failure
+from sim.disk import Choose, Disk, File, OpenFile, failure
 
 _descriptors = itertools.count(3)  # never twice, so that a finaliser closes nothing of another process
 
@@ -137,7 +137,7 @@ class Process:
 
 
 class World:
-    """One machine."""
+    """One machine. ``keeps_files``: IPAM keeps a file for each address, as host-local does; other plugins do not."""
 
     def __init__(self) -> None:
         self.disk = Disk()
@@ -145,6 +145,7 @@ class World:
         self.processes: dict[int, Process] = {}
         self._pids = itertools.count(1000)
         self._macs = itertools.count(1)
+        self.keeps_files = False
         self.boots = 0
         self.steps = 0
         self.failed: list[tuple[str, int, int]] = []  # container, first and last step of an ADD's plugin that failed
@@ -240,6 +241,14 @@ class World:
             raise failure(errno.EADDRINUSE, f"{container} {ifname} asks for {', '.join(wanted)}")
         self.pool[address] = (network, container, ifname)
         return address
+
+    def reservation(self, path: str) -> File:
+        """Return the file of an address, which names its container and interface."""
+        _, network, address = path.rsplit("/", 2)
+        owner = self.pool.get(address)
+        if not self.keeps_files or owner is None or owner[0] != network:
+            raise failure(errno.ENOENT, path)
+        return File(8, data=f"{owner[1]}\r\n{owner[2]}".encode())
 
     def free(self, *owner: str) -> list[str]:
         """Free the addresses of an attachment, and return them."""

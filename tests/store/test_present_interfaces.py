@@ -25,8 +25,8 @@ from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespa
 from libcni.store import boot, present_interfaces
 from libcni.store.boot import pid_namespace
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
+from libcni.store.other_records import OtherRecords
 from libcni.store.present_interfaces import EnteredNamespace, Sight, is_no_namespace, is_own_namespace, path_for_plugins
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
@@ -426,7 +426,7 @@ def test_an_interface_is_found_in_another_namespace(
         finally:
             os.close(descriptor)
         assert names(entered, made) == []
-        sight = Sight(RecordedInterfaces(RecordStore(str(tmp_path))), remembers=remembers)
+        sight = Sight(OtherRecords(RecordStore(str(tmp_path))), remembers=remembers)
         found = sight.find(None, made, namespace.path, "one0", everywhere=True).found_as
         assert found.startswith("one0 in ")
         assert status_of(found.removeprefix("one0 in ")) == status_of(other.path)

@@ -50,7 +50,7 @@ from libcni.store.model import (
     by_number,
     taken,
 )
-from libcni.store.recorded_interfaces import place_of, reported_macs
+from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
 from libcni.verbs.gc import gc as gc_verb
@@ -598,7 +598,7 @@ def empty_world(*args: Any, **more: Any) -> World:
 def test_an_add_looks_twice_before_the_first_plugin_and_once_before_and_after_each_further_one() -> None:
     world = empty_world({("ADD", "a"): printed(interfaces=WITH_MAC["interfaces"])}, after={"ADD a": make_interface})
     world.run(add_verb, THREE, HERE)
-    assert world.looks <= 2 * len(THREE.plugins) + 1
+    assert world.looks <= 2 * len(THREE.plugins) + 2
     (record,) = world.recorded.values()
     assert (record.netns_id, record.netns_cookie, record.interface) == ((4, 7), 70, Known(2, MAC))
 
@@ -767,18 +767,25 @@ def test_an_address_that_was_given_away_is_left_out_in_every_state(
     assert [world.stdin("DEL", plugin)["prevResult"]["ips"] for plugin in ("a", "b")] == [[], []]
 
 
-def test_a_copied_record_stops_the_del_of_both() -> None:
-    """Which of the two containers has the interface? The error names both records."""
-    mine, copied = recorded(), recorded(container_id="c2", path="/cache/net-c2-eth0")
-    for container in ("c1", "c2"):
-        world = World(records=[mine, copied])
-        with pytest.raises(NamespaceMismatchError, match=r"net-c[12]-eth0 and /cache/net-c[12]-eth0"):
-            delete(world, CHAIN, RuntimeConf(container, None, "eth0"))
-        with pytest.raises(CNIErrorGroup) as caught:
-            world.run(gc_verb, "net", CHAIN, [(container, "eth0")], DelPolicy())
-        assert isinstance(caught.value.exceptions[0], NamespaceMismatchError)
-        assert [call.verb for call in world.calls if call.verb == "DEL"] == []
-        assert list(world.recorded.values()) == [mine, copied]
+def test_a_copied_record_stops_its_own_del() -> None:
+    """Somebody copied a file and edited the names in it, so its seal does not fit. The error names both records."""
+    mine, copied = recorded(), recorded(container_id="c2", path="/cache/net-c2-eth0", is_original=False)
+    world = World(records=[mine, copied])
+    with pytest.raises(NamespaceMismatchError, match="net-c2-eth0 and /cache/net-c1-eth0"):
+        delete(world, CHAIN, RuntimeConf("c2", None, "eth0"))
+    with pytest.raises(CNIErrorGroup) as caught:
+        world.run(gc_verb, "net", CHAIN, [("c1", "eth0")], DelPolicy())
+    assert isinstance(caught.value.exceptions[0], NamespaceMismatchError)
+    assert [call.verb for call in world.calls if call.verb == "DEL"] == []
+    assert list(world.recorded.values()) == [mine, copied]
+
+
+def test_a_copied_record_does_not_stop_the_del_of_the_original() -> None:
+    """The index under the cookie is the original's, so no other record is asked."""
+    mine, copied = recorded(), recorded(container_id="c2", path="/cache/net-c2-eth0", is_original=False)
+    world = World(records=[mine, copied])
+    assert delete(world, CHAIN, BARE).netns == "/here"
+    assert list(world.recorded.values()) == [copied]
 
 
 def test_a_meta_plugin_has_its_interface_on_two_networks() -> None:

@@ -1,4 +1,4 @@
-"""Who has an interface or an address by record: read once for a sweep, and never out of date."""
+"""Who has an interface or an address by record: each file is read once for a verb, and never out of date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,9 @@ from libcni.kernel import system
 from libcni.store import files, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
-from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record, Stamp
+from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
+from libcni.store.other_records import OtherRecords
 from libcni.store.record_format import encode, mentioned
-from libcni.store.recorded_interfaces import RecordedInterfaces
 from libcni.store.records import RecordStore
 from store.canned import put, written
 
@@ -39,8 +39,7 @@ def keep(store: RecordStore, made: Record) -> Record:
     return written(store, made.with_fields(state=PENDING, result=None, partial=made.result))
 
 
-def addresses(recorded: RecordedInterfaces) -> list[str]:
-    recorded.refresh()
+def addresses(recorded: OtherRecords) -> list[str]:
     others = recorded.with_addresses((f"10.0.0.{number}" for number in range(256)), None)
     return sorted(address for other in others for address in other.addresses)
 
@@ -101,7 +100,7 @@ def test_a_sweep_reads_each_record_a_few_times(store: RecordStore, tmp_path: Pat
 
 
 def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str]) -> None:
-    recorded = RecordedInterfaces(store)
+    recorded = OtherRecords(store)
     begun = keep(store, record("c1", "10.0.0.1"))
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
@@ -118,21 +117,6 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     assert reads["net-c2-eth0"] == 3
 
 
-@pytest.fixture
-def looks(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Note the files that each question looks at, or none for all."""
-    noted: list[list[str]] = []
-    stamps = store.stamps
-
-    def note(names: Iterable[str] | None = None) -> dict[str, Stamp]:
-        names = names if names is None else list(names)
-        noted.append(names or [])
-        return stamps(names)
-
-    monkeypatch.setattr(store, "stamps", note)
-    return noted
-
-
 def as_go(made: Record) -> bytes:
     return encode(MadeByGo(**{**made.__dict__, "version": ""})).replace(b',"libcni":{}', b"")
 
@@ -145,22 +129,9 @@ def pending(store: RecordStore) -> Journal:
 RESULT = '{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.9/24"}]}'
 
 
-def test_while_the_directory_stays_the_same_only_files_that_can_change_are_looked_at(
-    store: RecordStore, reads: Counter[str], looks: list[list[str]]
-) -> None:
-    with pending(store) as journal:
-        journal.write("started", interface=ABSENT)
-        journal.write("complete", interface=ABSENT, result=RESULT)
-    keep(store, record("c2", "10.0.0.2"))
-    put(store, "net-go-eth0", as_go(record("go", "10.0.0.3")))
-    recorded = RecordedInterfaces(store)
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
-    assert [sorted(names) for names in looks] == [[], ["net-c2-eth0", "net-go-eth0"]]
-
-
 def test_go_rewrites_its_record_in_place_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
     path = put(store, "net-c1-eth0", as_go(record("c1", "10.0.0.1")))
-    recorded = RecordedInterfaces(store)
+    recorded = OtherRecords(store)
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
     path.write_bytes(as_go(record("c1", "10.0.0.2")))
     assert addresses(recorded) == ["10.0.0.2"]
@@ -169,7 +140,7 @@ def test_go_rewrites_its_record_in_place_between_two_questions(store: RecordStor
 def test_an_add_ends_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
     with pending(store) as journal:
         journal.write("started", interface=ABSENT)
-        recorded = RecordedInterfaces(store)
+        recorded = OtherRecords(store)
         assert addresses(recorded) == addresses(recorded) == []
         journal.write("complete", interface=ABSENT, result=RESULT)
     assert addresses(recorded) == ["10.0.0.9"]
@@ -177,7 +148,7 @@ def test_an_add_ends_between_two_questions(store: RecordStore, reads: Counter[st
 
 def test_a_record_is_removed_and_made_again_between_two_questions(store: RecordStore, reads: Counter[str]) -> None:
     """Its file may get the same inode. So the names and inodes of the directory do not tell."""
-    recorded = RecordedInterfaces(store)
+    recorded = OtherRecords(store)
     for number in range(1, 20):
         with pending(store) as journal:
             journal.write("started", interface=ABSENT)
@@ -187,31 +158,15 @@ def test_a_record_is_removed_and_made_again_between_two_questions(store: RecordS
         store.forget(journal.record)
 
 
-def test_a_complete_record_that_is_rewritten_in_place_is_read_again_soon(
-    store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_record_that_is_rewritten_in_place_is_read_again(store: RecordStore, reads: Counter[str]) -> None:
     """A runtime of Go's attaches the same interface again, or somebody edits the file."""
     with pending(store) as journal:
         journal.write("started", interface=ABSENT)
         journal.write("complete", interface=ABSENT, result=RESULT)
-    recorded = RecordedInterfaces(store)
+    recorded = OtherRecords(store)
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.9"]
     Path(journal.record.path).write_bytes(as_go(record("c1", "10.0.0.2")))
-    now = system.monotonic
-    monkeypatch.setattr(system, "monotonic", lambda: now() + 2.0)
     assert addresses(recorded) == ["10.0.0.2"]
-
-
-def test_a_directory_that_changed_just_now_is_looked_at_again(
-    store: RecordStore, looks: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A further file within a tick of the kernel's clock leaves the directory's time."""
-    written(store, record("c1", "10.0.0.1"))
-    changed = Path(store.results).stat().st_ctime_ns
-    monkeypatch.setattr(system, "time_ns", lambda: changed)
-    recorded = RecordedInterfaces(store)
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1"]
-    assert looks == [[], []]
 
 
 _ANY = st.from_regex(r"10\.0\.0\.[0-9]", fullmatch=True)
@@ -229,15 +184,14 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     usual = usual.with_fields(result=f'{{"cniVersion":"{"0.2.0" if is_old else "1.1.0"}",{ips}}}', netns_id=(4, 99))
     assert {first.encode(), b"99"} <= (mentioned(encode(usual))[0] or frozenset())
     for one in (unusual.with_fields(result=escaped), unusual.with_fields(capability_args=ports)):
-        assert mentioned(encode(one)) == (None, "other")
+        assert mentioned(encode(one)) == (None, False)
 
 
 def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) -> None:
     for number, text in enumerate(("8080", "8080.0", "808e1", " 8080 ", '"8080"', "8081")):
         args = f'{{"portMappings":[{{"hostPort":{text}}}]}}'
         written(store, record(f"c{number}", "10.0.0.1", capability_args=args))
-    others = RecordedInterfaces(store)
-    others.refresh()
+    others = OtherRecords(store)
     for wanted in (8080, 8080.0):
         assert sorted(one.identity[1] for one in others.with_host_ports([wanted])) == ["c0", "c1", "c2", "c3"]
     assert not list(others.with_host_ports(["8080", math.nan, math.inf]))
@@ -253,7 +207,7 @@ def test_a_file_that_was_written_just_now_is_read_again(
     path.write_bytes(as_go(record("c1", "10.0.0.1")))
     changed = path.stat().st_ctime_ns
     monkeypatch.setattr(system, "time_ns", lambda: changed)
-    recorded = RecordedInterfaces(store)
+    recorded = OtherRecords(store)
     reads.clear()
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
     assert reads == {"net-c1-eth0": 4, "net-c2-eth0": 2}  # as text, then as the record that has the address
@@ -282,4 +236,12 @@ def test_a_record_that_cannot_be_read_hides_no_other_attachment(
         return files.open_file(name, directory, writable=writable)
 
     monkeypatch.setattr(records, "open_file", open_file)
-    assert addresses(RecordedInterfaces(store)) == ["10.0.0.1", "10.0.0.3"]
+    assert addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_a_listing_reads_each_file_once(store: RecordStore, reads: Counter[str]) -> None:
+    written(store, record("c1", "10.0.0.1"))
+    recorded = OtherRecords(store, once=True)
+    assert addresses(recorded) == ["10.0.0.1"]
+    written(store, record("c2", "10.0.0.2"))
+    assert addresses(recorded) == ["10.0.0.1"]

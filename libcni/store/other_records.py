@@ -1,0 +1,140 @@
+"""The records of all attachments of the node, asked who has an interface, an address or a host port.
+
+The answer takes a look at each file, so a verb asks only if nobody else knows: see ``names_interface`` of the model and
+``store.reservations``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from libcni.config.port_mappings import ports_in
+from libcni.errors import RecordError
+from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
+from libcni.store.record_format import mentioned
+from libcni.store.recorded_place import addresses_of, place_of
+from libcni.store.records import RecordStore, settled_before
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+class OtherRecord(NamedTuple):
+    """The recorded interface, addresses and host ports of one attachment.
+
+    Attributes:
+        identity: the attachment.
+        path: its record.
+        place: its interface. Records of Go have neither the namespace's identity nor the interface's index.
+        addresses: its IP addresses without prefix length.
+        host_ports: the numbers of the host ports that its capability arguments name.
+    """
+
+    identity: Identity
+    path: str
+    place: Place
+    addresses: frozenset[str]
+    host_ports: frozenset[object]
+
+    def is_same_interface(self, record: Record) -> bool:
+        """Whether both name the same interface of a container, as when a meta-plugin attaches it to another network."""
+        return self.identity[1:] == (record.container_id, record.ifname)
+
+
+class _File:
+    """A record's file: the addresses and numbers in its text, and on demand the decoded record."""
+
+    def __init__(self, store: RecordStore, name: str, stamp: Stamp, data: bytes, settled: int) -> None:
+        self._store = store
+        self.name = name
+        self.mentioned, is_journal = mentioned(data)
+        # A further change within a tick of the kernel's clock keeps the time, and may keep the size. Each event of a
+        # journal changes the size.
+        self.stamp: Stamp | None = stamp if is_journal or stamp[2] < settled else None
+
+    def may_have(self, wanted: frozenset[bytes]) -> bool:
+        """Return whether the file's text has one of these addresses or numbers."""
+        return self.mentioned is None or not wanted.isdisjoint(self.mentioned)
+
+    @functools.cached_property
+    def attachment(self) -> OtherRecord | None:
+        """The recorded interface, addresses and ports; None if none is recorded, or if the record cannot be read."""
+        try:
+            record = self._store.read(self.name)
+        except RecordError as error:  # it must not hide the other records
+            logger.warning("the interface and addresses of this attachment are unknown: %s", error)
+            return None
+        # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
+        if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
+            return None
+        addresses, ports = (
+            frozenset(addresses_of(record)),
+            frozenset(port.number for port in ports_in(record.decoded_capability_args)),
+        )
+        return OtherRecord(record.identity, record.path, place_of(record), addresses, ports)
+
+
+class OtherRecords:
+    """The interfaces, addresses and host ports of all recorded attachments, for one verb or one listing.
+
+    The first question reads all files, and each further question the files that have changed since. With ``once`` the
+    answers stay as they were at the first question.
+    """
+
+    def __init__(self, records: RecordStore, *, once: bool = False) -> None:
+        self._records = records
+        self._once = once
+        # Replaced as a whole, because the DELs of a sweep run in several threads.
+        self._files: Mapping[str, _File] | None = None
+
+    def read(self) -> None:
+        """Read the files that have changed. Log a warning if the directory cannot be read."""
+        known = self._files or {}
+        try:
+            settled, stamps = settled_before(), self._records.stamps()
+            changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
+            files = {name: known[name] for name in stamps if name in known}
+            for name, data in self._records.bytes_of(changed):
+                files[name] = _File(self._records, name, stamps[name], data, settled)
+            self._files = files
+        except RecordError as error:
+            logger.warning("the interfaces and addresses of other attachments are unknown: %s", error)
+
+    def with_addresses(self, addresses: Iterable[str], but: Record | None) -> Iterator[OtherRecord]:
+        """Yield the attachments except ``but`` that have one of these IP addresses, without prefix length."""
+        wanted = frozenset(addresses)
+        for other in self._that_may_have([address.encode(errors="surrogatepass") for address in wanted], but):
+            if not wanted.isdisjoint(other.addresses):
+                yield other
+
+    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[OtherRecord]:
+        """Yield the attachments that publish one of these ports of the host."""
+        wanted = frozenset(numbers)
+        whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
+        for other in self._that_may_have([b"%d" % number for number in whole], None):
+            if not wanted.isdisjoint(other.host_ports):
+                yield other
+
+    def with_interface(self, seen: Place, but: Record | None) -> Iterator[OtherRecord]:
+        """Yield the attachments except ``but`` whose record has the interface ``seen``."""
+        seen = replace(seen, found_as="")
+        for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else [], but):
+            if other.place.netns is not None and compare(other.place, seen) == "same":
+                yield other
+
+    def _that_may_have(self, wanted: Iterable[bytes], but: Record | None) -> Iterator[OtherRecord]:
+        # Few files mention the wanted values. Decoding all files would take 60 microseconds for each.
+        marks = frozenset(wanted)
+        if not marks:
+            return
+        if self._files is None or not self._once:
+            self.read()
+        for file in (self._files or {}).values():
+            if file.may_have(marks) and (but is None or file.name != but.path.rpartition("/")[2]):
+                other = file.attachment
+                if other is not None and (but is None or other.identity != but.identity):
+                    yield other

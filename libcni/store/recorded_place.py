@@ -1,0 +1,53 @@
+"""The interface and the addresses that an attachment's record names."""
+
+from __future__ import annotations
+
+from libcni.protocol.result import Result, ResultProblem, read_result
+from libcni.store.model import NOWHERE, UNKNOWN, Known, MadeByGo, Place, Record
+
+
+def addresses_of(record: Record) -> tuple[str, ...]:
+    """Return an attachment's recorded addresses without prefix length."""
+    result = last_result(record)
+    return tuple(ip.address.partition("/")[0] for ip in result.ips) if result is not None else ()
+
+
+def last_result(record: Record) -> Result | None:
+    """Return the result of an ADD, or of its last plugin that ended; None if there is no readable result."""
+    if record.last_result is None:
+        return None
+    try:
+        return read_result(record.last_result, record.version or "0.1.0", lenient=True)
+    except ResultProblem:
+        return None
+
+
+def place_of(record: Record) -> Place:
+    """Return the place that an ADD recorded. Go records neither the namespace's identity nor the interface's index."""
+    if isinstance(record, MadeByGo):
+        mac = _reported_mac(record)
+        return Place(interface=Known(mac=mac) if mac else UNKNOWN)
+    interface = record.interface
+    # The result is from before the reload, which removed that interface. The new ADD creates another one.
+    was_removed = record.is_reload and record.result is None and interface is UNKNOWN
+    if not was_removed and (interface is UNKNOWN or (isinstance(interface, Known) and not interface.mac)):
+        mac = _reported_mac(record)
+        number = interface.number if isinstance(interface, Known) else 0
+        interface = Known(number, mac) if number or mac else UNKNOWN
+    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, interface)
+
+
+def _reported_mac(record: Record) -> str:
+    # A listing calls this for each record, and decoding a result takes as long as decoding the rest of the record.
+    result = last_result(record) if '"mac"' in (record.last_result or "") else None
+    macs = reported_macs(result, record.ifname) if result is not None else []
+    return macs[0] if len(macs) == 1 else ""
+
+
+def reported_macs(result: Result, ifname: str) -> list[str]:
+    """Return the hardware addresses of a result's interfaces of this name in the container; "" is an unknown one."""
+    return [
+        (interface.mac or "").lower()
+        for interface in result.interfaces
+        if interface.name == ifname and interface.sandbox
+    ]

@@ -1,0 +1,46 @@
+"""Who has an address now: host-local's own file of the address answers that, about any program's containers."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import libcni.kernel.system as system
+from libcni._regular_file import UnusableFileError, read_regular
+from libcni.config import jsontext
+from libcni.config.network import NetworkConfigList, PluginConfig
+
+_DATA_DIR = "/var/lib/cni/networks"
+_MAX_BYTES = 1 << 16
+
+
+def holder_of(
+    net: NetworkConfigList, container_id: str, ifname: str, address: str
+) -> Literal["this", "another", "unknown"]:
+    """Return which attachment has host-local's reservation of an address: this one, another, or unknown.
+
+    Unknown: another IPAM plugin gave the address, a delegate of a plugin reserved it, or somebody removed the
+    reservation. A missing file is no proof that nobody has the address.
+    """
+    holders = []
+    for plugin in net.plugins:
+        if plugin.ipam_type == "host-local":
+            try:
+                path = os.path.join(_data_directory(plugin), net.name, address)
+                data = read_regular(system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
+            except (OSError, UnusableFileError, ValueError):
+                continue
+            # host-local writes the container ID and on a second line the interface. Older versions omit the interface.
+            container, _, interface = data.decode(errors="replace").strip().partition("\n")
+            holders.append((container.strip(), interface.strip()))
+    if (container_id, ifname) in holders:
+        return "this"
+    return "another" if holders and (container_id, "") not in holders else "unknown"
+
+
+def _data_directory(plugin: PluginConfig) -> str:
+    # Few configurations name a directory. A key may be written with escape sequences.
+    if "dataDir" not in plugin.text and "\\" not in plugin.text:
+        return _DATA_DIR
+    ipam = jsontext.parse(plugin.text).get("ipam")
+    return str(ipam.get("dataDir") or _DATA_DIR) if isinstance(ipam, dict) else _DATA_DIR
