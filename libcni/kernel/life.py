@@ -320,12 +320,13 @@ class Life:
         held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
         blind = self._why_blind(subject.pid_namespace)
         facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
-        if held is not None:
-            for sign, path in signs_of(held):
-                matches = _cookie_matches(path, subject.cookie) if path else None
-                if matches is False:
-                    return replace(facts, is_inode_reused=True)
-                return replace(facts, held=(sign, path))
+        signs = list(signs_of(held)) if held is not None else []
+        if signs:
+            # A path that cannot be opened tells nothing about the cookie.
+            matches = next(
+                filter(_is_known, (_cookie_matches(path, subject.cookie) for _, path in signs if path)), None
+            )
+            return replace(facts, is_inode_reused=True) if matches is False else replace(facts, held=signs[0])
         if subject.netns is not None:
             return replace(facts, port=self._unseen_port(subject.bridges))
         address = next((self._where(address) for address in subject.addresses if address in self.addresses), "")
@@ -444,6 +445,10 @@ def _path_of(subject: Subject) -> Literal["same", "other", "gone", "none"]:
     return (
         "same" if identity == subject.netns and _cookie_matches(subject.path, subject.cookie) is not False else "other"
     )
+
+
+def _is_known(value: bool | None) -> bool:
+    return value is not None
 
 
 def _cookie_matches(path: str, cookie: int) -> bool | None:

@@ -87,6 +87,17 @@ def expect(answer: Answer, sign: str, by_handle: bool) -> None:
     assert (answer.verdict, answer.sign) == ("alive", "kernel" if by_handle else sign), answer
 
 
+def expect_dead(subject: Subject, by_handle: bool) -> None:
+    """Wait until it is dead: another program may look into the namespace at the moment, or have its number now."""
+
+    def ask() -> Answer | None:
+        answer = Life(by_handle=by_handle).of(subject)
+        return answer if answer.is_dead else None
+
+    sign = wait_until(ask).sign  # type: ignore[union-attr]  # it waits until there is one
+    assert sign in {"inode", "kernel" if by_handle and subject.cookie else "walk"}
+
+
 SLEEP = ["sh", "-c", "echo ready; exec sleep 1000"]
 
 
@@ -106,10 +117,9 @@ def test_an_inode_that_another_namespace_has_now(container: Namespace, by_handle
 def test_no_sign_at_all(container: Namespace, by_handle: bool) -> None:
     with lost(container) as subject:
         wait_until(lambda: ends(subject))
-        answer = Life(by_handle=by_handle).of(subject)
-        assert (answer.verdict, answer.sign) == ("dead", "kernel" if by_handle else "walk")
+        expect_dead(subject, by_handle)
         young = Life(by_handle=by_handle).of(replace(subject, age=1.0))
-        assert young.verdict == ("dead" if by_handle else "unknown")
+        assert (young.verdict == "dead") == (young.sign in {"kernel", "inode"})
 
 
 def test_a_process(container: Namespace, start: Start, by_handle: bool) -> None:
@@ -253,8 +263,7 @@ def test_what_no_walk_sees_is_known_by_the_host_end(
     expect(Life(by_handle=by_handle).of(subject), "host end", by_handle)
     process.kill()
     wait_until(lambda: "renamed" not in links())
-    gone = Life(by_handle=by_handle).of(replace(subject, age=1.0))
-    assert (gone.verdict, gone.sign) == ("dead", "kernel" if by_handle else "walk")
+    expect_dead(replace(subject, age=1.0), by_handle)
 
 
 @UNSEEN
@@ -264,7 +273,7 @@ def test_the_kernel_sees_what_has_no_host_end(container: Namespace, start: Start
     start(sys.executable, "-c", program, container.path)
     with lost(container) as subject:
         assert Life().of(subject).sign == "kernel"
-        assert Life(by_handle=False).of(replace(subject, age=1.0)).verdict == "unknown"
+        assert not Life(by_handle=False).of(replace(subject, age=1.0)).is_dead
 
 
 def test_a_name_of_a_host_end_that_another_container_has_now(
@@ -277,8 +286,7 @@ def test_a_name_of_a_host_end_that_another_container_has_now(
     wait_until(lambda: "veth77" not in links())
     veth(host, other)
     host.run("ip", "link", "set", "veth77", "address", mac)
-    answer = Life(by_handle=False).of(subject)
-    assert (answer.verdict, answer.sign) == ("dead", "walk"), answer
+    expect_dead(subject, by_handle=False)
 
 
 def test_an_address_proves_life_of_a_reservation(host: Namespace, container: Namespace, by_handle: bool) -> None:
@@ -405,9 +413,9 @@ def test_without_sight_of_all_processes_nothing_is_dead(
         process.wait()
         wait_until(lambda: ends(subject))
         verdict, sign, reason = ask_elsewhere(BLIND[way], subject, by_handle)
+        # Root in another PID namespace may ask the kernel. Another namespace may have the number now.
+        assert verdict != "dead" or sign == "inode" or (by_handle and sign == "kernel")
         assert reason
-        if sign != "kernel":  # root in another PID namespace may ask it
-            assert (verdict, sign) == ("unknown", "blind")
         reserved = Subject(addresses=(ADDRESS,), age=1000.0)
         assert ask_elsewhere(BLIND[way], reserved, by_handle)[:2] == ["unknown", "blind"]
 
@@ -419,7 +427,7 @@ def test_proc_of_the_machine_shows_all_processes_from_any_pid_namespace(containe
         process.kill()
         process.wait()
         wait_until(lambda: ends(subject))
-        assert ask_elsewhere(way, subject, by_handle=False)[:2] == ["dead", "walk"]
+        wait_until(lambda: ask_elsewhere(way, subject, by_handle=False)[0] == "dead")
 
 
 def test_a_node_in_a_container_sees_its_containers(container: Namespace, start: Start) -> None:
@@ -462,4 +470,4 @@ def test_paths_of_mountinfo() -> None:
 def test_a_socket_is_no_walk(container: Namespace) -> None:
     """This program's own descriptors prove nothing: it may have opened them to look."""
     with open(container.path, "rb"), socket.socket(), lost(container) as subject:
-        assert Life(by_handle=False).of(subject).sign == "walk"
+        expect_dead(subject, by_handle=False)
