@@ -16,6 +16,8 @@ from libcni.cli.failures import UsageError
 if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
+_MAX_BYTES = 16 << 20
+"""The size of the largest document, as for a configuration."""
 CONFIGURATION_ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 
 
@@ -109,13 +111,14 @@ def network_of(text: str) -> str | NetworkConfigList:
 
 def read_bytes(path: str) -> bytes:
     """Return the bytes of a file; ``-`` is stdin. Raises ConfigError if the file cannot be read."""
-    if path == "-":
-        return sys.stdin.buffer.read()
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=path) from error
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"it has more than {_MAX_BYTES:,} bytes", file="stdin" if path == "-" else path)
+    return data
 
 
 def _parse(data: bytes | str, source: str) -> Any:

@@ -19,7 +19,7 @@ from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.options import COMMON
 from libcni.cli.render import Fields, print_block
 
-_WIDTH = 100
+_WIDTH, _NARROWEST = 100, 20
 EXIT_CODES = "0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
@@ -109,7 +109,7 @@ def usage_of(command: Command) -> str:
 
 
 def _width() -> int:
-    return min(_WIDTH, shutil.get_terminal_size().columns - 2)
+    return min(_WIDTH, max(_NARROWEST, shutil.get_terminal_size().columns - 2))
 
 
 def _folded(text: str, width: int) -> str:

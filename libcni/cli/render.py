@@ -144,11 +144,18 @@ def note(text: str, **rows: str) -> None:
     print_block(Fields(f"note: {text}", [*rows.items()]), sys.stderr)
 
 
+def columns_wanted() -> int:
+    """Return the number in COLUMNS; 0 if it holds none."""
+    columns = os.environ.get("COLUMNS", "").lstrip("0")
+    if not columns.isdecimal() or not columns.isascii():
+        return 0
+    return int(columns[:4])
+
+
 def _width_of(file: TextIO) -> int:
     """Return the columns to fold at; 0: do not fold."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        return int(columns)
+    if columns := columns_wanted():
+        return columns
     try:
         return os.get_terminal_size(file.fileno()).columns
     except (OSError, ValueError):

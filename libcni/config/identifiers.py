@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from libcni.errors import InvalidIdentifierError
 
+TYPE_CHECKING = False  # importing typing would slow down each plugin
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 # These names become parts of paths (records, drop-in directories) and of environment variables, so the rules also keep
 # untrusted input inside its directory. No regular expressions: importing re would take longer than a plugin's run.
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -50,6 +54,16 @@ def check_ifname(ifname: object) -> str:
         rule = f"it must have at most {_IFNAME_BYTES} bytes, and has {size}"
         raise InvalidIdentifierError("interface name", name, rule)
     return name
+
+
+def check_loopback(ifname: str, plugin_types: Iterable[str]) -> None:
+    """Raise InvalidIdentifierError if a plugin other than ``loopback`` would create the interface ``lo``.
+
+    Each namespace has an interface ``lo`` already. No plugin can create or delete it, so no DEL would succeed.
+    """
+    if ifname == "lo" and any(name != "loopback" for name in plugin_types):
+        rule = "it is the kernel's loopback interface, which only the plugin loopback sets up"
+        raise InvalidIdentifierError("interface name", ifname, rule)
 
 
 def check_plugin_type(plugin_type: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,8 @@ _PATHS = (
 )
 """The options that are paths: the name, the variable that replaces the default, the default, and the help."""
 _TIMEOUT, _SHORTEST = 50.0, 0.1
+MAX_DOCUMENT_BYTES = 4 << 20
+"""The size of the largest document on stdin."""
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -57,7 +60,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=partial(argparse.HelpFormatter, width=100),
         )
         for key, variable, default, text in _PATHS:
-            value = os.environ.get(variable, (presets or {}).get(key, default))
+            # An empty variable counts as unset: an empty path would mean the current directory.
+            value = os.environ.get(variable) or (presets or {}).get(key, default)
             self.add_argument(f"--{key}", default=value, metavar="PATH", help=f"{text} ({value})" if value else text)
         limit = partial(seconds, minimum=_SHORTEST)
         text = f"{timeout_help} ({_TIMEOUT:g})"
@@ -79,10 +83,27 @@ def installed_words(options: argparse.Namespace) -> list[str]:
 
 
 def command_line() -> list[str]:
-    """Return the command line's absolute path: this process's console script, or Python with the module."""
+    """Return the command that runs this program from another process: Python, with this script or the module.
+
+    An engine runs it as root, in a directory and with variables of others. ``-I`` keeps Python from importing from that
+    directory and from PYTHONPATH.
+
+    Raises:
+        ConfigError: the command would not find this library.
+    """
     script = os.path.abspath(sys.argv[0])
-    is_console_script = os.path.basename(script) == "libcni" and os.access(script, os.X_OK)
-    return [script] if is_console_script else [sys.executable, "-m", "libcni"]
+    is_file = os.path.basename(script) == "libcni" or script.endswith(".pyz")
+    command = [sys.executable, "-I", *([script] if is_file and os.path.isfile(script) else ["-m", "libcni"])]
+    import subprocess  # only an installation needs it
+
+    # The library may be found by the current directory or by PYTHONPATH alone, for example in a clone.
+    tried = subprocess.run([*command, "--version"], cwd="/", capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    if tried.returncode:
+        reason = tried.stderr.strip().rpartition("\n")[2]
+        problem = f"{' '.join(command)} does not run outside this directory: {reason}"
+        hint = "install the library first, for example in a virtual environment (pip install .), and call it from there"
+        raise ConfigError(problem, hint=hint)
+    return command
 
 
 def environment() -> dict[str, str]:
@@ -95,26 +116,40 @@ def name_options(error: CNIError, options: argparse.Namespace) -> None:
     name_client(error, {name: getattr(options, name) for name in ("conf_dir", "path", "cache_dir")})
 
 
+def read_stdin(seconds: float) -> bytes:
+    """Return all bytes of stdin, which an engine writes at once.
+
+    Raises:
+        ConfigError: stdin has more than MAX_DOCUMENT_BYTES, or its end does not come within ``seconds``.
+    """
+    import select
+
+    data, descriptor, deadline = b"", sys.stdin.fileno(), time.monotonic() + seconds
+    while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        more = os.read(descriptor, 1 << 16)
+        if not more:
+            return data
+        data += more
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise ConfigError(f"it has more than {MAX_DOCUMENT_BYTES:,} bytes", file="the document on stdin")
+    raise ConfigError(f"its end did not come within {seconds:g} seconds", file="the document on stdin")
+
+
 def log_to(path: str) -> LoggingObserver:
     """Return an observer that appends every plugin call to a file.
 
-    Raises:
-        ConfigError: the file cannot be written.
+    The file is opened with the first call. What observes never decides over a container: if the file cannot be opened
+    or written, a warning says so, and the program goes on without it.
     """
     import logging
 
+    from libcni.engine.log import LogFile  # with logging, which few runs need
     from libcni.observe.logs import LoggingObserver
 
-    try:
-        # The log holds the plugins' arguments, which may be secrets. So only its owner may read it.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        handler = logging.FileHandler(path, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=path) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.getLogger("libcni.calls")
-    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
+    logger.addHandler(LogFile(path))
+    logger.propagate = False  # not to stderr: the lines hold the plugins' documents
     return LoggingObserver(logger)
 
 

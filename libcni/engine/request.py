@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from libcni.errors import ConfigError, short_repr, shorten
 
 _T = TypeVar("_T")
+
+MAX_NETWORKS = 64
+"""The largest number of networks of one container. Each may take an address: thousands would empty a pool."""
+MAX_ENTRIES = 4096
+"""The largest number of ports, addresses or other entries that one request names."""
+_MAX_KEYS = 64
 
 _JSON_TYPES = {str: "a string", int: "an integer", bool: "true or false", list: "an array", dict: "an object"}
 
@@ -27,20 +33,72 @@ def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: 
     return value
 
 
-def read_member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any, *, file: str) -> Any:
-    """Return a member of a request, or ``default`` if it is missing or null.
+class Field(NamedTuple):
+    """A member of a request.
+
+    Attributes:
+        kind: its JSON type.
+        default: its value if it is missing or null; None: it is required.
+        least, most: the bounds of a number; ``most`` also bounds the length of a string, an array or an object.
+        items: the type of an array's or object's values; None: any.
+    """
+
+    kind: type[Any]
+    default: Any = None
+    least: int = 0
+    most: int = MAX_ENTRIES
+    items: type[Any] | None = None
+
+
+def read_object(document: Mapping[str, Any], fields: Mapping[str, Field], file: str) -> list[Any]:
+    """Return the members of a request in the order of ``fields``. Other members are ignored.
 
     Raises:
-        ConfigError: the member has another type; or it is missing, and ``default`` is None.
+        ConfigError: a member is missing, has another type, or is out of its bounds.
     """
-    value = document.get(key)
-    if value is None and default is not None:
-        return default
+    return [_read_member(document.get(key), key, field, file) for key, field in fields.items()]
+
+
+def _read_member(value: Any, key: str, field: Field, file: str) -> Any:
+    if value is None and field.default is not None:
+        return field.default
+    if value is None:
+        raise ConfigError(f"{key}: it is missing", file=file)
+    _check_kind(value, key, field.kind, file)
+    if isinstance(value, bool):
+        return value
+    size = value if isinstance(value, int) else len(value)
+    if not field.least <= size <= field.most:
+        what = "the number" if isinstance(value, int) else "its length"
+        raise ConfigError(
+            f"{key}: {what} {shorten(str(size), 20)} is not in {field.least} to {field.most:,}", file=file
+        )
+    if field.items is not None:
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_kind(item, f"{key}[{short_repr(name)}]", field.items, file)
+    return value
+
+
+def _check_kind(value: Any, key: str, kind: type[Any], file: str) -> None:
     # bool is a subclass of int, and no process has the number true
     if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-        shown = "it is missing" if value is None else f"{short_repr(value)} is not {_JSON_TYPES[kind]}"
-        raise ConfigError(f"{key}: {shown}", file=file)
-    return value
+        raise ConfigError(f"{key}: {short_repr(value)} is not {_JSON_TYPES[kind]}", file=file)
+
+
+def check_number(number: int, what: str, most: int = MAX_ENTRIES) -> None:
+    """Raise ConfigError if one container asks for more than ``most``."""
+    if number > most:
+        raise ConfigError(f"{number:,} {what}: one container may ask for at most {most:,}")
+
+
+def check_size(requests: Sequence[Any], capabilities: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ConfigError if a container asks for too many networks, or for too many entries of a capability."""
+    check_number(len(requests), "networks", MAX_NETWORKS)
+    for arguments in (*capabilities, *(getattr(request, "capability_args", None) or {} for request in requests)):
+        check_number(len(arguments), "capabilities", _MAX_KEYS)
+        for name, value in arguments.items():
+            if isinstance(value, list | dict):
+                check_number(len(value), name)
 
 
 def known_capabilities(capabilities: Any) -> dict[str, Any]:

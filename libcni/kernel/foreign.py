@@ -7,6 +7,7 @@ root can connect the two.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def _tied(kernel: Conversation, network: Network, trusted: Collection[str]) -> f
             try:
                 number = kernel.number_of(other)
             finally:
-                system.close(other)
+                os.close(other)
             tied += wanted.pop(number, ()) if number is not None else ()
         if not wanted:
             break

@@ -195,12 +195,12 @@ class Life:
 
     Args:
         by_handle: whether to ask the kernel by a handle, if it knows such handles.
-        old_after: seconds after which nothing is about to appear any more; None: ``OLD_AFTER``.
+        old_after: seconds after which nothing is about to appear any more.
     """
 
-    def __init__(self, *, by_handle: bool = True, old_after: float | None = None) -> None:
+    def __init__(self, *, by_handle: bool = True, old_after: float = OLD_AFTER) -> None:
         self._by_handle = by_handle
-        self._old_after = OLD_AFTER if old_after is None else old_after
+        self._old_after = old_after
 
     # The questions.
 
@@ -258,7 +258,7 @@ class Life:
             mounts = held.mounts if held is not None else ()
             if sign != "mount" or not all(any(one.endswith(path) for path in but) for one in mounts):
                 return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path, netns)
-        if blind := self._why_blind(None):
+        if blind := self.why_blind(None):
             return Answer("unknown", "blind", blind)
         return Answer("dead", "walk", "no process, mount or descriptor but the library's own holds the namespace")
 
@@ -318,7 +318,7 @@ class Life:
 
     def _walked_facts(self, subject: Subject, facts: Facts) -> Facts:
         held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
-        blind = self._why_blind(subject.pid_namespace)
+        blind = self.why_blind(subject.pid_namespace)
         facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
         signs = list(signs_of(held)) if held is not None else []
         if signs:
@@ -422,7 +422,8 @@ class Life:
                 return f"{space.path}: {space.problem}"
         return ""
 
-    def _why_blind(self, pid_namespace: int | None) -> str:
+    def why_blind(self, pid_namespace: int | None) -> str:
+        """Return why processes of containers may be hidden; ``pid_namespace``: that of the ADD. "" if none are."""
         if self.walk.blind:
             return self.walk.blind
         seen = self.walk.pid_namespace

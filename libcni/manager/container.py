@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libcni.config.cni_args import check_args
-from libcni.config.identifiers import check_ifname
+from libcni.config.identifiers import check_ifname, check_loopback
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf, as_mapping
 from libcni.errors import InvalidIdentifierError
@@ -159,17 +160,14 @@ def plan_attachments(
     planned = []
     used: set[str] = set()
     for (request, net), ifname in zip(wanted, _interface_names([request.ifname for request, _ in wanted]), strict=True):
-        if ifname == _LOOPBACK_IFNAME and any(plugin.type != "loopback" for plugin in net.plugins):
-            rule = "it is the kernel's loopback interface, which only the plugin loopback sets up"
-            raise InvalidIdentifierError("interface name", ifname, rule)
+        check_loopback(ifname, [plugin.type for plugin in net.plugins])
         planned.append(PlannedAttachment(net, _parameters(container, request, net, ifname, used)))
     if loopback is not None:
         rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
         planned.insert(0, PlannedAttachment(loopback, rt))
-    names = [attachment.rt.ifname for attachment in planned]
     # Checked here, before the first ADD: the second network would fail after the first one is attached.
-    for name in names:
-        if names.count(name) > 1:
+    for name, number in Counter(attachment.rt.ifname for attachment in planned).items():
+        if number > 1:
             raise InvalidIdentifierError(
                 "interface name", name, "two networks of one container must have different interface names"
             )
@@ -178,7 +176,8 @@ def plan_attachments(
 
 def _interface_names(names: Sequence[str | None]) -> list[str]:
     """Return ``names`` with each None replaced by the first free one of eth0, eth1, ..."""
-    free = (name for number in itertools.count() if (name := f"eth{number}") not in names)
+    taken = set(names)
+    free = (name for number in itertools.count() if (name := f"eth{number}") not in taken)
     return [next(free) if name is None else check_ifname(name) for name in names]
 
 

@@ -18,7 +18,7 @@ from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_ide
 from libcni.kernel.netlink import links
 from libcni.manager.attachments import may_belong_to
 from libcni.store.boot import boot_id
-from libcni.store.files import Directory, read_file, record_error, remove, replace_file
+from libcni.store.files import Directory, make_directory, read_file, record_error, remove, replace_file
 from libcni.store.model import REFUSED, STALE_BOOT, Ours, Record, Unreadable
 from libcni.store.records import RecordStore
 
@@ -94,7 +94,7 @@ class ContainerNamespaces:
         if recorded is not None and is_empty_file(path):
             self._unbind(path)  # a name without a namespace, left by a removal that was killed
         try:
-            os.makedirs(self._names, exist_ok=True)
+            make_directory(self._names, mode=0o755)  # as ip netns add makes it
             # Order: first the record gets its name, then the namespace. So no namespace of this manager is without
             # a record.
             make_namespace(path, lambda source: self._write(container_id, identity_of(source) or ()))

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from libcni._version import __version__
-from libcni.engine.program import Parser, environment, log_to, name_options
+from libcni.engine.program import Parser, environment, log_to, name_options, read_stdin
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
-        return _run(options, sys.stdin.buffer.read())
+        return _run(options, read_stdin(options.timeout))
     except CNIError as error:
         name_options(error, options)
         _print({"error": _words(error, options)})
@@ -74,8 +74,8 @@ def _user_directories() -> dict[str, str]:
     if os.geteuid() == 0:
         return {}
     home = os.path.expanduser("~")
-    config = os.environ.get("XDG_CONFIG_HOME", f"{home}/.config")
-    data = os.environ.get("XDG_DATA_HOME", f"{home}/.local/share")
+    config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     return {"conf-dir": f"{config}/cni/net.d", "cache-dir": f"{data}/libcni", "install": f"{data}/libcni/netavark"}
 
 
@@ -87,16 +87,16 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run(options: argparse.Namespace, data: bytes) -> int:
-    from libcni.netavark.request import read_document, read_request
+    from libcni.netavark.request import read_attachment, read_document, read_request
 
     document = read_document(data)
     driver = _driver(options)
     if options.verb == "create":
         return _print(driver.create(document))
-    request = read_request(document)
     if options.verb == "teardown":
-        driver.teardown(options.netns, request)
+        driver.teardown(options.netns, read_attachment(document))
         return 0
+    request = read_request(document)
     try:
         return _print(driver.setup(options.netns, request))
     except (OSError, KeyboardInterrupt) as error:

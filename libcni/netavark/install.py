@@ -9,6 +9,7 @@ import shlex
 
 from libcni.engine.program import command_line, install_file, installed_words
 from libcni.errors import ConfigError
+from libcni.store.files import make_directory
 
 NAME = "cni"
 """The name of the driver's file, and the value of ``podman network create --driver``."""
@@ -27,8 +28,8 @@ def install(options: argparse.Namespace) -> list[str]:
     file = os.path.join(directory, NAME)
     words = [*command_line(), "netavark-plugin", *installed_words(options)]
     try:
-        os.makedirs(directory, exist_ok=True)
-        os.makedirs(options.conf_dir, exist_ok=True)
+        for needed in (directory, os.path.abspath(options.conf_dir)):
+            make_directory(needed, mode=0o755)
         install_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error

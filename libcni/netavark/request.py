@@ -14,13 +14,12 @@ Podman's options of a network, from ``podman network create --opt KEY=VALUE``:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from libcni.config.cni_args import parse_args
-from libcni.config.identifiers import check_network_name
-from libcni.engine.request import known_capabilities, read_json, read_member
-from libcni.errors import CNIError, ConfigError
+from libcni.config.identifiers import check_ifname, check_network_name
+from libcni.engine.request import Field, check_number, known_capabilities, read_json, read_object
+from libcni.errors import CNIError, ConfigError, short_repr
 
 __all__ = ["OWNER"]
 
@@ -29,7 +28,33 @@ OWNER = "podman"
 
 _WHERE = "netavark's request"
 _KEYS = ("conf", "args", "bandwidth", "capabilities", "ports")
-_member = partial(read_member, file=_WHERE)
+_MAX_PORT = 65535
+_DIGITS = 20
+_PROTOCOLS = {"tcp", "udp", "sctp"}
+
+# The documents, member by member. Not pydantic: its import takes longer than all that this program does.
+_REQUEST = {
+    "container_id": Field(str),
+    "container_name": Field(str, ""),
+    "network": Field(dict),
+    "network_options": Field(dict),
+    "port_mappings": Field(list, (), items=dict),
+}
+_OWN = {
+    "interface_name": Field(str),
+    "options": Field(dict, {}),
+    "static_ips": Field(list, (), items=str),
+    "static_mac": Field(str, ""),
+    "aliases": Field(list, [], items=str),
+}
+_NETWORK = {"name": Field(str), "options": Field(dict, {})}
+_PORT = {
+    "host_port": Field(int, least=1, most=_MAX_PORT),
+    "container_port": Field(int, least=1, most=_MAX_PORT),
+    "host_ip": Field(str, ""),
+    "protocol": Field(str, ""),
+    "range": Field(int, 0),
+}
 
 
 class Options(NamedTuple):
@@ -76,24 +101,32 @@ def read_document(data: bytes) -> dict[str, Any]:
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
-    """Read the request of ``setup`` and ``teardown``.
+    """Read the request of ``setup``.
 
     Raises:
         CNIError: the request has another form, or an option of the network or container is unknown or invalid.
     """
-    own = _member(document, "network_options", dict, None)
-    addresses = _member(own, "static_ips", list, ())
-    return Request(
-        _member(document, "container_id", str, None),
-        _member(document, "container_name", str, ""),
-        _member(own, "interface_name", str, None),
-        read_options(_member(document, "network", dict, None), _member(own, "options", dict, {})),
-        # "podman network reload" repeats an address that the container has asked for.
-        tuple(dict.fromkeys(map(str, addresses))),
-        _member(own, "static_mac", str, ""),
-        _member(own, "aliases", list, []),
-        [mapping for port in _member(document, "port_mappings", list, ()) for mapping in _mappings(port)],
-    )
+    container_id, name, network, own, published = read_object(document, _REQUEST, _WHERE)
+    ifname, options, addresses, mac, aliases = read_object(own, _OWN, _WHERE)
+    check_ifname(ifname)
+    ports = [mapping for port in published for mapping in _mappings(port)]
+    check_number(len(ports), "ports")
+    # "podman network reload" repeats an address that the container has asked for.
+    ips = tuple(dict.fromkeys(addresses))
+    return Request(container_id, name, ifname, read_options(network, options), ips, mac, aliases, ports)
+
+
+def read_attachment(document: Mapping[str, Any]) -> Request:
+    """Read the names in the request of ``teardown``. Its record has the rest, and a mistake there must not stop it.
+
+    Raises:
+        ConfigError: a name is missing, or no string.
+    """
+    container_id, name, network, own, _ = read_object({**document, "port_mappings": None}, _REQUEST, _WHERE)
+    [ifname] = read_object(own, {"interface_name": _OWN["interface_name"]}, _WHERE)
+    conf, options = read_object(network, _NETWORK, _WHERE)
+    conf = check_network_name(options.get("conf") or conf)
+    return Request(container_id, name, ifname, Options(conf, {}, {}, publishes=False), (), "", [], [])
 
 
 def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = None) -> Options:
@@ -102,7 +135,7 @@ def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = Non
     Raises:
         CNIError: an option is unknown, or its value is invalid; the text names the option.
     """
-    options = _member(network, "options", dict, {})
+    name, options = read_object(network, _NETWORK, _WHERE)
     args: dict[str, str] = {}
     capabilities: dict[str, Any] = {}
     publishes = True
@@ -119,7 +152,7 @@ def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = Non
             publishes = publishes and key != "ports"
         except CNIError as error:
             raise ConfigError(str(error), file=f"option {key}") from error
-    conf = options.get("conf") or _member(network, "name", str, None)
+    conf = options.get("conf") or name
     return Options(check_network_name(conf), args, capabilities, publishes)
 
 
@@ -136,19 +169,36 @@ def _limits(text: str) -> dict[str, Any]:
     """Read limits of bandwidth: JSON, or the form of CNI_ARGS, because podman cuts --network at each comma."""
     if text.lstrip().startswith("{"):
         return read_json(text, dict)
-    return {key: int(value) if value.isascii() and value.isdigit() else value for key, value in parse_args(text)}
+
+    # A number of thousands of digits is no number for int().
+    def number(text: str) -> int | str:
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else text
+
+    return {key: number(value) for key, value in parse_args(text)}
 
 
-def _mappings(port: Any) -> list[dict[str, Any]]:
+def _mappings(port: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the CNI port mappings of a published port of podman: a range of ports, with one or more protocols."""
-    if not isinstance(port, dict):
-        raise ConfigError(f"port_mappings: {port!r} is not an object", file=_WHERE)
-    outside, inside = _member(port, "host_port", int, None), _member(port, "container_port", int, None)
-    host_ip = _member(port, "host_ip", str, "")
-    protocols = _member(port, "protocol", str, "") or "tcp"
+    outside, inside, host_ip, names, count = read_object(port, _PORT, _WHERE)
+    protocols = (names or "tcp").split(",")
+    if unknown := set(protocols) - _PROTOCOLS:
+        raise ConfigError(f"port_mappings: {short_repr(min(unknown))} is no protocol", file=_WHERE)
+    count = count or 1
+    if max(outside, inside) + count - 1 > _MAX_PORT:
+        raise ConfigError(
+            f"port_mappings: the range of {count} ports from {outside} ends above {_MAX_PORT}", file=_WHERE
+        )
+    if host_ip:
+        import ipaddress  # few containers name an address of the host
+
+        try:
+            ipaddress.ip_address(host_ip)
+        except ValueError as error:
+            problem = f"port_mappings: host_ip {short_repr(host_ip)} is not an IP address"
+            raise ConfigError(problem, file=_WHERE) from error
     return [
         {"hostPort": outside + step, "containerPort": inside + step, "protocol": protocol}
         | ({"hostIP": host_ip} if host_ip else {})
-        for protocol in protocols.split(",")
-        for step in range(_member(port, "range", int, 0) or 1)
+        for protocol in protocols
+        for step in range(count)
     ]

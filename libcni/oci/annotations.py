@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcni.config.cni_args import Args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
-from libcni.engine.request import known_capabilities, read_json
+from libcni.engine.request import MAX_NETWORKS, check_number, check_size, known_capabilities, read_json
 from libcni.errors import CNIError, ConfigError, short_repr
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Wanted(NamedTuple):
     args: Args
     capabilities: dict[str, Any]
 
+    @property
+    def is_explicit(self) -> bool:
+        """Whether an annotation names a network or an argument."""
+        return bool(self.requests or self.args or self.capabilities)
+
 
 def read_wanted(annotations: Mapping[str, str]) -> Wanted:
     """Read the networks and arguments of a container from its annotations.
@@ -80,6 +85,7 @@ def read_wanted(annotations: Mapping[str, str]) -> Wanted:
                 capabilities |= _CAPABILITIES[key](text)
         except CNIError as error:
             raise ConfigError(str(error), file=f"annotation {PREFIX}{key}") from error
+    check_size(requests or (), [capabilities])
     return Wanted(requests, args, capabilities)
 
 
@@ -91,6 +97,7 @@ def _networks(text: str) -> list[NetworkRequest]:
     entries = read_json(text, list, "array")
     if not entries:
         raise ConfigError("the array is empty", hint='"none" means no network')
+    check_number(len(entries), "networks", MAX_NETWORKS)
     return [_request(entry) for entry in entries]
 
 
@@ -140,6 +147,7 @@ def _port(text: str) -> dict[str, Any]:
 
 
 def _listed(text: str) -> list[str]:
+    check_number(text.count(",") + 1, "entries")
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise ConfigError(f"{short_repr(text)} has an empty part")

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from libcni.engine.program import Parser, installed_words, log_to, name_options
+from libcni.engine.program import Parser, installed_words, log_to, name_options, read_stdin
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.oci.state import ContainerState, read_state
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         if options.print or options.install:
             _install(options)
             return 0
-        _run(options, read_state(sys.stdin.buffer.read()))
+        _run(options, read_state(read_stdin(options.timeout)))
     except CNIError as error:
         name_options(error, options)
         _print_error(error)

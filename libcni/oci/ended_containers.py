@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import libcni.kernel.system as system
 from libcni.errors import ConfigError
+from libcni.kernel.life import Life
+from libcni.kernel.namespace import NamespaceId
 from libcni.manager.iterables import read_once
 from libcni.netavark.request import OWNER as PODMAN
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
-from libcni.store.boot import namespaces_of_processes, sees_same_processes
 from libcni.store.model import STALE_BOOT
 
 if TYPE_CHECKING:
@@ -79,24 +80,32 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
     # A hook that was killed leaves a pin without a record.
     pins = [] if is_podman else Pins(directory_for(cni.cache_dir)).all()
     known = container_ids(asked)
-    used = namespaces_of_processes()
+    life = Life()
     ended = tuple(
         attachment
         for attachment in attachments
         # After a reboot the kernel uses the recorded inode numbers for other namespaces.
         if attachment.container_id not in known
-        and (attachment.state == STALE_BOOT or attachment.record.netns_id not in used)
+        and (attachment.state == STALE_BOOT or not has_process(life, attachment.record.netns_id))
     )
     for attachment in ended:
         # A node agent's pod, for example, sees neither the containers' processes nor, perhaps, the engine's state.
-        if attachment.state != STALE_BOOT and not sees_same_processes(attachment.record):
+        if attachment.state != STALE_BOOT and (reason := life.why_blind(attachment.record.pid_namespace)):
             raise ConfigError(
-                f"container {attachment.container_id} was attached in another PID namespace, so this process cannot "
-                "tell whether the container runs",
+                f"nobody can tell whether container {attachment.container_id} runs: {reason}",
                 hint="run this program in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
             )
-    ended_pins = tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used)
+    ended_pins = tuple(pin for pin in pins if pin.container_id not in known and not has_process(life, pin.identity))
     return Ended(ended, ended_pins, len(attachments))
+
+
+def has_process(life: Life, identity: NamespaceId | None) -> bool:
+    """Return whether a thread was seen in a namespace.
+
+    Only the hook and podman's driver ask this, of containers that their runtime no longer has: a mount or an open
+    descriptor alone does not keep an address from others.
+    """
+    return identity is not None and life.inhabitant(identity).sign == "thread"
 
 
 def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) -> tuple[Report, list[Pin]]:

@@ -21,7 +21,7 @@ from libcni.errors import CNIError, ConfigError, Hint, RecordError
 from libcni.manager.attachments import in_order
 from libcni.manager.operation import locked
 from libcni.oci.annotations import PREFIX, Wanted
-from libcni.oci.pins import OWNER, Pins, directory_for, host_namespaces, namespace_of
+from libcni.oci.pins import OWNER, Pin, Pins, directory_for, host_namespaces, namespace_of
 from libcni.options import DelPolicy
 from libcni.store.model import READY
 
@@ -81,10 +81,13 @@ class Hook:
         identity = _own_namespace(state)
         # Containers of a pod share a namespace. The first one is attached for all of them.
         for pin in self._pins.all():
-            if pin.container_id != state.container_id and pin.identity == identity and pin.is_alive:
-                logger.info(
-                    "container %s shares the network namespace of container %s", state.container_id, pin.container_id
-                )
+            if pin.container_id != state.container_id and pin.identity == identity and self._has_networks(pin):
+                # With a pin of its own, poststop of either container knows of the other one.
+                self._pins.pin(state.container_id, state.pid)
+                text = "container %s shares the network namespace of container %s, which has the networks"
+                text += ": its own networks and arguments are left out" if wanted.is_explicit else ""
+                level = logging.WARNING if wanted.is_explicit else logging.INFO
+                logger.log(level, text, state.container_id, pin.container_id)
                 return
         cleanup = self._timeout * (1 - _ATTACH_SHARE) / len(wanted.requests or (1,))
         cni = self._client(cleanup)
@@ -102,6 +105,15 @@ class Hook:
         Raises:
             CNIError: an attachment could not be detached; it stays recorded.
         """
+        shared = {pin.identity for pin in self._pins.all(container_id)}
+        if self._detach(container_id):
+            # The last container of a namespace detaches those that ended before it.
+            for pin in self._pins.all():
+                if pin.container_id != container_id and pin.identity in shared and not pin.is_alive:
+                    self._detach(pin.container_id)
+
+    def _detach(self, container_id: str) -> bool:
+        """Detach a container, unless something of it still runs; return whether it was detached."""
         cni = self._client(self._timeout)
         with ExitStack() as stack:
             try:
@@ -114,8 +126,32 @@ class Hook:
             recorded = cni.get_cached_attachments(container_id)
             if any(self._is_alive(attachment) for attachment in recorded):
                 logger.warning("container %s still runs, so it stays attached", container_id)
-                return
+                return False
+            own = {attachment.record.netns_id for attachment in recorded if attachment.owner == OWNER}
+            if user := self._user_of({identity for identity in own if identity is not None}):
+                self._remove_pins(cni, container_id)
+                logger.warning("container %s has ended, but %s. It stays attached until that ends", container_id, user)
+                return False
             self._tear_down(cni, container_id, self._left() / max(1, len(recorded)))
+            return True
+
+    def _user_of(self, identities: set[NamespaceId]) -> str:
+        """Return what still runs in namespaces of a container that has ended; "" if nothing does, or nobody knows.
+
+        The runtime says that the container has ended, so only a process counts here: that of a container which joined
+        the namespace. A mount or an open descriptor alone does not keep an address from others.
+        """
+        pins = self._pins.all()
+        for pin in pins:
+            if pin.identity in identities and pin.is_alive:
+                return f"process {pin.pid} of container {pin.container_id} uses its network namespace"
+        if not identities:
+            return ""
+        from libcni.kernel.life import Life  # not needed for a container without attachments
+
+        life = Life()
+        answers = [life.inhabitant(identity) for identity in identities]
+        return next((f"{answer.reason}" for answer in answers if answer.sign == "thread"), "")
 
     def _left(self) -> float:
         return max(_SHORTEST, self._deadline - system.monotonic())
@@ -142,6 +178,11 @@ class Hook:
         capabilities = {**wanted.capabilities, **as_mapping(first.capability_args)}
         requests = [replace(first, capability_args=capabilities), *others]
         return Container(state.container_id, "", requests, wanted.args)
+
+    def _has_networks(self, pin: Pin) -> bool:
+        """Return whether a container lives, or its attachments stay because another one uses its namespace."""
+        recorded = self._client(self._timeout).get_cached_attachments(pin.container_id)
+        return pin.is_alive or any(one.owner == OWNER and one.state == READY for one in recorded)
 
     def _is_alive(self, attachment: Attachment) -> bool:
         """Return whether the process that an attachment was made for still lives in the recorded namespace."""
@@ -212,6 +253,10 @@ class Hook:
             _manager(cni).tear_down(container_id, timeout=seconds)  # resolves torn records
         else:
             cni.del_attachments(reversed(in_order(own)), policy=_POLICY, timeout=seconds)
+        self._remove_pins(cni, container_id)
+
+    def _remove_pins(self, cni: CNIConfig, container_id: str) -> None:
+        """Remove each pin of a container whose namespace has no record any more."""
         recorded_in = {attachment.netns for attachment in cni.get_cached_attachments(container_id)}
         for pin in self._pins.all(container_id):
             if pin.path not in recorded_in:

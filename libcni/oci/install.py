@@ -42,7 +42,7 @@ def with_hook(file: str, arguments: Sequence[str], timeout: float, *, resolv_con
     program, *before = command_line()
     own = {
         "path": program,
-        # Python finds its virtual environment by this name, so it must be the whole path.
+        # Python finds its virtual environment by its name, so this must be the whole path.
         "args": [program, *before, "oci-hook", *arguments],
         # The runtime kills a hook at its limit. The hook's own limit comes first, so that it can roll back.
         "timeout": math.ceil(timeout) + _SPARE_SECONDS,

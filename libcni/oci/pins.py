@@ -17,6 +17,7 @@ import libcni.kernel.system as system
 from libcni._defaults import CACHE_DIR
 from libcni.errors import CNIError
 from libcni.kernel.namespace import NamespaceId, bind, is_empty_file, namespace_identity, unbind
+from libcni.store.files import check_own_directory, make_directory
 
 __all__ = ["OWNER", "Pin"]
 
@@ -96,7 +97,8 @@ class Pins:
         if pin.identity is not None and pin.identity == namespace_of(pid):
             return pin
         try:
-            system.makedirs(self.directory, mode=0o700, exist_ok=True)
+            make_directory(self.directory)
+            check_own_directory(self.directory)  # who may rename a pin may exchange a container's namespace
             self.remove(pin)  # an earlier process's pin with this number, or a killed hook's file
             bind(source, pin.path)
         except OSError as error:

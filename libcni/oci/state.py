@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 from libcni.config.identifiers import check_container_id
-from libcni.engine.request import read_json, read_member
+from libcni.engine.request import Field, read_json, read_object
 from libcni.errors import ConfigError
 
 _WHERE = "container state on stdin"
-_member = partial(read_member, file=_WHERE)
+_FIELDS = {
+    "id": Field(str),
+    "status": Field(str),
+    "pid": Field(int, 0, most=(1 << 31) - 1),
+    "bundle": Field(str, ""),
+    "annotations": Field(dict, {}, items=str),
+}
 
 
 class ContainerState(NamedTuple):
@@ -39,17 +44,5 @@ def read_state(data: bytes) -> ContainerState:
     """
     if not data.strip():
         raise ConfigError("it is empty", file=_WHERE, hint="an OCI runtime runs this command as a hook")
-    document = read_json(data, dict, file=_WHERE)
-    state = ContainerState(
-        check_container_id(_member(document, "id", str, None)),
-        _member(document, "status", str, None),
-        _member(document, "pid", int, 0),
-        _member(document, "bundle", str, ""),
-        _member(document, "annotations", dict, {}),
-    )
-    if state.pid < 0:
-        raise ConfigError(f"pid: no process has the number {state.pid}", file=_WHERE)
-    for key, value in state.annotations.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"annotations: the value of {key} is not a string", file=_WHERE)
-    return state
+    container_id, *others = read_object(read_json(data, dict, file=_WHERE), _FIELDS, _WHERE)
+    return ContainerState(check_container_id(container_id), *others)

@@ -65,13 +65,13 @@ class Directory:
         system.close(self._descriptor)
 
 
-def make_directory(path: str, *, durable: bool) -> None:
-    """Create a directory and its missing parents for this user alone, independent of the umask.
+def make_directory(path: str, *, durable: bool = False, mode: int = _DIR_MODE) -> None:
+    """Create a directory and its missing parents with this mode, by default for this user alone, whatever the umask is.
 
     With ``durable``, sync the directory and all its parents on this device, because a power cut that removed one would
     remove its records. This includes existing parents: the lock file's code creates the cache directory without a sync.
     """
-    _make_missing(path)
+    _make_missing(path, mode)
     path = system.realpath(path)  # an operator may have put the cache directory on another disk, with a symbolic link
     above = os.path.dirname(path)
     device = system.stat(path).st_dev
@@ -84,16 +84,35 @@ def make_directory(path: str, *, durable: bool) -> None:
         path, above = above, os.path.dirname(above)
 
 
-def _make_missing(path: str) -> None:
+def _make_missing(path: str, mode: int) -> None:
     if system.isdir(path):
         return
     parent = os.path.dirname(path)
     if parent and parent != path:
-        _make_missing(parent)
+        _make_missing(parent, mode)
     with suppress(FileExistsError):
-        system.mkdir(path, _DIR_MODE)
-        # mkdir subtracts the umask from the mode; an unusual umask would lock this user out.
-        system.chmod(path, _DIR_MODE)
+        # mkdir subtracts the umask from the mode: an unusual umask would lock this user out, or let others in.
+        system.mkdir(path, 0o700)
+        system.chmod(path, mode)
+
+
+def check_own_directory(path: str) -> None:
+    """Raise RecordError if another user owns a directory, its parent, or may change its names."""
+    for directory in (path, os.path.dirname(path)):
+        status = system.lstat(directory)
+        is_sticky = bool(status.st_mode & stat.S_ISVTX) and directory != path
+        if not stat.S_ISDIR(status.st_mode):
+            problem = "it is not a directory"
+        elif status.st_uid not in {0, os.geteuid()}:
+            problem = f"it belongs to user {status.st_uid}"
+        elif status.st_mode & _WRITABLE_BY_OTHERS and not is_sticky:
+            problem = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+        else:
+            continue
+        hint = "find out who made it, then remove it, or give it to root with mode 0700"
+        raise RecordError(
+            f"{directory}: {problem}, so it cannot hold the names of namespaces", path=directory, hint=hint
+        )
 
 
 def sync_directory(directory: int) -> None:

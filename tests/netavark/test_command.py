@@ -177,7 +177,7 @@ def test_the_installed_driver_has_the_options_and_no_variable_changes_them(
 def test_a_directory_that_cannot_be_written_is_an_error(node: DriverNode, capsys: pytest.CaptureFixture[str]) -> None:
     (node.root / "drivers").write_text("a file")
     assert main(["netavark-plugin", *node.words, f"--install={node.root}/drivers"]) == 1
-    assert "drivers: cannot be written" in capsys.readouterr().err
+    assert "drivers/cni: cannot be written" in capsys.readouterr().err
 
 
 def test_a_user_gets_directories_of_his_own(

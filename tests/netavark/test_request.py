@@ -81,7 +81,7 @@ def test_an_address_that_a_reload_repeats_counts_once() -> None:
         ({**request(), "network": []}, "network: [] is not an object"),
         ({**request(), "network_options": {}}, "interface_name: it is missing"),
         ({**request(), "network": {}}, "name: it is missing"),
-        ({**request(), "port_mappings": [80]}, "port_mappings: 80 is not an object"),
+        ({**request(), "port_mappings": [80]}, "port_mappings[0]: 80 is not an object"),
         (request(ports=[{"host_port": "80", "container_port": 80}]), "host_port: '80' is not an integer"),
         (request(static_ips="10.1.0.9"), "static_ips: '10.1.0.9' is not an array"),
     ],

@@ -77,7 +77,7 @@ except ConfigError as error:
     other = ["unshare", "--pid", "--fork", "--mount-proc"]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "0\n"
     assert (
-        "in another PID namespace"
+        "the processes of other PID namespaces are hidden"
         in subprocess.run([*other, *program], capture_output=True, text=True, check=True).stdout
     )
     (root / "c1").mkdir()  # the runtime knows it, so the processes are not asked

@@ -11,15 +11,16 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from libcni import RuntimeConf
 from libcni.cli import main
+from libcni.kernel.namespace import namespace_identity
 from libcni.manager import NetworkManager
 from libcni.oci import pins
 from libcni.oci.pins import namespace_of
@@ -28,6 +29,19 @@ from libcni.testing import wait_until
 from .conftest import HookNode, end
 
 Process = Callable[[], int]
+
+
+@contextmanager
+def process_in(path: str, *descriptors: int) -> Iterator[int]:
+    """Start a process in an existing network namespace for the time of a block, and wait for its end."""
+    command = ["nsenter", f"--net={path}", "sleep", "600"]
+    with subprocess.Popen(command, pass_fds=descriptors) as child:
+        try:
+            wanted = namespace_identity(path)
+            wait_until(lambda: namespace_of(child.pid) == wanted)
+            yield child.pid
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("status", ["creating", "created"], ids=["runc", "crun"])
@@ -156,18 +170,42 @@ def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, pr
     assert plugin.verbs == ("ADD",)
 
 
-def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: HookNode, process: Process) -> None:
+def test_a_container_in_the_namespace_of_one_that_failed_to_detach_is_attached(
+    node: HookNode, process: Process
+) -> None:
     node.configure_capable("front", "a")
     node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
     pid = process()
-    with subprocess.Popen(["nsenter", f"--net=/proc/{pid}/ns/net", "sleep", "600"]) as later:
-        wait_until(lambda: namespace_of(later.pid) == namespace_of(pid))
-        assert node.attach(pid, container_id="first") == ""
-        end(pid)
-        assert "busy" in node.detach(container_id="first")
-        assert node.attach(later.pid, container_id="second") == ""
-        later.kill()
+    assert node.attach(pid, container_id="first") == ""
+    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    end(pid)
+    assert "busy" in node.detach(container_id="first")
+    with process_in(f"/proc/self/fd/{descriptor}", descriptor) as later:
+        os.close(descriptor)
+        assert node.attach(later, container_id="second") == ""
     assert [one[0] for one in node.attached] == ["first", "second"]
+
+
+@pytest.mark.parametrize("has_hook", [True, False])
+def test_a_container_that_ends_before_another_in_its_namespace_keeps_the_address(
+    node: HookNode, process: Process, caplog: pytest.LogCaptureFixture, *, has_hook: bool
+) -> None:
+    [plugin] = node.configure_capable("front", "a")
+    pid = process()
+    assert node.attach(pid, container_id="first") == ""
+    with process_in(f"/proc/{pid}/ns/net") as later:
+        if has_hook:
+            assert node.attach(later, networks="front", container_id="second") == ""
+            said = "container second shares the network namespace of container first, which has the networks: its own"
+            assert said in caplog.text
+        end(pid)
+        assert node.detach(container_id="first") == ""
+        assert "container first has ended, but" in caplog.text
+        assert node.attached == [("first", "front", "eth0", "ready")]
+        assert plugin.verbs == ("ADD",)
+    # The last one detaches both; without a hook of the second, the repeated hook does.
+    assert node.detach(container_id="second" if has_hook else "first") == ""
+    assert (node.attached, node.pinned, list(plugin.verbs)) == ([], [], ["ADD", "DEL"])
 
 
 def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
