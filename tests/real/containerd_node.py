@@ -7,6 +7,7 @@ up, runs the command in it (bash, for instance, or ``libcni doctor``) and takes 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -16,13 +17,13 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from libcni.testing import wait_until
+from libcni.testing import wait_until, why_no_namespaces
 from real.cri import CRI, CRIError, Pod
 
 HERE = Path(__file__).resolve().parent
@@ -81,6 +82,17 @@ state = "{root}/state"
 """
 
 
+def why_no_node() -> str:
+    """Return why this machine can have no such node; "" if it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    if importlib.util.find_spec("grpc") is None:
+        return "needs grpcio: scripts/need peers"
+    if not os.path.exists("/bin/busybox"):
+        return "needs busybox: apt-get install busybox-static"
+    return why_no_namespaces() or ""
+
+
 class ContainerdNode:
     """A node that runs.
 
@@ -94,6 +106,7 @@ class ContainerdNode:
         self.socket = str(root / "c.sock")
         self.ports: dict[str, list[int]] = {}
         self.pods: dict[str, Pod] = {}
+        self.is_in_order = True
         programs = [peer.parent / "bin", Path(sys.executable).parent]
         self.env = {
             **{name: text for name, text in os.environ.items() if not name.startswith(("CNI_", "LIBCNI_", "PEER_"))},
@@ -162,6 +175,7 @@ class ContainerdNode:
         self.start_containerd()
         save_image(self.root / "pause.tar")
         self.run("ctr", "-n", "k8s.io", "images", "import", "--no-unpack", str(self.root / "pause.tar"))
+        wait_until(lambda: self.cri.has_image(IMAGE), 60.0, "containerd does not know the image")
         self.run_pods(PODS)
 
     def start_containerd(self) -> None:
@@ -192,6 +206,37 @@ class ContainerdNode:
 
     def lives(self, pod: Pod) -> bool:
         return self.run("test", "-e", f"/proc/{pod.pid}/ns/net", code=None).returncode == 0
+
+    def expanded(self, script: str) -> str:
+        """Return a text with ``${ip[POD]}`` and the like replaced."""
+        for name, pod in self.pods.items():
+            values = {"ip": pod.ip, "id": pod.id, "pid": str(pod.pid), "netns": pod.netns}
+            for key, value in values.items():
+                script = script.replace(f"${{{key}[{name}]}}", value)
+            if f"${{veth[{name}]}}" in script:
+                [inside] = json.loads(self.shell(f"nsenter -t {pod.pid} -n ip -j link show eth0"))
+                links = json.loads(self.shell("ip -j link show"))
+                [veth] = [one["ifname"] for one in links if one["ifindex"] == inside["link_index"]]
+                script = script.replace(f"${{veth[{name}]}}", veth)
+        return script
+
+    def break_with(self, script: str) -> None:
+        """Run a script that breaks something, or mends it; what it leaves is old."""
+        cases = "".join(f'{name}) nsenter -t {pod.pid} -n "$@";; ' for name, pod in self.pods.items())
+        self.shell(f"set -e; inside() {{ local pod=$1; shift; case $pod in {cases} esac; }}\n{self.expanded(script)}")
+        self.shell("find /var/lib/cni -exec touch -h -d '-2 hours' {} + 2>/dev/null || true")
+
+    def restart(self, names: Iterable[str]) -> None:
+        """Let the runtime remove pods that have crashed, and run them again."""
+        for name in names:
+            self.cri.remove(self.pods.pop(name).id)
+            self.run_pods({name: PODS[name]})
+
+    def new_pod_talks(self) -> None:
+        """Run one more pod, which must talk with all others, and remove it."""
+        self.run_pods({"one-more": ("", [])})
+        self.cri.remove(self.pods.pop("one-more").id)
+        del self.ports["one-more"]
 
     def libcni(self, *words: str, code: int | None = 0) -> str:
         """Type a command of libcni into the node's shell and return what it printed."""

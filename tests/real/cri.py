@@ -80,12 +80,13 @@ class CRIError(Exception):
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod sandbox: its first address, and the process in its namespaces as the runtime numbers it."""
+    """A pod sandbox: its first address, the process in its namespaces, and the path of its network namespace."""
 
     id: str
     name: str
     ip: str
     pid: int
+    netns: str
     ready: bool
 
 
@@ -99,9 +100,9 @@ class CRI:
     def close(self) -> None:
         self._channel.close()
 
-    def _call(self, method: str, request: bytes = b"", timeout: float = 60.0) -> Fields:
+    def _call(self, method: str, request: bytes = b"", *, service: str = "RuntimeService") -> Fields:
         try:
-            return fields(self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(request, timeout=timeout))
+            return fields(self._channel.unary_unary(f"/runtime.v1.{service}/{method}")(request, timeout=60.0))
         except self._grpc.RpcError as error:
             raise CRIError(error.details()) from None
 
@@ -118,6 +119,10 @@ class CRI:
             if time.monotonic() > deadline:
                 raise CRIError(f"not ready after {seconds} s: {not_ready}")
             time.sleep(0.05)
+
+    def has_image(self, name: str) -> bool:
+        """Return whether the runtime knows an image. It learns of an imported one a little later."""
+        return bool(self._call("ImageStatus", message(f1=message(f1=name)), service="ImageService").get(1))
 
     def not_ready(self) -> list[str]:
         """Return the conditions that are not met."""
@@ -153,7 +158,7 @@ class CRI:
         status = _message(answer, 1)
         entries = [fields(one) for one in answer.get(2, []) if isinstance(one, bytes)]
         info = {_text(one, 1): _text(one, 2) for one in entries}
-        pid = json.loads(info["info"]).get("pid", 0)
-        return Pod(
-            pod_id, _text(_message(status, 2), 1), _text(_message(status, 5), 1), pid, status.get(3, [0])[0] == 0
-        )
+        told = json.loads(info["info"])
+        spaces = {one["type"]: one.get("path", "") for one in told["runtimeSpec"]["linux"]["namespaces"]}
+        name, ip = _text(_message(status, 2), 1), _text(_message(status, 5), 1)
+        return Pod(pod_id, name, ip, told.get("pid", 0), spaces["network"], status.get(3, [0])[0] == 0)

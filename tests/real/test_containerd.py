@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from peers import peer_files
 
-from libcni.testing import why_no_namespaces
-from real.containerd_node import PODS, ContainerdNode, containerd_node
+from real.containerd_node import PODS, ContainerdNode, containerd_node, why_no_node
 
 pytestmark = pytest.mark.slow
 
@@ -20,11 +17,8 @@ NEWEST = pytest.param("containerd@sid", marks=pytest.mark.may_skip)  # the packa
 @pytest.fixture(scope="module", params=["containerd@bookworm", NEWEST])
 def node(request: pytest.FixtureRequest) -> Iterator[ContainerdNode]:
     """Bring up a node with eight pods: containerd 1.6 of Debian 12, and the newest one."""
-    pytest.importorskip("grpc", reason="scripts/need peers installs grpcio")
-    if os.geteuid() != 0 or (reason := why_no_namespaces()) is not None:
-        pytest.skip("needs root" if os.geteuid() else str(reason))
-    if shutil.which("busybox") is None:
-        pytest.skip("needs busybox: apt-get install busybox-static")
+    if reason := why_no_node():
+        pytest.skip(reason)
     with containerd_node(peer_files(request.param)) as made:
         yield made
 

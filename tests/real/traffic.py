@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 OUTSIDE, NODE = "192.0.2.2", "192.0.2.1"
-SECONDS = 2.5
+SECONDS = 2.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Call = tuple[str, str, tuple[str, int], str]
