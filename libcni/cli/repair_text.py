@@ -15,6 +15,7 @@ from libcni.cli.session import Session
 from libcni.diagnosis import Mend, MendOutcome, NodeRepair
 
 _WORDS = {
+    "mount": "mount the namespace of {containers} at {target} again",
     "reserve": "reserve {details} for {containers} in {target}",
     "forward": "write 1 to {target}",
     "set-up": "set {target} up{inside}",

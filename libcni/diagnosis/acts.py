@@ -17,8 +17,10 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
+from libcni.kernel.namespace import bind, is_empty_file
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
+from libcni.store.life import subject_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import Unreadable
 from libcni.store.records import RecordStore, names_of
@@ -53,6 +55,18 @@ def _release(_: NodeState, mend: Mend) -> None:
     for address in mend.details:
         with suppress(FileNotFoundError):
             os.unlink(f"{mend.target}/{address}")
+
+
+def _mount(node: NodeState, mend: Mend) -> None:
+    record = next(attachment.record for attachment in node.attachments if attachment.path == mend.netns)
+    descriptor = node.life.open(subject_of(record))
+    try:
+        if is_empty_file(mend.target):  # the unmounted name of the namespace
+            os.unlink(mend.target)
+        os.makedirs(os.path.dirname(mend.target), exist_ok=True)
+        bind(f"/proc/self/fd/{descriptor}", mend.target)
+    finally:
+        os.close(descriptor)
 
 
 def _forward(_: NodeState, mend: Mend) -> None:
@@ -189,6 +203,7 @@ def _container(mend: Mend) -> LockRequest:
 
 ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
     "set-aside": Act(_set_aside, lambda _: (LockRequest(all_containers=True),), _AT_ONCE),
+    "mount": Act(_mount, lambda mend: (_container(mend),)),
     "reserve": Act(_reserve, lambda mend: (_container(mend), mend.target)),
     "forward": Act(_forward),
     "set-up": Act(_change_link),

@@ -35,11 +35,12 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
         return _living(node, about, held, network)
     if not reserved:
         return replace(about, meaning="no address is reserved for it, so nobody knows whether the container lives")
-    if node.why_unknown:
-        return replace(about, meaning=f"nobody knows whether the container lives: {node.why_unknown}")
     if node.is_young(reserved):
         remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
         return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
+    answer = node.reservation_life(reserved)
+    if not answer.is_dead:
+        return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
     directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)
     mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
     mends += rules_to_remove(node, network, container_id, ifname, addresses)
@@ -68,6 +69,17 @@ def check_ipam(node: NodeState) -> Observations:
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
+    ranges = [span for net in node.networks for spans in range_sets(net) for span in spans]
+    ignored = {
+        address: path for address, path in node.ignored_addresses.items()
+        if any(ipaddress.ip_address(address) in span for span in ranges)
+    }  # fmt: skip
+    if ignored:
+        yield NodeFinding(
+            "ipam", "note", "ignored-addresses", next(iter(ignored.values())),
+            f"it has {counted(len(ignored), 'address')} of a pool: {some(list(ignored))}",
+            "any user can make such a namespace, so its addresses count for nothing here",
+        )  # fmt: skip
     for path, reason in node.unread.items():
         if path.startswith("/"):
             yield NotChecked("ipam", path, reason)

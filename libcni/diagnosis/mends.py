@@ -9,7 +9,7 @@ from typing import Literal
 __all__ = ["Mend"]
 
 MendKind = Literal[
-    "set-aside", "reserve", "forward", "set-up", "join", "remove-address", "add-address", "add-route",
+    "set-aside", "mount", "reserve", "forward", "set-up", "join", "remove-address", "add-address", "add-route",
     "add-rules",
     "remove-rules", "reload", "release", "detach",
 ]  # fmt: skip
@@ -20,16 +20,17 @@ class Mend:
     """A change that would solve a finding.
 
     Attributes:
-        kind: ``set-aside`` a record; ``reserve`` an address for the container that has it; ``forward`` packets;
-            ``set-up`` a link; ``join`` a link to a bridge; ``remove-address``, ``add-address`` and ``add-route``;
-            ``add-rules`` of an attachment in place; ``remove-rules`` for addresses of a dead container; ``reload`` an
-            attachment; ``release`` the reservations of an attachment; ``detach`` an attachment.
+        kind: ``set-aside`` a record; ``mount`` a living namespace at its path again; ``reserve`` an address for the
+            container that has it; ``forward`` packets; ``set-up`` a link; ``join`` a link to a bridge;
+            ``remove-address``, ``add-address`` and ``add-route``; ``add-rules`` of an attachment in place;
+            ``remove-rules`` for addresses of a dead container; ``reload`` an attachment; ``release`` the reservations
+            of an attachment; ``detach`` an attachment.
         target: the changed object: a file, a directory, a link, or for rules a container's ID.
         details: the addresses, routes or the bridge, and for ``add-rules`` the missing rules.
         containers: the attachments that it is for, as ``ID:IFNAME``.
         interrupts: the attachments that lose a working interface, address, route or rule, at least for a moment.
         network: the network of reservations and rules.
-        netns: the path of the namespace of a link; "" for the node's own.
+        netns: the path of the namespace of a link; "" for the node's own. For ``mount`` the record's path.
 
     Examples:
         >>> Mend("set-up", "cni0").interrupts

@@ -7,13 +7,14 @@ import time
 from functools import partial
 
 from libcni._wording import counted
-from libcni.diagnosis.node_state import NAMED, NodeState, Space, finding_about, mend_of, name_of, sees_processes
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
-from libcni.store.attachments import Attachment, namespace_has_gone
-from libcni.store.boot import sees_same_processes
-from libcni.store.model import CORRUPT, STALE_BOOT, Ours, Place, same_namespace
-from libcni.store.recorded_place import place_of
+from libcni.kernel.life import Answer
+from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
+from libcni.store.attachments import Attachment
+from libcni.store.model import CORRUPT, STALE_BOOT, Ours
 
 __all__ = ["attachment_age"]
 
@@ -30,69 +31,34 @@ def attachment_age(attachment: Attachment) -> float | None:
     return None if record.created is None else max(0.0, time.time() - record.created)
 
 
-def _why_gone(attachment: Attachment) -> str:
-    if attachment.state == STALE_BOOT:
-        return "it was attached before the last reboot"
-    if attachment.state != "gone" and not namespace_has_gone(attachment.record):
-        return ""
-    how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
-    return f"its namespace {attachment.netns} {how}"
-
-
-def _why_unknown(node: NodeState, attachment: Attachment) -> str:
-    """Return why this program might not see a process in the namespace of an attachment; "" if it would see it."""
-    if attachment.state == STALE_BOOT:
-        return ""
-    if not sees_same_processes(attachment.record):
-        return "its processes are in another PID namespace: run this program in the PID namespace of the ADD"
-    # Go libcni records no PID namespace. A file that is missing in a visible directory has gone; in /run/netns the
-    # mount alone may be hidden from this program.
-    directory = os.path.realpath(os.path.dirname(attachment.netns))
-    return node.blind if attachment.made_by_go and (directory == NAMED or not os.path.isdir(directory)) else ""
-
-
-def _space_without_path(node: NodeState, attachment: Attachment) -> Space | None:
-    """Return an attachment's namespace if it still exists, and its path no longer leads to it; else None.
-
-    A path can lose its namespace while the container runs: it was unmounted, its process has ended, somebody has
-    edited the record, or this program has another mount namespace. If the address were freed then, a second container
-    would get it.
-    """
-    identity = attachment.record.netns_id
-    space = node.spaces.get(identity) if identity is not None and attachment.state != STALE_BOOT else None
-    if space is None:
-        return None
-    # Use the cookie that was read with the processes. If a process has ended since, its PID may lead to another
-    # container now, whose namespace may have the same inode number.
-    cookie = space.network.cookie if space.network is not None else 0
-    if not same_namespace(place_of(attachment.record), Place(identity, cookie)):
-        return None
-    # Before Linux 5.14 there are no cookies: the same inode number at another path may be a later namespace.
-    return space if space.process or (cookie and attachment.record.netns_cookie) else None
-
-
 def check_namespaces(node: NodeState) -> Observations:
-    """Find attachments from before the last reboot, and those whose namespace was removed or replaced."""
+    """Find attachments from before the last reboot, those whose namespace has ended, and those whose path was lost."""
     known = [attachment for attachment in node.attachments if attachment.state != CORRUPT and attachment.network]
     for attachment in known:
-        reason = _why_gone(attachment)
-        if reason and (unknown := _why_unknown(node, attachment)):
-            yield NotChecked("namespaces", name_of(attachment), f"{reason}, and {unknown}")
-        elif reason and (space := _space_without_path(node, attachment)) is not None:
-            yield _lost_path(attachment, space)
-        elif reason:
-            yield _dead(node, attachment, reason)
+        answer = node.life_of(attachment)
+        if answer.is_dead:
+            yield _dead(node, attachment, _why_gone(attachment))
+        elif answer.is_alive and answer.sign != "path":
+            yield _lost_path(attachment, answer)
         elif attachment.netns and not attachment.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is not a path")
         elif attachment.made_by_go and not attachment.netns:
             yield NotChecked("namespaces", name_of(attachment), "its record by Go libcni does not name the namespace")
+        elif not answer.is_alive and attachment.netns:
+            yield NotChecked("namespaces", name_of(attachment), f"{_why_gone(attachment)}, and {answer.reason}")
         elif attachment.netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
             yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} did not exist at its ADD")
-    if not sees_processes():
-        reason = "this program does not see the processes that live there (hostPID: true)"
-        yield NotChecked("namespaces", f"namespaces outside {NAMED}", reason)
+    if node.life.walk.blind:
+        yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", node.life.walk.blind)
     if known:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
+
+
+def _why_gone(attachment: Attachment) -> str:
+    if attachment.state == STALE_BOOT:
+        return "it was attached before the last reboot"
+    how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
+    return f"its namespace {attachment.netns} {how}"
 
 
 def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
@@ -114,14 +80,20 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
 
 
-def _lost_path(attachment: Attachment, space: Space) -> NodeFinding:
-    """Return the finding for a namespace that has lost its path, but has a process or another path."""
-    present = f"process {space.process} still lives there" if space.process else f"the namespace is at {space.path} now"
-    seen = f"{attachment.netns} no longer leads to its namespace, but {present}"
-    about = partial(finding_about, "namespaces", "warning", attachment, "lost-path", seen)
+def _lost_path(attachment: Attachment, answer: Answer) -> NodeFinding:
+    """Return the finding for a container that lives, although its path no longer leads to its namespace."""
+    seen = f"{attachment.netns} no longer leads to its namespace, but it lives: {answer.reason}"
+    about = partial(finding_about, "namespaces", "error", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
-    if space.process:
-        return about(meaning, f"restart the container, or call repair again when process {space.process} has ended")
-    return about(
-        meaning, f"find out whether a container uses {space.path}; call repair again when the namespace has gone"
-    )
+    if _can_mount(attachment.netns, attachment.record.netns_id):
+        mend = Mend("mount", attachment.netns, (), (id_of(attachment),), (), attachment.network, attachment.path)
+        return about(meaning, mends=(mend,))
+    return about(meaning, "restart the container, or call repair again when it has ended")
+
+
+def _can_mount(path: str, netns: NamespaceId | None) -> bool:
+    """Return whether a namespace can be mounted at its path: there is nothing, or the empty file of its name."""
+    if netns is None or not path.startswith("/") or path.startswith("/proc/"):
+        return False
+    present = namespace_identity(path)
+    return present is None or (present[0] != netns[0] and is_empty_file(path))

@@ -19,45 +19,29 @@ from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
-from libcni.kernel.namespace import NamespaceId, namespace_identity, open_namespace
+from libcni.kernel.foreign import Space
+from libcni.kernel.life import Answer, Life, Subject
+from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Link, Network, read_network
 from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
-from libcni.store.boot import namespaces_of_processes, pid_namespace, sees_same_processes
-from libcni.store.model import CORRUPT, ENDED, LIVING, STALE_BOOT
-from libcni.store.present_interfaces import is_no_namespace
+from libcni.store.life import life_of
+from libcni.store.model import CORRUPT, LIVING
 from libcni.store.records import RecordStore, names_of, without_hash
 
-NAMED = "/run/netns"
-_ROOT_OF_NODE = "/proc/1/root"
-"""The root directory of process 1: in a pod with hostPID it shows the node's mounts."""
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC
-"""The inode of the machine's own PID namespace (include/linux/proc_ns.h)."""
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
+
+_SEEN = LIVING - {"unknown"}
+"""The states of attachments of which the listing has seen the namespace at the recorded path."""
 
 HOOK = "oci-hook"
 """The owner of the attachments of ``libcni oci-hook``, which keeps the namespace of a container that has ended."""
 
 K = TypeVar("K")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """A network namespace of the node.
-
-    Attributes:
-        path: a path that leads to it.
-        process: the number of a process that lives in it, or "".
-        network: its interfaces and routes, or None if they cannot be read.
-    """
-
-    path: str
-    process: str = ""
-    network: Network | None = None
 
 
 class ResultSummary(NamedTuple):
@@ -100,14 +84,14 @@ class NodeState:
         set_aside: the file names of corrupt records that repair has moved to ``corrupt``.
         record_error: why the records cannot be listed, or None.
         host: the interfaces and routes of this namespace, which the plugins use.
-        spaces: all network namespaces, by path and by process.
+        life: the look at the node that proves life and death.
+        spaces: all network namespaces that something holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
         forwards: whether the kernel forwards packets, by its setting's file.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
-        blind: why this program may not see the node's containers; "" if it sees them.
     """
 
     cni: CNIConfig
@@ -117,6 +101,7 @@ class NodeState:
     set_aside: tuple[str, ...] = ()
     record_error: RecordError | None = None
     host: Network | None = None
+    life: Life = field(default_factory=Life)
     spaces: dict[NamespaceId, Space] = field(default_factory=dict)
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
@@ -124,11 +109,11 @@ class NodeState:
     unread: dict[str, str] = field(default_factory=dict)
     pending_after: float = PENDING_AFTER
     started: float = 0.0
-    blind: str = ""
     _configurations: dict[object, tuple[NetworkConfigList | None, list[Mapping[str, Any]]]] = field(
         default_factory=dict
     )
     _summaries: dict[int, ResultSummary] = field(default_factory=dict)
+    _answers: dict[int, Answer] = field(default_factory=dict)
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
@@ -173,9 +158,38 @@ class NodeState:
         """Return an attachment's recorded IP addresses without prefix lengths."""
         return self.summary_of(attachment).addresses
 
+    def life_of(self, attachment: Attachment) -> Answer:
+        """Return whether an attachment's container lives, with the sign that decided."""
+        if id(attachment) not in self._answers:
+            record = attachment.record
+            answer = None
+            if attachment.state in _SEEN:
+                # The listing has compared the namespace at the path with the recorded one.
+                answer = Answer("alive", "path", "its path leads to its namespace", record.netns, record.netns_id)
+            elif attachment.made_by_go and attachment.netns:
+                # The path alone, before the result is decoded for more signs: Go records nothing else.
+                answer = self.life.of(Subject(path=attachment.netns), walk=False)
+            self._answers[id(attachment)] = (
+                answer if answer is not None and answer.is_alive else life_of(record, self.life)
+            )
+        return self._answers[id(attachment)]
+
+    def reservation_life(self, reservations: Iterable[Reservation]) -> Answer:
+        """Return whether the container of reservations without a record lives: by their addresses alone."""
+        addresses, age = (
+            tuple(one.address for one in reservations),
+            min(self.started - one.changed for one in reservations),
+        )
+        return self.life.of(Subject(addresses=addresses, age=age))
+
+    def namespace_of(self, attachment: Attachment) -> NamespaceId | None:
+        """Return the namespace of an attachment; None if it has ended, or was replaced by another one at its path."""
+        answer = self.life_of(attachment)
+        return (answer.netns or namespace_identity(attachment.netns)) if answer.is_alive else None
+
     def space_of(self, attachment: Attachment) -> Space | None:
-        """Return the namespace that an attachment's path leads to now, or None."""
-        identity = namespace_identity(attachment.netns) if attachment.netns.startswith("/") else None
+        """Return the namespace of an attachment with its interfaces, or None."""
+        identity = self.namespace_of(attachment)
         return self.spaces.get(identity) if identity is not None else None
 
     @functools.cached_property
@@ -218,7 +232,7 @@ class NodeState:
         return frozenset(
             attachment.path for attachment, space in spaces
             if space is not None and space.network is not None and attachment.ifname in space.network.links
-            and (attachment.state in LIVING or space.process)
+            and (attachment.state in LIVING or attachment.state == "gone" or space.process)
         )  # fmt: skip
 
     @functools.cached_property
@@ -252,21 +266,34 @@ class NodeState:
 
     @functools.cached_property
     def holders(self) -> dict[str, list[Holder]]:
-        """The interfaces of all namespaces that have an IP address now, by address."""
+        """The interfaces that have an IP address now, by address; except those that a user can have made by himself.
+
+        The interface of a recorded attachment counts in any case: pods may have user namespaces of their own.
+        """
         recorded = grouped(
             ((namespace, address), attachment)
             for attachment in self.attachments
-            if (namespace := inhabited_by(attachment)) is not None
+            if (namespace := self.namespace_of(attachment)) is not None
             for address in self.addresses_of(attachment)
         )
         return grouped(
-            (address, Holder(space, link, recorded.get((namespace, address), [])))
+            (address, Holder(space, link, owners))
             for namespace, space in self.spaces.items()
             for link in (space.network.links.values() if space.network is not None else ())
-            # Any user can give any address to ``lo`` of a namespace of his own, and nobody is reached there.
-            if link.name != "lo"
             for address in (text.partition("/")[0] for text in link.addresses)
+            for owners in [recorded.get((namespace, address), [])]
+            if space.is_evidence(link) or (owners and link.name != "lo")
         )
+
+    @functools.cached_property
+    def ignored_addresses(self) -> dict[str, str]:
+        """The addresses that count for nothing, each with the path of a namespace that a user can have made."""
+        return {
+            text.partition("/")[0]: space.path
+            for space in self.spaces.values() if space.network is not None and not space.is_trusted
+            for link in space.network.links.values() if not space.is_evidence(link)
+            for text in link.addresses
+        }  # fmt: skip
 
     def strangers(self, address: str) -> list[Holder]:
         """Return the interfaces that have an IP address without a record of it."""
@@ -363,19 +390,6 @@ class NodeState:
             (address, attachment) for attachment in self.attachments for address in self.addresses_of(attachment)
         )
 
-    @functools.cached_property
-    def why_unknown(self) -> str:
-        """Why an address cannot be known to be unused; "" if this program sees all namespaces."""
-        if self.blind:
-            return self.blind
-        if os.geteuid():
-            return "only root sees the namespaces of all processes"
-        if unread := next((space.path for space in self.spaces.values() if space.network is None), ""):
-            return f"{unread} cannot be entered"
-        if not all(sees_same_processes(attachment.record) for attachment in self.attachments):
-            return "this program is in another PID namespace than the runtime, and cannot see all containers"
-        return ""
-
     def table(self, program: str, table: str) -> Table:
         """Return a table of a program; an empty one if it does not exist or cannot be read."""
         return self.rules.get(program, {}).get(table) or Table()
@@ -438,14 +452,13 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
         in_place[
             not attachment.network or os.path.basename(attachment.path) in names_of(attachment.record.identity)
         ].append(attachment)
-    blind = _why_blind(attachment.netns for attachment in records if attachment.netns)
     recorded = NodeState(
         cni, directory, tuple(in_place[True]), tuple(in_place[False]), set_aside,
-        unread=unread, pending_after=pending_after, started=started, blind=blind,
+        unread=unread, pending_after=pending_after, started=started, life=Life(old_after=pending_after),
     )  # fmt: skip
     # Read the namespaces before the reservations. A running ADD reserves its address first and gives it to an interface
     # later, so in this order each address that is found has its reservation.
-    spaces = _spaces(recorded.attachments)
+    spaces = recorded.life.spaces
     reservations: dict[tuple[str, str], list[Reservation]] = {}
     nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
     different = {id(net): net for net in nets if net is not None}.values()
@@ -510,80 +523,6 @@ def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
     return {path for path in directories if os.path.exists(os.path.join(path, "lock"))}
 
 
-def _why_blind(netns: Iterable[str]) -> str:
-    """Return why this program may not see the node's containers; "" if it sees them.
-
-    In a pod that sees neither the host's processes nor its directory of namespaces every container looks dead. The
-    directory is enough if all recorded namespaces (``netns``) are in it. The processes alone are not enough: a
-    container whose process restarts has no process for a moment. A PID namespace other than the machine's first one
-    proves nothing: a node that runs in a container (kind) has its own.
-    """
-    are_visible: list[bool] = []
-    with suppress(OSError):
-        # A namespace whose mount is hidden is an empty file.
-        are_visible = [not is_no_namespace(os.path.join(NAMED, name)) for name in os.listdir(NAMED)]
-    directories = {os.path.realpath(os.path.dirname(path)) for path in netns}
-    if are_visible and all(are_visible) and directories <= {os.path.realpath(NAMED)}:
-        return ""
-    if sees_processes() and (any(are_visible) or os.access(f"{_ROOT_OF_NODE}/run", os.R_OK)):
-        return ""
-    return f"this program may not see all containers: it needs the host's processes (hostPID: true) and {NAMED}"
-
-
-def sees_processes() -> bool:
-    """Return whether this program sees the processes of the node's containers."""
-    own = pid_namespace()
-    if own in {None, _FIRST_PID_NAMESPACE}:
-        return True
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if os.stat(f"/proc/{number}/ns/pid").st_ino != own:
-                return True  # a container's PID namespace: its descendants are visible
-    return False
-
-
-def _spaces(attachments: tuple[Attachment, ...]) -> dict[NamespaceId, Space]:
-    """Return all network namespaces: those with a path and those of the processes."""
-    paths = {
-        attachment.netns
-        for attachment in attachments
-        if attachment.netns.startswith("/") and attachment.state != STALE_BOOT
-    }
-    for directory in (NAMED, f"{_ROOT_OF_NODE}{NAMED}"):
-        with suppress(OSError):
-            paths.update(os.path.join(directory, name) for name in os.listdir(directory))
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-        # Namespaces that are mounted elsewhere, for example by containerd below /var/run/netns.
-        mounts = (line.split() for line in file if " - nsfs " in line and " net:[" in line)
-        paths.update(words[4].encode().decode("unicode_escape") for words in mounts)
-    processes = namespaces_of_processes()
-    named = grouped((namespace_identity(path), path) for path in sorted(paths) if not is_no_namespace(path))
-    read = (
-        (identity, _space(identity, named.get(identity, []), processes.get(identity, [])))
-        for identity in (*processes, *(identity for identity in named if identity not in processes))
-        if identity is not None
-    )
-    return {identity: space for identity, space in read if space is not None}
-
-
-def _space(identity: NamespaceId, named: list[str], processes: list[str]) -> Space | None:
-    """Read a namespace; return None if no path leads to it any longer: it has ended."""
-    paths = [*named, *(f"/proc/{pid}/ns/net" for pid in processes)]
-    process = processes[0] if processes else ""
-    for path in paths:
-        with suppress(OSError):
-            descriptor = open_namespace(path)
-            try:
-                # A process can end, or leave a namespace that it only visited like another doctor. By descriptor: it
-                # may visit another one at the moment of the reading.
-                opened = f"/proc/self/fd/{descriptor}"
-                if namespace_identity(opened) == identity:
-                    return Space(path, process, read_network(opened))
-            finally:
-                os.close(descriptor)
-    return next((Space(path, process) for path in paths if namespace_identity(path) == identity), None)
-
-
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Return the values of each key."""
     groups: dict[K, list[T]] = {}
@@ -606,14 +545,6 @@ def result_of(attachment: Attachment) -> Result | None:
         result = None
     _last_result = (attachment, result)
     return result
-
-
-def inhabited_by(attachment: Attachment) -> NamespaceId | None:
-    """Return the namespace of an attachment; None if that has ended, or was replaced by another one at its path."""
-    namespace = namespace_identity(attachment.netns) if attachment.netns else None
-    # After a reboot or a replacement, the recorded path leads to the namespace of another container.
-    has_ended = attachment.state in ENDED or attachment.record.netns_id not in {None, namespace}
-    return None if has_ended else namespace
 
 
 def addresses_in(space: Space) -> list[str]:

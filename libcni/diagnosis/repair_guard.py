@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from libcni._wording import some
-from libcni.diagnosis.node_state import NodeState, addresses_in, grouped, id_of, inhabited_by
+from libcni.diagnosis.node_state import NodeState, addresses_in, grouped, id_of
 from libcni.diagnosis.rules import facts_of
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network
@@ -46,13 +46,17 @@ def belongings_of(node: NodeState) -> AllBelongings:
             for reservation in reservations
         ]
         by_address.setdefault(address, []).extend(reserved)
-    recorded = grouped((inhabited_by(attachment), attachment) for attachment in node.attachments)
+    recorded = grouped((node.namespace_of(attachment), attachment) for attachment in node.attachments)
     own = namespace_identity("/proc/thread-self/ns/net")
     everything: AllBelongings = {None: Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
         if identity != own and space.network is not None:
             addresses = addresses_in(space)
-            is_ours = any(address in node.reservations_of for address in addresses)
+            # What a user can have made by himself changes as he likes.
+            evidence = [link for link in space.network.links.values() if space.is_evidence(link)]
+            is_ours = any(
+                text.partition("/")[0] in node.reservations_of for link in evidence for text in link.addresses
+            )
             # A rule or a reservation of another container for the same address is left of one that has ended.
             owners = {attachment.container_id for attachment in recorded.get(identity, ())} | {""}
             own_rules = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from libcni.diagnosis.node_state import (
 )
 from libcni.diagnosis.packets import Translation, drops_forwarded, translations
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.kernel.life import Subject
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
@@ -431,6 +433,7 @@ def _address_in(rule: Rule) -> str:
 def _left_over(node: NodeState, facts: Facts) -> Observations:
     """Find rules for addresses that no interface has, and that no record or reservation gives to their container."""
     owners: dict[Owner, dict[str, None]] = {}
+    unseen: dict[NotChecked, None] = {}
     for fact, owner in joined(facts["iptables"].items(), facts["nftables"].items()):
         if owner is not None:
             owners.setdefault(owner, {})[fact.address] = None
@@ -440,9 +443,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         for rule in node.table(program, "nat").chains.get("POSTROUTING", ()):
             if (source := _host_after(rule, "-s")) and (owner := _owner("iptables", rule)) is not None:
                 owners.setdefault(owner, {})[source] = None
-    for (container_id, network, ifname), addresses in (
-        owners.items() if not (node.record_error or node.why_unknown) else ()
-    ):
+    for (container_id, network, ifname), addresses in owners.items() if not node.record_error else ():
         # An unknown network belongs to another runtime. portmap's rules in nftables name no network.
         is_ours = network in node.known_networks or (
             not network and all(any(is_in_ranges(net, address) for net in node.networks) for address in addresses)
@@ -462,7 +463,12 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
             else bool(reserved)
         )
         # A container of another runtime may have the addresses, even if a recorded container got them a second time.
-        if not is_ours or is_known or any(node.strangers(address) for address in left):
+        if not left or not is_ours or is_known or any(node.strangers(address) for address in left):
+            continue
+        # No record and no reservation: nobody's ADD runs.
+        answer = node.life.of(Subject(addresses=tuple(left), age=math.inf))
+        if not recorded and answer.verdict == "unknown":
+            unseen[NotChecked("rules", "rules that are left of containers without a record", answer.reason)] = None
             continue
         if mends := rules_to_remove(node, network, container_id, ifname, sorted(left)):
             record, meaning = (
@@ -475,3 +481,4 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
                 f"there are rules for {some(sorted(left))}, and the {record}", meaning,
                 mends=mends, containers=mends[0].containers,
             )  # fmt: skip
+    yield from unseen

@@ -7,15 +7,19 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from libcni import CNIConfig, read_config_directory
 from libcni.config.host_local import Reservation
-from libcni.diagnosis.node_state import FORWARDING, NodeState, Space
+from libcni.diagnosis.node_state import FORWARDING, NodeState
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, by_cause
+from libcni.kernel.foreign import Space
+from libcni.kernel.life import Life
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network
 from libcni.kernel.rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
+from libcni.kernel.walk import Held
 from libcni.store.attachments import attachments_of
 from libcni.store.model import READY, MadeByGo, Ours, Record
 from libcni.store.records import RecordStore
@@ -51,6 +55,8 @@ class MadeNode:
         self.spaces: dict[tuple[int, int], Space] = {}
         self.reservations: dict[tuple[str, str], list[Reservation]] = {}
         self.rules: list[str] = []
+        self.blind = ""
+        self.held: dict[int, Held] = {}
         self.nft_rules: dict[str, list[str]] = {}
         self.more: dict[str, Any] = {
             "forwards": dict.fromkeys(FORWARDING.values(), True),
@@ -166,10 +172,17 @@ class MadeNode:
         shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
         for rule in map(shlex.split, [*shared, *self.rules]):
             tables["filter" if "FORWARD" in rule[1] else "nat"].add(rule[1], tuple(rule))
+        life = Life(by_handle=False, old_after=300)
+        # What the look at a real node would find: nothing but this node, and all of it.
+        seen = {
+            "spaces": self.spaces,
+            "walk": SimpleNamespace(held=self.held, blind=self.blind, sees_containers=True, pid_namespace=None),
+        }
+        vars(life).update(seen, _own_links=[])
         reading = NodeState(
             self.cni, read_config_directory(self.cni.conf_dir),
             tuple(attachments_of(self.records, RecordStore("/none"))),
-            host=self.host, spaces=self.spaces, reservations=self.reservations,
+            host=self.host, life=life, spaces=self.spaces, reservations=self.reservations,
             rules={"iptables": tables, "nft": {name: nft_table(name, text) for name, text in self.nft().items()}},
         )  # fmt: skip
         return replace(reading, **self.more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import time
@@ -13,13 +12,13 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from diagnosis.made import MadeNode
+from diagnosis.made import MadeNode, configure
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import attachment_age, diagnose, namespaces, node_state, repair_node
+from libcni.diagnosis import attachment_age, diagnose, repair_node
 from libcni.diagnosis.namespaces import check_namespaces
-from libcni.diagnosis.node_state import Space
-from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.netlink import Network
+from libcni.diagnosis.rules import check_rules
+from libcni.kernel.walk import Held
+from libcni.testing import wait_until
 
 
 def masquerade_rules() -> str:
@@ -74,6 +73,7 @@ def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
     assert "CNI-" not in masquerade_rules()
 
 
+NSFS = os.stat("/proc/self/ns/net").st_dev
 BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -99,9 +99,10 @@ def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     Path(healthy.netns("c1")).unlink()
     assert only(cni).seen.endswith("has gone")
     healthy.strip_record()
-    [outcome] = repair_node(cni).outcomes
+    assert repair_node(cni).outcomes == (), "of a young one nobody knows whether its runtime is working on it"
+    [outcome] = repair_node(cni, pending_after=0.0).outcomes
     assert (outcome.state, outcome.needs) == ("left", (("include_go", ""),)), "a record of Go libcni"
-    assert [one.state for one in repair_node(cni, include_go=True).outcomes] == ["mended"]
+    assert [one.state for one in repair_node(cni, include_go=True, pending_after=0.0).outcomes] == ["mended"]
 
 
 def test_a_namespace_in_which_a_process_lives_has_not_gone(
@@ -111,20 +112,10 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     own = os.stat("/proc/self/ns/net")
     healthy.change_record(netnsId=[own.st_dev, own.st_ino])
     finding = only(cni)
-    assert "no longer leads to its namespace, but process " in finding.seen
-    assert finding.mends == ()
+    assert "no longer leads to its namespace, but it lives: a process lives in it" in finding.seen
+    assert [(one.kind, one.interrupts) for one in finding.mends] == [("mount", ())]
     healthy.change_record(bootId="another")
     assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
-
-
-def test_a_process_in_another_pid_namespace_cannot_be_seen(healthy: FakeNode, cni: CNIConfig) -> None:
-    """The agent's pod has no hostPID, for example: it sees no process of a container that runs."""
-    healthy.change_record(netnsId=[1, 1], pidNamespace=1)
-    report = diagnose(cni)
-    assert report.findings == ()
-    assert ["another PID namespace" in one.reason for one in report.not_checked if one.check == "namespaces"] == [True]
-    healthy.change_record(bootId="another")
-    assert [one.kind for one in only(cni).mends] == ["detach"], "no process survives a reboot"
 
 
 def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
@@ -144,18 +135,16 @@ def test_another_owners_attachments_are_left_unless_they_are_named(healthy: Fake
     assert [one.state for one in repair_node(cni, only=["c1"]).outcomes] == ["mended"]
 
 
-def test_a_process_in_another_namespace_of_the_same_number_keeps_nothing(made: MadeNode) -> None:
-    """The kernel uses the number again at once, and the process may have ended before anybody can look at it."""
-    made.attach("c1", netns="/nowhere/c1", netns_id=(4, 7), netns_cookie=70)
-    made.spaces[4, 7] = Space("/proc/0/ns/net", "0", Network({}, (), 71))
+def test_a_namespace_that_is_held_elsewhere_lives(made: MadeNode) -> None:
+    made.attach("c1", netns="/nowhere/c1", netns_id=(NSFS, 7), created=1.0)
     assert made.finding(check_namespaces).name == "dead"
-    made.spaces[4, 7] = Space("/proc/0/ns/net", "0", Network({}, (), 70))
-    assert made.finding(check_namespaces).name == "lost-path"
-    made.spaces[4, 7] = Space("/run/netns/x", "", Network({}, (), 70))
+    made.held[7] = Held("", {"mount": "/proc/7/root/run/netns/x"})
     found = made.finding(check_namespaces)
-    assert (found.name, found.mends) == ("lost-path", ()), "a container without a process, whose path was changed"
-    made.spaces[4, 7] = Space("/run/netns/x", "", Network({}, (), 0))
-    assert made.finding(check_namespaces).name == "dead", "without cookies nobody can know"
+    assert (found.name, [(one.kind, one.target) for one in found.mends]) == ("lost-path", [("mount", "/nowhere/c1")])
+    made.records[0] = made.records[0].with_fields(netns="/proc/7/ns/net")
+    made.held[7] = Held("8", {"thread": "/proc/8/task/9/ns/net"})
+    found = made.finding(check_namespaces)
+    assert (found.name, found.mends) == ("lost-path", ()), "nothing can be mounted in /proc"
 
 
 def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:
@@ -202,35 +191,35 @@ def test_the_rule_of_another_runtimes_container_that_has_the_address_of_a_killed
     assert [one.kind for one in made.finding(check_namespaces).mends] == ["remove-rules", "detach"]
 
 
-def test_namespaces_that_only_processes_have_are_not_looked_at_without_the_processes(
-    made: MadeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made.attach("c1")
-    assert made.not_checked(check_namespaces) == []
-    monkeypatch.setattr(namespaces, "sees_processes", lambda: False)
-    [(about, reason)] = made.not_checked(check_namespaces)
-    assert (about, "hostPID" in reason) == ("namespaces outside /run/netns", True)
+def test_who_sees_only_a_part_of_the_node_says_so_and_calls_nothing_dead(made: MadeNode) -> None:
+    made.attach("c1", netns="/nowhere/c1", netns_id=(NSFS, 7), created=1.0)
+    made.make_rules("lost", "10.1.0.77")
+    configure(made)
+    assert made.finding(check_namespaces).name == "dead"
+    made.blind = "/proc is of another PID namespace"
+    assert made.findings(check_namespaces) == []
+    assert [reason for _, reason in made.not_checked(check_namespaces)] == [
+        f"its namespace /nowhere/c1 has gone, and {made.blind}", made.blind,
+    ]  # fmt: skip
+    assert [one for one in made.findings(check_rules) if one.name == "rules-left"] == []
+    assert ("rules that are left of containers without a record", made.blind) in made.not_checked(check_rules)
 
 
-@pytest.mark.parametrize(("path", "is_blind"), [("/run/netns/c1", False), ("/var/run/docker/netns/c1", True)])
-def test_the_named_namespaces_are_not_all_if_a_record_has_one_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, path: str, is_blind: bool
-) -> None:
-    monkeypatch.setattr(node_state, "sees_processes", lambda: False)
-    monkeypatch.setattr(node_state, "is_no_namespace", lambda _: False)
-    monkeypatch.setattr(os, "listdir", lambda _: ["c1"])
-    assert bool(node_state._why_blind([path])) == is_blind
-
-
-def test_a_namespace_that_cannot_be_read_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example because of too many open files. A path that leads elsewhere by now is not read."""
-    path = "/proc/self/ns/net"
-    identity = namespace_identity(path)
-    assert identity is not None
-    assert node_state._space((1, 2), [path], []) is None
-
-    def fail(_: str) -> None:
-        raise OSError(errno.EMFILE, "too many open files")
-
-    monkeypatch.setattr(node_state, "read_network", fail)
-    assert node_state._space(identity, [path], ["77"]) == Space(path, "77")
+@pytest.mark.real
+def test_a_lost_path_is_mounted_again_and_interrupts_nobody(node: OperatorNode, named_namespace: str) -> None:
+    path = f"/run/netns/{named_namespace}"
+    node.cni.add_network_list("net", RuntimeConf("c1", path, "eth0"))
+    before = os.stat(path).st_ino
+    process = subprocess.Popen(["ip", "netns", "exec", named_namespace, "sleep", "60"])
+    try:
+        wait_until(lambda: os.stat(f"/proc/{process.pid}/ns/net").st_ino == before)
+        for command in (["umount", path], ["rm", path]):
+            subprocess.run(command, check=True)
+            found = node.finding("no longer leads to its namespace, but it lives")
+            assert (found.name, [(one.kind, one.interrupts) for one in found.mends]) == ("lost-path", [("mount", ())])
+        node.repair()
+        assert os.stat(path).st_ino == before
+        node.assert_healthy()
+    finally:
+        process.kill()
+        process.wait()

@@ -23,8 +23,9 @@ from libcni.diagnosis import acts, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.mends import Mend, MendKind, merged
-from libcni.diagnosis.node_state import NodeState, Space, read_node
+from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.repair_guard import AllBelongings, Belongings, losses
+from libcni.kernel.foreign import Space
 from libcni.store.locks import LockRequest, LockSet
 
 pytestmark = pytest.mark.real
@@ -177,6 +178,7 @@ def test_the_locks_of_each_mend_are_those_of_an_add() -> None:
     locks = {kind: ACTS[kind].locks(Mend(kind, "/leases", containers=("c1:eth0",))) for kind in ACTS}
     assert {kind: held for kind, held in locks.items() if held} == {
         "set-aside": (LockRequest(all_containers=True),),
+        "mount": (container,),
         "reserve": (container, "/leases"),
         "remove-rules": (container,),
         "release": ("/leases",),
