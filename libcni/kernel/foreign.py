@@ -7,7 +7,6 @@ root can connect the two.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ def _tied(kernel: Conversation, network: Network, trusted: Collection[str]) -> f
             try:
                 number = kernel.number_of(other)
             finally:
-                os.close(other)
+                system.close(other)
             tied += wanted.pop(number, ()) if number is not None else ()
         if not wanted:
             break

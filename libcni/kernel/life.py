@@ -195,12 +195,12 @@ class Life:
 
     Args:
         by_handle: whether to ask the kernel by a handle, if it knows such handles.
-        old_after: seconds after which nothing is about to appear any more.
+        old_after: seconds after which nothing is about to appear any more; None: ``OLD_AFTER``.
     """
 
-    def __init__(self, *, by_handle: bool = True, old_after: float = OLD_AFTER) -> None:
+    def __init__(self, *, by_handle: bool = True, old_after: float | None = None) -> None:
         self._by_handle = by_handle
-        self._old_after = old_after
+        self._old_after = OLD_AFTER if old_after is None else old_after
 
     # The questions.
 

@@ -200,7 +200,7 @@ def open_netlink(netns: str | None = None) -> socket.socket:
     try:
         socket_fd = netlink_socket(descriptor)
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
     if socket_fd < 0:
         raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
@@ -401,12 +401,12 @@ def _namespace_number(body: bytes) -> int | None:
 
 def _number_of_own_namespace(kernel: Conversation) -> int | None:
     """Return the number of this thread's namespace in the namespace of a conversation, or None if it has none."""
-    descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(PermissionError, FileNotFoundError):
             return kernel.number_of(descriptor)
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
     return None
 
 

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from libcni.config import jsontext
-from libcni.kernel import system
+from libcni.kernel import life, system, walk
+from libcni.kernel.foreign import Space
+from libcni.kernel.life import Life
+from libcni.kernel.walk import Walk
 from libcni.manager.operation import ManagerOperation
 from libcni.oci.hook import Hook
 from libcni.store import files, present_interfaces, record_format, records
@@ -185,7 +188,46 @@ def steps_backwards(self: LockSet, networks: set[int], containers: set[int]) -> 
     return reversed(list(STEPS(self, networks, containers)))
 
 
+CONCLUDE = life.conclude
+
+
+def believe_a_missing_path(facts: life.Facts) -> life.Answer | None:
+    """Take a container for dead because its path does not lead to its namespace."""
+    if facts.path in {"gone", "other"} and not facts.has_rebooted:
+        return life.Answer("dead", "path", "its path has gone")
+    return CONCLUDE(facts)
+
+
+def believe_first_threads(self: Walk, pid: str) -> None:
+    """Look at the first thread of a process alone."""
+    if self._thread(f"/proc/{pid}", pid):
+        self._mounts_of(f"/proc/{pid}", f"/proc/{pid}/root")
+        self._descriptors(f"/proc/{pid}", pid)
+
+
+MOUNTS_OF = Walk._mounts_of
+
+
+def believe_own_mounts(self: Walk, task: str, root: str) -> None:
+    """Look at the mounts of this program's mount namespace alone."""
+    if task == "/proc/self":
+        MOUNTS_OF(self, task, root)
+
+
 FAULTS = {
+    "a-missing-path-means-dead": Fault("process_then_mount", put(life, "conclude", believe_a_missing_path)),
+    "first-threads-alone": Fault("mount_then_thread", put(Walk, "_process", believe_first_threads)),
+    "own-mounts-alone": Fault("process_then_mount", put(Walk, "_mounts_of", believe_own_mounts)),
+    "descriptors-not-looked-at": Fault("thread_then_descriptor", put(Walk, "_descriptors", nothing)),
+    "one-pass-is-enough": Fault("descriptor_then_process", put(walk, "_PASSES", 1)),
+    "a-young-container-without-a-sign-is-dead": Fault("young_and_without_a_sign", put(life, "OLD_AFTER", -1.0)),
+    "a-walk-without-the-kernel": Fault("nothing_but_a_socket", put(Life, "_kernel_finds", nothing)),
+    "any-address-is-a-sign-of-life": Fault(
+        "a_user_with_the_address_of_the_dead", put(Space, "is_evidence", lambda *_: True)
+    ),
+    "no-address-is-a-sign-of-life": Fault(
+        "a_user_with_the_address_of_the_living", put(Space, "is_evidence", lambda *_: False)
+    ),
     "record-after-the-first-plugin": Fault("killed_add", put(Node, "begin", begin_later)),
     "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
     "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),

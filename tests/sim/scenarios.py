@@ -155,6 +155,54 @@ SCENARIOS: dict[str, Race] = {
     "full_disk_during_stop": Race(("stop A", "start A bw"), ("fill_disk",), before="start A bw"),
     "interface_replaced_during_stop": Race(("stop A",), ("replace_interface A",), before="start A bs"),
     "power_cut_during_start": Race(("start A bw",), ("power_cut",), before="start B bw", after="start A bw; succeeded"),
+    # The proof of life: who holds a namespace whose path is lost.
+    **{
+        f"{first}_then_{second}{with_handles}": Race(
+            ("judge A",),
+            (f"hand_over A {first} {second}",),
+            before=f"{with_handles and 'handles; '}add A b; age; remember A; hold A {first}; lose_path A",
+            after="judged A alive unknown; judge A; judged A alive; forget_all",
+        )
+        for first, second in (
+            ("process", "mount"),
+            ("mount", "thread"),
+            ("thread", "descriptor"),
+            ("descriptor", "process"),
+        )
+        for with_handles in ("", "_with_handles")
+    },
+    "nothing_but_a_socket": Race(
+        ("judge A",),
+        ("hand_over A process socket",),
+        before="handles; add A b; age; remember A; hold A process; lose_path A",
+        after="judge A; judged A alive; forget_all",
+    ),
+    **{
+        f"ended_while_judged{with_handles}": Race(
+            ("judge A",),
+            ("ends A process",),
+            before=f"{with_handles and 'handles; '}add A b; age; remember A; hold A process; lose_path A",
+            after="judge A; judged A dead; forget_all",
+        )
+        for with_handles in ("", "_with_handles")
+    },
+    "young_and_without_a_sign": Race(
+        ("judge A",),
+        before="add A b; remember A; lose_path A",
+        after="judged A unknown; age; judge A; judged A dead; forget_all",
+    ),
+    "a_user_with_the_address_of_the_dead": Race(
+        ("judge A address",),
+        ("user_takes A",),
+        before="add A b; remember A; lose_path A",
+        after="judged A dead; judge A address; judged A dead; forget_all",
+    ),
+    "a_user_with_the_address_of_the_living": Race(
+        ("judge A address", "judge A"),
+        ("user_takes A",),
+        before="add A b; age; remember A",
+        after="judged A alive; forget_all",
+    ),
     # Kills, power cuts, full disks.
     "killed_add_and_an_orphan": Race(("add A bws", "delete A bws; gc bws"), ("kill",), is_restarted=True),
     "killed_add_and_a_plugin_started_ahead": Race(

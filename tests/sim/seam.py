@@ -14,20 +14,22 @@ import itertools
 import logging
 import os
 import posixpath
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import libcni.kernel.system
 from libcni._defaults import MAX_VERBS
-from libcni.kernel import netlink
+from libcni.kernel import foreign, life, netlink
 from libcni.kernel.namespace import CLONE_NEWNET
 from libcni.store import boot, files, present_interfaces
 from libcni.store.locks import _FLOCK, _GETLK
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
+from sim.proc import _THREADS, Other, Proc
 from sim.schedule import Code, Killed, Sim
 from sim.world import Interface, Namespace
 
@@ -69,17 +71,13 @@ class SimSystem:
         assert isinstance(inode, Directory)
         return inode
 
-    def _find(self, path: str, dir_fd: int | None = None) -> Namespace | File | Directory:
+    def _find(self, path: str, dir_fd: int | None = None) -> Namespace | Other | File | Directory:
         world = sim().world
         if not path.startswith("/proc/"):
             return world.namespaces.get(path) or world.disk.find(path, self._directory(dir_fd))
         if path.endswith("boot_id"):
             return File(9, data=f"boot-{world.boots}".encode())
-        number = path.split("/")[2]
-        process = sim().me() if number in {"self", "thread-self"} else world.processes.get(int(number))
-        if process is None:
-            raise failure(errno.ENOENT, path)
-        return process.namespace if path.endswith("/ns/net") else Directory(7)
+        return Proc(world, sim().me()).find(path)
 
     def _names(self, path: str, dir_fd: int | None = None) -> list[str]:
         """Return the names of a file and of its directory, for steps that read or change them."""
@@ -248,6 +246,8 @@ class SimSystem:
         sim().point("", *self._names(f"{name}/"))
         if path == "/proc":
             return [str(pid) for pid in sim().world.processes]
+        if isinstance(path, str) and path.startswith("/proc/"):
+            return Proc(sim().world, sim().me()).listdir(path)
         if path == "/run/netns":
             return [posixpath.basename(one) for one in sim().world.namespaces if posixpath.dirname(one) == path]
         if path == "/run/runc":
@@ -255,6 +255,9 @@ class SimSystem:
         directory = self._directory(path) if isinstance(path, int) else sim().world.disk.directory(path)
         assert directory is not None
         return list(directory.entries)
+
+    def readlink(self, path: str) -> str:
+        return Proc(sim().world, sim().me()).readlink(path)
 
     @contextmanager
     def scandir(self, descriptor: int) -> Iterator[list[SimpleNamespace]]:
@@ -296,9 +299,23 @@ class SimSystem:
                     + _packed(found.mac)
                 )
             return argument[:16] + present_interfaces._INT.pack(found.index)
-        if not isinstance(self._file(file).inode, Namespace):
+        inode = self._file(file).inode
+        if request == foreign._NS_GET_USERNS and isinstance(inode, (Namespace, Other)):
+            return sim().me().put(OpenFile(Other(inode.owner), "a user namespace"))
+        if not isinstance(inode, Namespace):
             raise failure(errno.ENOTTY)
-        return CLONE_NEWNET
+        return inode.cookie.to_bytes(8, sys.byteorder) if request == life._NS_GET_ID else CLONE_NEWNET
+
+    def shares_descriptors(self, thread: int, other: int) -> bool:
+        """Return whether two threads are of one process."""
+        return thread % _THREADS == other % _THREADS
+
+    def open_namespace_by_handle(self, inode: int, cookie: int) -> int:
+        """Open a namespace, whatever holds it."""
+        sim().point("", "network")
+        found = sim().world.by_handle(inode, cookie)
+        found.hold()
+        return sim().me().put(OpenFile(found, "a handle", on_close=found.release))
 
     def call_libc(self, name: str, *paths: Any) -> None:
         """Mount a process's namespace at a path, or unmount it there."""
@@ -375,7 +392,7 @@ class SimSystem:
 
 
 def _status(inode: object) -> SimpleNamespace:
-    if isinstance(inode, Namespace):
+    if isinstance(inode, (Namespace, Other)):
         return SimpleNamespace(st_dev=4, st_ino=inode.ino, st_mode=0o100444, st_size=0, st_mtime=0.0, st_ctime_ns=0)
     assert isinstance(inode, (File, Directory))
     return SimpleNamespace(
@@ -420,11 +437,25 @@ class SimSocket:
             raise failure(errno.ENODEV) from None
 
     def send(self, request: bytes) -> None:
-        """Answer a request for all interfaces."""
+        """Answer a request for all interfaces, addresses or routes, or for one interface: there is none on the host."""
         sim().point("", "network")
-        serial = netlink._HEADER.unpack_from(request)[3]
-        done = _message(netlink._NLMSG_DONE, serial, bytes(4))
-        self._answers = [_link(one, serial) for one in self._namespace.interfaces.values()] + [done]
+        _, kind, flags, serial, _ = netlink._HEADER.unpack_from(request)
+        interfaces, self._answers = self._namespace.interfaces.values(), []
+        if flags != netlink._NLM_F_REQUEST_DUMP:
+            number = errno.ENODEV if kind == netlink._RTM_GETLINK else errno.ENOENT
+            self._answers = [_message(netlink._NLMSG_ERROR, serial, netlink._INT.pack(-number) + bytes(16))]
+            return
+        if kind == netlink._RTM_GETLINK:
+            self._answers = [_link(one, serial) for one in interfaces]
+        elif kind == netlink._RTM_GETADDR:
+            self._answers = [_address(one, serial) for one in interfaces if one.address]
+        self._answers.append(_message(netlink._NLMSG_DONE, serial, bytes(4)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def connect(self, _kernel: tuple[int, int]) -> None:
         """Do nothing: nobody else sends messages."""
@@ -453,6 +484,20 @@ def _link(one: Interface, serial: int) -> bytes:
     for kind, value in ((netlink._IFLA_IFNAME, one.name.encode()), (netlink._IFLA_ADDRESS, _packed(one.mac))):
         body += netlink._ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
     return _message(netlink._RTM_NEWLINK, serial, body)
+
+
+def _address(one: Interface, serial: int) -> bytes:
+    packed = netlink._attribute(netlink._IFA_LOCAL, socket.inet_aton(one.address))
+    return _message(netlink._RTM_NEWADDR, serial, netlink._ADDRESS.pack(socket.AF_INET, 24, 0, 0, one.index) + packed)
+
+
+def _open_netlink(netns: str | None = None) -> SimSocket:
+    """Return a netlink socket in the namespace at a path, or in the process's own."""
+    descriptor = SYSTEM.open("/proc/self/ns/net" if netns is None else netns, os.O_RDONLY)
+    if not isinstance(SYSTEM._file(descriptor).inode, Namespace):
+        SYSTEM.close(descriptor)
+        raise failure(errno.EINVAL, str(netns))
+    return SimSocket(descriptor)
 
 
 class SimEvent:
@@ -529,7 +574,13 @@ def in_place_of_the_system() -> Iterator[None]:
     # All turns of a client come at once: the pace is measured in real time, by a thread that no schedule controls.
     no_pace = patch("libcni.verbs.turns._AT_FIRST_PER_CORE", MAX_VERBS)
     try:
-        with patch.multiple(libcni.kernel.system, **names), no_firewall, no_pace:
+        with ExitStack() as stack:
+            for one in (patch.multiple(libcni.kernel.system, **names), no_firewall, no_pace):
+                stack.enter_context(one)
+            for module in (netlink, life, foreign):
+                stack.enter_context(patch.object(module, "open_netlink", _open_netlink))
+            # To see that the kernel finds what only a socket keeps, the library makes a namespace in a thread.
+            stack.enter_context(patch.object(life, "_finds_what_a_socket_keeps", lambda: sim().world.knows_handles))
             yield
     finally:
         forget_the_boot()

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from inspect import isgeneratorfunction
 from typing import Any, ClassVar, TypeVar, cast
@@ -16,6 +17,7 @@ from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, Networ
 from libcni.diagnosis.acts import carry_out, held
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState
+from libcni.kernel.life import Life, Subject
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import Wanted
 from libcni.oci.ended_containers import collect
@@ -23,22 +25,24 @@ from libcni.oci.hook import Hook
 from libcni.oci.pins import DIRECTORY, OWNER
 from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
+from libcni.store.life import subject_of
 from libcni.store.locks import LockRequest
 from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State, Unreadable
 from libcni.store.record_format import decode
 from libcni.store.records import RecordStore
-from sim.disk import File
+from sim.disk import File, OpenFile
 from sim.go import last_event, read_as_go
 from sim.loop import OnAsyncio, SimAsyncExecutor
 from sim.plugins import SimExecutor
+from sim.proc import USERS_NAMESPACE
 from sim.schedule import Actor, Code, Events, Program, Sim
 from sim.seam import forget_the_boot
-from sim.world import NEIGHBOUR, Interface, Namespace, subnet_of
+from sim.world import NEIGHBOUR, Interface, Namespace, Process, subnet_of
 
 CACHE = "/var/lib/cni"
 _VERBS = (
     *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "reload", "reload_all"),
-    *("set_up", "tear_down", "sweep", "start", "stop", "collect"),
+    *("set_up", "tear_down", "sweep", "start", "stop", "collect", "judge"),
 )
 _EVENTS = {
     **dict.fromkeys(("kill", "kill_plugin", "cancel", "pause"), (("*",), ("network", "locks"))),
@@ -137,6 +141,10 @@ class Stage:
         self.has_filled_disk = False
         self.has_hook = self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
         self._states: dict[str, tuple[int, State]] = {}  # record: its file, and its state
+        self.recorded: dict[str, Namespace] = {}  # container: the namespace of its record
+        self._interface: dict[str, Interface] = {}  # container: its eth0, as the ADD left it
+        self.holders: dict[tuple[str, str], Process] = {}  # container, how
+        self.verdicts: dict[str, str] = {}
         sim.readers += [self._read_as_go, self._follow]
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
@@ -426,6 +434,110 @@ class Stage:
             self.world.remove_namespace(netns_of(container))
         self.world.add_namespace(netns_of(container), container)
         self.lose(container)
+
+    # The proof of life.
+
+    def handles(self) -> None:
+        """Let the kernel find namespaces by a handle."""
+        self.world.knows_handles = True
+
+    def age(self) -> None:
+        """Let some minutes pass."""
+        self.sim.now += 400.0
+
+    def hold(self, container: str, how: str) -> None:
+        """Let somebody hold the namespace of a container: see ``_HOLDS``."""
+        namespace = self.world.namespaces.get(netns_of(container)) or self.recorded[container]
+        self.recorded[container] = namespace
+        holder = self.world.process(f"the holder of {container} ({how})")
+        self.holders[container, how] = holder
+        if how == "descriptor":
+            namespace.hold()
+            holder.put(OpenFile(namespace, "a descriptor", on_close=namespace.release))
+            return
+        holder.hold(namespace)
+        if how == "mount":
+            holder.mounts = {"/private/name": namespace}
+        elif how in {"process", "thread"}:
+            holder.namespace, holder.leader_has_ended = namespace, how == "thread"
+        else:
+            assert how == "socket", how
+
+    def release(self, container: str, how: str) -> None:
+        """End a holder of the namespace of a container."""
+        holder = self.holders.pop((container, how))
+        holder.end()
+        self.world.processes.pop(holder.pid, None)
+
+    def lose_path(self, container: str) -> None:
+        """Unmount the namespace of a container."""
+        self.recorded[container] = self.world.namespaces[netns_of(container)]
+        self.world.remove_namespace(netns_of(container))
+        self.disturbed.add(container)
+
+    def hand_over(self, container: str, first: str, second: str) -> Events:
+        """Let a namespace pass from one holder to the next, which is never without one."""
+        self.hold(container, second)
+        yield f"{second} holds the namespace of {container}, too"
+        self.release(container, first)
+        yield f"{first} does not hold the namespace of {container} any more"
+
+    def ends(self, container: str, how: str) -> Events:
+        """End the last holder of a namespace."""
+        self.release(container, how)
+        yield f"the namespace of {container} has ended"
+
+    def user_takes(self, container: str) -> Events:
+        """Let a user without rights give an interface in a namespace of his own the address of a container."""
+        taken = self._interface_of(container)
+        user = self.world.process("a user's process")
+        user.namespace = self.world.new_namespace(NEIGHBOUR)
+        user.namespace.owner = USERS_NAMESPACE
+        user.hold(user.namespace)
+        made = user.namespace.make("eth0", NEIGHBOUR)
+        made.mac, made.address = taken.mac, taken.address
+        yield f"a user has {taken.address} and {taken.mac} of {container} in a namespace of his own"
+
+    def _interface_of(self, container: str) -> Interface:
+        if container not in self._interface:
+            self._interface[container] = replace(self.recorded[container].interfaces["eth0"])
+        return self._interface[container]
+
+    def remember(self, container: str) -> None:
+        """Remember the namespace and the interface of a container, for the steps above."""
+        self.recorded[container] = self.world.namespaces[netns_of(container)]
+        self._interface_of(container)
+
+    def judge(self, container: str, how: str = "record") -> None:
+        """Ask whether a container lives, by its record or by its ``address``; note an answer that is not true."""
+        taken = self._interface_of(container)
+        namespace = self.recorded[container]
+        if how == "record":
+            files = self.entries(f"{CACHE}/results").items()
+            [record] = [decode(one.data, name) for name, one in files if isinstance(one, File)]
+            subject = subject_of(record)
+        else:
+            subject = Subject(addresses=(taken.address,), age=1000.0)
+        before = namespace.is_alive
+        answer = Life().of(subject)
+        assert self.sim.current is not None
+        self.sim.log(self.sim.current.name, f"{container} is {answer.verdict}: {answer.reason}")
+        if answer.is_dead and namespace.is_alive:
+            self.sim.violate(f"{container} was called dead and lives: {answer.reason}")
+        if answer.is_alive and not before:
+            self.sim.violate(f"{container} was called alive and is dead: {answer.reason}")
+        self.verdicts[container] = answer.verdict
+
+    def judged(self, container: str, *verdicts: str) -> None:
+        """Note another verdict."""
+        if self.verdicts[container] not in verdicts:
+            self.sim.violate(f"{container} was called {self.verdicts[container]}, not {' or '.join(verdicts)}")
+
+    def forget_all(self) -> None:
+        """Leave nothing of these steps to the checks at the end, which ask of verbs."""
+        for container, how in list(self.holders):
+            self.release(container, how)
+        self.attached.clear()
 
     # Events: what other programs, persons and the machine do.
 

@@ -52,10 +52,16 @@ class Namespace:
 
     def __init__(self, world: World, ino: int, cookie: int, maker: str) -> None:
         self.world, self.ino, self.cookie, self.maker = world, ino, cookie, maker
+        self.owner = 0xEFFFFFFD  # the user namespace: the machine's first one
         self.made = world.steps
         self._references = 0
         self._indices = itertools.count(2)
         self.interfaces: dict[str, Interface] = {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether something holds it."""
+        return self._references > 0
 
     def hold(self) -> None:
         """Count a mount, a socket or a process."""
@@ -90,6 +96,8 @@ class Process:
     Attributes:
         glanced: when it asked which namespace is at a path, by its own effects and by the machine's steps.
         looked: when a look at an interface ended, by its own effects, and when it began, by the machine's steps.
+        leader_has_ended: its first thread has ended, and another one runs.
+        mounts: the namespaces that are mounted in its own mount namespace, by path; None: it has the machine's.
     """
 
     pid: int
@@ -103,6 +111,8 @@ class Process:
     effects: int = 0
     glanced: tuple[int, int] = (0, 0)
     looked: tuple[int, int] = (0, 0)
+    leader_has_ended: bool = False
+    mounts: dict[str, Namespace] | None = None
 
     def glance(self) -> None:
         """Note that it asks which namespace is at a path."""
@@ -159,6 +169,7 @@ class World:
         self.excused: set[str] = set()  # addresses that were freed although an interface has them: nobody could know
         self.editions: dict[tuple[str, str, str], int | None] = {}  # network, container, plugin: as the ADD had it
         self.free_inodes: list[int] = []
+        self.knows_handles = False  # the kernel finds namespaces by a handle
         self._inodes, self._cookies = itertools.count(4026532000), itertools.count(2)
         self.host = Namespace(self, 4026531840, 1, "host")
         self.host.hold()
@@ -181,7 +192,7 @@ class World:
     def start_container(self, container: str) -> Process:
         """Start a container's process in a namespace of its own."""
         process = self.containers[container] = self.process(f"the process of {container}")
-        process.namespace = self._new_namespace(container)
+        process.namespace = self.new_namespace(container)
         process.hold(process.namespace)
         return process
 
@@ -207,11 +218,12 @@ class World:
 
     def add_namespace(self, path: str, maker: str) -> Namespace:
         """Make a namespace and mount it at a path."""
-        made = self._new_namespace(maker)
+        made = self.new_namespace(maker)
         self.mount(made, path)
         return made
 
-    def _new_namespace(self, maker: str) -> Namespace:
+    def new_namespace(self, maker: str) -> Namespace:
+        """Make a namespace that nobody holds yet."""
         ino = self.free_inodes.pop() if self.free_inodes else next(self._inodes)
         return Namespace(self, ino, next(self._cookies), maker)
 
@@ -228,7 +240,19 @@ class World:
         """Return all interfaces that live."""
         held = [one for process in self.processes.values() for one in process.held]
         every = dict.fromkeys([*self.namespaces.values(), *held])
+        every = {one: None for one in every if one.owner == self.host.owner}  # what a user has there is his affair
         return [interface for namespace in every for interface in namespace.interfaces.values()]
+
+    def by_handle(self, ino: int, cookie: int) -> Namespace:
+        """Return a living namespace."""
+        if not self.knows_handles:
+            raise failure(errno.EOPNOTSUPP)
+        open_files = [file.inode for process in self.processes.values() for file in process.descriptors.values()]
+        held = [one for process in self.processes.values() for one in process.held]
+        for one in (self.host, *self.namespaces.values(), *held, *open_files):
+            if isinstance(one, Namespace) and (one.ino, one.cookie) == (ino, cookie):
+                return one
+        raise failure(errno.ESTALE)
 
     def allocate(self, *owner: str, wanted: Sequence[str] = ()) -> str:
         """Give out a wanted address, or the lowest free one of a network: (network, container, interface)."""
