@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,7 @@ class RecordingNode(Node):
     ``answers``: what plugins do, by (verb, type), or an error of one of the node's own operations, by the first word
     of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
     ``cookies``: the kernel's numbers of these namespaces. ``macs``: the hardware addresses of ``interfaces``.
-    ``recorded``: the records on "disk".
+    ``recorded``: the records on "disk". ``carriers``: the interfaces that have an address now.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class RecordingNode(Node):
         self.networks = {net.name: net for net in configured}
         self.calls: list[Invocation] = []
         self.looks = 0
+        self.carriers: dict[str, str] = {}
 
     def run(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
         """Run a verb to its end; return its value or raise its error."""
@@ -189,6 +190,14 @@ class _Sight(Sight):
         if key not in world.interfaces:
             return there.with_interface(ABSENT)
         return there.with_interface(Known(world.interfaces[key], world.macs.get(key, "")))
+
+    def carrier(self, netns: str, addresses: Collection[str]) -> str:
+        return next((self._world.carriers[one] for one in addresses if one in self._world.carriers), "")
+
+    def remove(self, netns: str, number: int) -> None:
+        named = [key for key, one in self._world.interfaces.items() if (key[0], one) == (netns, number)]
+        for key in named:
+            del self._world.interfaces[key]
 
     def _candidates(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
         for (path, name), index in self._world.interfaces.items():

@@ -28,7 +28,7 @@ from libcni.kernel.namespace import netlink_socket, open_namespace
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
 _NLM_F_DUMP_INTR = 0x10
 _NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
-_RTM_NEWLINK, _RTM_GETLINK = 16, 18
+_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
@@ -260,6 +260,10 @@ class Conversation:
                 return None
             raise
         return _parsed(_link, answer) if kind == _RTM_NEWLINK else None
+
+    def remove_link(self, index: int) -> None:
+        """Remove the interface with an index. Raises OSError."""
+        self.ask(_RTM_DELLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
 
     def number_of(self, descriptor: int) -> int | None:
         """Return the number of an open namespace in this namespace; None if it has none. Raises OSError."""

@@ -119,8 +119,8 @@ def compare(recorded: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a ta
         return "same" if recorded.interface is ABSENT else "no interface"
     if not isinstance(recorded.interface, Known):
         return "unknown" if recorded.interface is UNKNOWN else "other interface"
-    # Indexes are unique in one namespace only, and a user can choose them.
-    if is_other_mac(recorded.mac, seen.mac):
+    # Without a cookie the kernel may have used the namespace's number again.
+    if not is_same_index(recorded, seen) and is_other_mac(recorded.mac, seen.mac):
         return "other interface"
     if recorded.number:
         return "same" if recorded.number == seen.number else "other interface"
@@ -129,27 +129,28 @@ def compare(recorded: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a ta
     return "same" if recorded.mac and recorded.mac == seen.mac else "unknown"
 
 
+def is_same_index(recorded: Place, seen: Place) -> bool:
+    """Return whether both are the interface with one index in the namespace with one cookie.
+
+    Its hardware address may have changed: plugins such as tuning do that, and users can.
+    """
+    return 0 not in {recorded.cookie, recorded.number} and (recorded.cookie, recorded.number) == (
+        seen.cookie,
+        seen.number,
+    )
+
+
 def is_certain(record: Record, recorded: Place, seen: Place) -> bool:
     """Return whether a record proves that the interface is its own: then no other record need be asked.
 
     Only one ADD can have created the interface with an index in the namespace with a cookie.
     """
-    is_named = bool(recorded.cookie and recorded.cookie == seen.cookie and recorded.number)
-    return record.is_original and is_named and recorded.number == seen.number
+    return record.is_original and is_same_index(recorded, seen)
 
 
 def is_other_mac(recorded: str, seen: str) -> bool:
     """Return whether two hardware addresses certainly differ. Plugins may print them in different notations."""
     return bool(recorded and seen) and recorded != seen and ":" in recorded and len(recorded) == len(seen)
-
-
-def by_number(recorded: Place) -> Place:
-    """Return a place that is compared by the interface's index instead of its hardware address, if that is safe.
-
-    Use it while plugins of this attachment run, or after some have run: plugins such as tuning change the hardware
-    address and restore the earlier one. The index is enough if the namespace's cookie is known.
-    """
-    return recorded.with_interface(Known(recorded.number)) if recorded.cookie and recorded.number else recorded
 
 
 # Records.
@@ -452,8 +453,7 @@ def state_of(record: Record, recorded: Place, seen: Place) -> State:
         return "unknown"
     if record.state != READY:
         return record.state
-    # Hardware addresses are not compared here: the plugins' CHECK reports a changed one, and ADD refuses it.
-    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(by_number(recorded), seen)]
+    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(recorded, seen)]
 
 
 def is_of_earlier_boot(record: Record) -> bool:

@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -31,6 +31,7 @@ from libcni.store.model import (
     compare,
     is_certain,
     is_other_mac,
+    is_same_index,
     needs_look,
     same_namespace,
     state_of,
@@ -96,6 +97,12 @@ def path_for_plugins(netns: str) -> str:
     return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
 
 
+def _is_trusted(descriptor: int) -> bool:
+    from libcni.kernel.foreign import is_trusted  # few verbs need it
+
+    return is_trusted(descriptor)
+
+
 class EnteredNamespace:
     """A socket in a namespace, to examine its interfaces from any thread. The namespace cannot end before ``close``.
 
@@ -111,13 +118,18 @@ class EnteredNamespace:
         _entered.add(self)
 
     @classmethod
-    def enter(cls, netns: str) -> EnteredNamespace | None:
-        """Enter the namespace at a path; return None if that is not possible."""
+    def enter(cls, netns: str, *, only_trusted: bool = False) -> EnteredNamespace | None:
+        """Enter the namespace at a path; return None if that is not possible.
+
+        ``only_trusted``: also if a user without rights may have made the namespace.
+        """
         try:
             descriptor = open_namespace(netns)
         except (OSError, ValueError):
             return None
         try:
+            if only_trusted and not _is_trusted(descriptor):
+                return None
             status = system.fstat(descriptor)
             socket = netlink_socket(descriptor)
         finally:
@@ -167,7 +179,7 @@ class EnteredNamespace:
         """Yield the places in this namespace that may be the present place of a recorded interface."""
         for place in self.all_interfaces():
             is_it = recorded.number == place.number if recorded.number else recorded.mac == place.mac
-            if is_it and not is_other_mac(recorded.mac, place.mac):
+            if is_same_index(recorded, place) or (is_it and not is_other_mac(recorded.mac, place.mac)):
                 yield place
 
     def all_interfaces(self) -> list[Place]:
@@ -180,6 +192,20 @@ class EnteredNamespace:
             mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
             places.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
         return places
+
+    def carrier(self, addresses: Collection[str]) -> str:
+        """Return the name of an interface that has one of these IP addresses, or "". Raises OSError."""
+        from libcni.kernel.netlink import Conversation
+
+        kernel = Conversation(self._socket)
+        found = {index for index, address in kernel.addresses() if address.partition("/")[0] in addresses}
+        return next((link.name for link in kernel.links() if link.index in found), "")
+
+    def remove(self, number: int) -> None:
+        """Remove the interface with an index. Raises OSError."""
+        from libcni.kernel.netlink import Conversation
+
+        Conversation(self._socket).remove_link(number)
 
     def _links(self) -> list[Link]:
         from libcni.kernel.netlink import read_links  # few verbs need it
@@ -255,6 +281,22 @@ class Sight:
             return replace(seen, interface=UNKNOWN)
         return seen
 
+    def carrier(self, netns: str, addresses: Collection[str]) -> str:
+        """Return the name of an interface in a namespace that has one of these IP addresses, or "".
+
+        A container may prevent the reading of its own namespace. Then no interface was seen.
+        """
+        entered = self._enter(netns)
+        with suppress(OSError):
+            return entered.carrier(addresses) if entered is not None else ""
+        return ""
+
+    def remove(self, netns: str, number: int) -> None:
+        """Remove the interface with an index from a namespace. Raises OSError."""
+        entered = self._enter(netns)
+        if entered is not None:
+            entered.remove(number)
+
     def _candidates(self, netns: str, recorded: Place, *, everywhere: bool) -> Iterator[Place]:
         """Yield the possible present places of a recorded interface; ``found_as``: its name there."""
         entered = self._enter(netns)
@@ -263,8 +305,11 @@ class Sight:
         yield from entered.find(recorded)
         # Search this program's namespace too: plugins such as host-device move their device back to it.
         known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
-        if everywhere and recorded.mac:
-            yield from (place for place in self._walk() if place.mac == recorded.mac and place.netns not in known)
+        for place in self._walk() if everywhere and recorded.mac else ():
+            # Users can choose hardware addresses. An interface that was moved keeps its index if it is free there.
+            is_it = recorded.number in {0, place.number} and place.mac == recorded.mac
+            if is_it and place.netns not in known:
+                yield place
 
     def _walk(self) -> Iterable[Place]:
         if self._remembers and self._everywhere is None:
@@ -294,11 +339,11 @@ class Sight:
 
 
 def _walk() -> Iterator[Place]:
-    """Yield the interfaces in all namespaces of the node."""
+    """Yield the interfaces in all namespaces of the node that only root can have made."""
     known: set[tuple[int, int] | None] = set()
     for path in _paths_of_namespaces():
         identity = namespace_identity(path)
-        if identity in known or (entered := EnteredNamespace.enter(path)) is None:
+        if identity in known or (entered := EnteredNamespace.enter(path, only_trusted=True)) is None:
             continue
         known.add(identity)
         try:

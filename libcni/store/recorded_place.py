@@ -12,6 +12,17 @@ def addresses_of(record: Record) -> tuple[str, ...]:
     return tuple(ip.address.partition("/")[0] for ip in result.ips) if result is not None else ()
 
 
+def own_addresses(record: Record) -> tuple[str, ...]:
+    """Return the recorded addresses of the attachment's own interface, without those of other interfaces."""
+    result = last_result(record)
+    if result is None:
+        return ()
+    # By the specification "interface" is an index in "interfaces". Plugins may omit it, or print another number.
+    names = dict(enumerate(interface.name for interface in result.interfaces))
+    own = [ip for ip in result.ips if ip.interface is None or names.get(ip.interface, record.ifname) == record.ifname]
+    return tuple(ip.address.partition("/")[0] for ip in own)
+
+
 def last_result(record: Record) -> Result | None:
     """Return the result of an ADD, or of its last plugin that ended; None if there is no readable result."""
     if record.last_result is None:

@@ -40,7 +40,6 @@ from libcni.store.model import (
     Place,
     Record,
     Unreadable,
-    by_number,
     compare,
     same_namespace,
     taken,
@@ -480,7 +479,7 @@ class Attempt:
             record = record.with_fields(partial=self.result.text)
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
         await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
-        ownership = Ownership(chain.node, record, by_number(self.place), record.netns, record.ifname)
+        ownership = Ownership(chain.node, record, self.place, record.netns, record.ifname)
         results = PrevResult.of(chain.node, record, chain.net)
         report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
         problems = report.errors

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, NotAttachedError, RecordError
+from libcni.store.kept_namespaces import is_abandoned
 from libcni.store.model import (
     ABSENT,
     NOT_OURS,
-    UNFINISHED,
+    UNKNOWN,
     Identity,
     Known,
     Place,
     Record,
     Unreadable,
-    by_number,
     compare,
     has_go_path_gone,
     is_certain,
@@ -25,7 +25,7 @@ from libcni.store.model import (
 )
 from libcni.store.other_records import OtherRecord
 from libcni.store.present_interfaces import path_for_plugins
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_place import own_addresses, place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
@@ -134,10 +134,7 @@ class Ownership:
 
         Without a record no interface in the namespace belongs to this attachment.
         """
-        if record is None:
-            recorded = Place() if is_unreadable else Place(interface=NOT_OURS)
-        else:
-            recorded = by_number(place_of(record)) if record.state in UNFINISHED else place_of(record)
+        recorded = place_of(record) if record is not None else Place(interface=UNKNOWN if is_unreadable else NOT_OURS)
         # ADD refuses this program's own namespace. Go records only a path: /proc/PID may be a host process now.
         if path and not recorded.netns and node.sight.is_own_namespace(path):
             logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
@@ -164,9 +161,13 @@ class Ownership:
         self.seen = seen = self.node.sight.find(
             self.record, self.recorded, self.path, self.ifname, everywhere=self.is_first
         )
-        if seen.found_as:
+        if seen.found_as and self._removes_abandoned():
+            self.seen = seen = self.node.sight.look(self.path, self.ifname)
+        elif seen.found_as:
             hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
             raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
+        if self.is_first:
+            self._refuse_address_in_use(seen)
         # If the namespace does not exist, another one may appear at the path at any time.
         is_others = compare(self.recorded, seen) in {"no namespace", "other namespace", "other interface"}
         if not is_others and isinstance(seen.interface, Known):
@@ -180,6 +181,39 @@ class Ownership:
             self.has_warned = True
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
+
+    def _removes_abandoned(self) -> bool:
+        """Remove the renamed interface by its index if nothing lives in a namespace that only this library keeps.
+
+        Otherwise nobody could free its address: its container has ended, and nobody is left to rename it back.
+        """
+        number, cookie = self.recorded.number, self.recorded.cookie
+        if not number or not cookie or not is_abandoned(self.node.settings.cache_dir, self.path):
+            return False
+        try:
+            self.node.sight.remove(self.path, number)
+        except OSError as error:
+            logger.warning("%s: the renamed interface of %s cannot be removed: %s", self.path, self.ifname, error)
+            return False
+        logger.warning("%s: nothing lives there, so the interface that was %s was removed", self.path, self.ifname)
+        return True
+
+    def _refuse_address_in_use(self, seen: Place) -> None:
+        """Raise NamespaceMismatchError if another interface in the recorded namespace has the attachment's address.
+
+        The plugins would free the address, and the next container would get it too.
+        """
+        is_there = self.record is not None and seen.netns is not None and same_namespace(self.recorded, seen)
+        if not is_there or compare(self.recorded, seen) not in {"no interface", "other interface"}:
+            return
+        addresses = own_addresses(self.record) if self.record is not None else ()
+        name = self.node.sight.carrier(self.path, addresses) if addresses else ""
+        if name and not is_abandoned(self.node.settings.cache_dir, self.path):
+            problem = f"its interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
+            hint = Hint(
+                "remove the address from that interface; {argument} frees it all the same", argument="use_given"
+            )
+            raise mismatch(self.record, problem, self.path, hint)
 
     def asks_others(self) -> bool:
         """Return whether the next comparison reads the records of all attachments."""

@@ -404,9 +404,9 @@ def test_an_interface_is_found_under_another_name(entered: EnteredNamespace, nam
     assert names(entered, made.with_interface(Known(mac=MAC))) == ["two0"], (
         "a record of Go has the hardware address alone"
     )
-    assert names(entered, made.with_interface(Known(made.number, OTHER_MAC))) == [], (
-        "a number that another interface has by now"
-    )
+    changed = made.with_interface(Known(made.number, OTHER_MAC))
+    assert names(entered, changed) == ["two0"], "the cookie and the index name it; users change hardware addresses"
+    assert names(entered, replace(changed, cookie=0)) == []
     assert names(entered, replace(made, interface=Known(999, ""))) == []
     assert entered.look("two0").number == made.number, "the list of interfaces was read to its end"
 

@@ -40,19 +40,19 @@ from libcni.store.model import (
     STALE_BOOT,
     STATES,
     UNKNOWN,
-    Interface,
     Known,
     Place,
     Record,
     Row,
     State,
     Unreadable,
-    by_number,
     taken,
 )
-from libcni.store.recorded_place import place_of, reported_macs
+from libcni.store.recorded_place import own_addresses, place_of, reported_macs
+from libcni.verbs import ownership
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
+from libcni.verbs.delete import delete as delete_verb
 from libcni.verbs.gc import gc as gc_verb
 from libcni.verbs.ownership import Ownership, path_to_use
 from verbs.test_delete import CHAIN, delete
@@ -180,19 +180,6 @@ def test_the_place_of_a_record(record: Record, place: Place) -> None:
 def test_a_result_that_does_not_say_which_hardware_address(interfaces: list[dict[str, str]]) -> None:
     text = made_of({**RESULT, "interfaces": interfaces}).text
     assert place_of(of_go(result=text)) == Place()
-
-
-@pytest.mark.parametrize(
-    ("made", "interface"),
-    [
-        (Place((4, 7), 70, Known(2, MAC)), Known(2)),
-        (Place((4, 7), 0, Known(2, MAC)), Known(2, MAC)),
-        (Place((4, 7), 70, Known(mac=MAC)), Known(mac=MAC)),
-        (Place((4, 7), 70, NOT_OURS), NOT_OURS),
-    ],
-)
-def test_the_number_is_enough_where_the_namespace_has_a_cookie(made: Place, interface: Interface) -> None:
-    assert by_number(made) == made.with_interface(interface)
 
 
 # after each plugin of an ADD
@@ -407,7 +394,7 @@ def test_check_of_an_unfinished_attachment_names_the_command_that_helps(is_reloa
         ("lost", recorded(), replace_interface, ""),
         ("gone", recorded(), replace_namespace, ""),
         ("gone", recorded(), lambda world: world.namespaces.pop("/here"), ""),
-        ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), ""),
+        ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), "/here"),
         ("lost", of_go(result=REPORTED.text), replace_interface, ""),
         ("gone", of_go(), lambda world: world.namespaces.pop("/here"), ""),
         ("ready", of_go(netns="opaque"), None, "opaque"),
@@ -786,6 +773,64 @@ def test_a_copied_record_does_not_stop_the_del_of_the_original() -> None:
     world = World(records=[mine, copied])
     assert delete(world, CHAIN, BARE).netns == "/here"
     assert list(world.recorded.values()) == [copied]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_renamed_interface_that_nobody_uses_is_removed_by_its_index(
+    is_moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container renames its eth0 and ends, and only the hook's pin keeps its namespace."""
+    asked: list[str] = []
+
+    def is_abandoned(cache_dir: str, path: str) -> bool:
+        asked.append(path)
+        return not is_moved
+
+    monkeypatch.setattr(ownership, "is_abandoned", is_abandoned)
+    world = World(records=[recorded()], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
+    if is_moved:
+        with pytest.raises(NamespaceMismatchError, match="is now e"):
+            delete(world, CHAIN, BARE)
+        assert (len(world.recorded), list(world.interfaces)) == (1, [("/here", "e")])
+    else:
+        assert delete(world, CHAIN, BARE).netns == "/here"
+        assert (world.recorded, world.interfaces) == ({}, {})
+    assert asked == ["/here"]
+
+
+def test_an_index_without_a_cookie_removes_no_renamed_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "is_abandoned", lambda *_: True)
+    world = World(records=[recorded(netns_cookie=None)], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
+    with pytest.raises(NamespaceMismatchError, match="is now e"):
+        delete(world, CHAIN, BARE)
+    assert list(world.interfaces) == [("/here", "e")]
+
+
+@pytest.mark.parametrize("change", [remove_interface, replace_interface])
+def test_an_address_that_another_interface_of_the_namespace_has_is_not_freed(
+    change: Callable[[World], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded(result=REPORTED.text)
+    (address,) = own_addresses(record)
+    world = World(records=[record])
+    change(world)
+    world.carriers = {address: "br0"}
+    with pytest.raises(NamespaceMismatchError, match=f"br0 has its address {address}"):
+        delete(world, CHAIN, BARE)
+    assert (world.verbs(), list(world.recorded.values())) == ([], [record])
+    assert world.run(delete_verb, "net", CHAIN, HERE, DelPolicy(use_given=True)).plugins
+    world = World(records=[record])
+    change(world)
+    world.carriers = {address: "br0"}
+    monkeypatch.setattr(ownership, "is_abandoned", lambda *_: True)
+    assert delete(world, CHAIN, BARE).plugins
+
+
+def test_the_address_of_an_interface_that_is_there_is_not_searched_elsewhere() -> None:
+    """A virtual machine's bridge in the namespace has the address too, for example. The DEL removes the interface."""
+    world = World(records=[recorded(result=REPORTED.text)])
+    world.carriers = dict.fromkeys(own_addresses(recorded(result=REPORTED.text)), "br0")
+    assert delete(world, CHAIN, BARE).netns == "/here"
 
 
 def test_a_meta_plugin_has_its_interface_on_two_networks() -> None:
