@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from libcni.manager import Container, ContainerResult, NetworkManager
     from libcni.observe.observer import Observer
     from libcni.oci.state import ContainerState
-    from libcni.store.attachments import Attachment
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -124,13 +123,10 @@ class Hook:
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
             recorded = cni.get_cached_attachments(container_id)
-            if any(self._is_alive(attachment) for attachment in recorded):
-                logger.warning("container %s still runs, so it stays attached", container_id)
-                return False
             own = {attachment.record.netns_id for attachment in recorded if attachment.owner == OWNER}
             if user := self._user_of({identity for identity in own if identity is not None}):
                 self._remove_pins(cni, container_id)
-                logger.warning("container %s has ended, but %s. It stays attached until that ends", container_id, user)
+                logger.warning("container %s stays attached: %s", container_id, user)
                 return False
             self._tear_down(cni, container_id, self._left() / max(1, len(recorded)))
             return True
@@ -144,7 +140,7 @@ class Hook:
         pins = self._pins.all()
         for pin in pins:
             if pin.identity in identities and pin.is_alive:
-                return f"process {pin.pid} of container {pin.container_id} uses its network namespace"
+                return f"process {pin.pid} of container {pin.container_id} still runs in its network namespace"
         if not identities:
             return ""
         from libcni.kernel.life import Life  # not needed for a container without attachments
@@ -183,12 +179,6 @@ class Hook:
         """Return whether a container lives, or its attachments stay because another one uses its namespace."""
         recorded = self._client(self._timeout).get_cached_attachments(pin.container_id)
         return pin.is_alive or any(one.owner == OWNER and one.state == READY for one in recorded)
-
-    def _is_alive(self, attachment: Attachment) -> bool:
-        """Return whether the process that an attachment was made for still lives in the recorded namespace."""
-        pin = self._pins.parse(attachment.netns)
-        namespace = None if pin is None else namespace_of(pin.pid)
-        return namespace is not None and namespace == attachment.record.netns_id
 
     def _clear(self, cni: CNIConfig, container_id: str, identity: NamespaceId, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""

@@ -245,7 +245,7 @@ FAULTS = {
     "lock-order-reversed": Fault("gc_and_the_add_of_a_half_done_container", put(LockSet, "_steps", steps_backwards)),
     "container-not-locked-by-a-manager": Fault("set_up_and_tear_down", put(ManagerOperation, "lock_container", go_on)),
     "forgets-what-is-there-now": Fault("forgotten_during_del_and_add", put(forget, "check_unchanged", nothing)),
-    "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_is_alive", lambda *_: False)),
+    "a-container-that-runs-again-is-detached": Fault("stopped_and_started", put(Hook, "_user_of", lambda *_: "")),
     "complete-before-its-time": Fault("killed_add", put(Journal, "write", complete_early)),
     "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_part", take_torn)),
     "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
