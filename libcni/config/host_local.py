@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from libcni.config.network import NetworkConfigList, plugin_documents
 _DATA_DIR = "/var/lib/cni/networks"
 _SUBNET_FILE = "/run/flannel/subnet.env"
 _SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
+_OWN = re.compile(r"lock|last_reserved_ip(\.\d+)?|\.libcni-\d+")
 _MAX_BYTES = 1 << 16
 """More than a container ID and an interface's name need, and than flannel's variables."""
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -83,18 +85,29 @@ def range_sets(net: NetworkConfigList | None, network: str = "") -> Iterator[lis
 
 def reservations_in(directory: str) -> list[Reservation]:
     """Return the reservations in a directory of host-local, by address; raises OSError if they cannot be read."""
-    reservations = []
     with suppress(FileNotFoundError):
-        for entry in sorted(os.scandir(directory), key=lambda item: item.name):
-            if not _is_address(entry.name):  # the directory also has "lock" and "last_reserved_ip.0"
-                continue
-            # host-local writes the container ID and, on a second line, the interface.
-            with suppress(FileNotFoundError):
-                text = _read(entry.path)
-                changed = os.stat(entry.path).st_mtime
-                container_id, _, ifname = text.strip().partition("\n")
-                reservations.append(Reservation(entry.name, container_id.strip(), ifname.strip(), entry.path, changed))
-    return reservations
+        # The directory also has "lock" and "last_reserved_ip.0".
+        paths = [f"{directory}/{name}" for name in sorted(os.listdir(directory)) if _is_address(name)]
+        return [found for found in map(reservation_at, paths) if found is not None]
+    return []
+
+
+def junk_in(directory: str) -> list[str]:
+    """Return the names in a directory of host-local that host-local did not write."""
+    with suppress(OSError):
+        return sorted(name for name in os.listdir(directory) if not _is_address(name) and not _OWN.fullmatch(name))
+    return []
+
+
+def reservation_at(path: str) -> Reservation | None:
+    """Return the reservation in a file, or None if there is none; raises OSError if it cannot be read."""
+    try:
+        # host-local writes the container ID and, on a second line, the interface.
+        container_id, _, ifname = _read(path).strip().partition("\n")
+        changed = os.stat(path).st_mtime
+    except FileNotFoundError:
+        return None
+    return Reservation(os.path.basename(path), container_id.strip(), ifname.strip(), path, changed)
 
 
 def _read(path: str) -> str:

@@ -11,15 +11,19 @@ from typing import Final, NamedTuple
 
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
+from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents
+from libcni.diagnosis.disk import POOL_LOCK_MODE
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.processes import lock_users
 from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
+from libcni.store.files import make_directory
 from libcni.store.life import subject_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import Unreadable
@@ -31,6 +35,8 @@ from libcni.verbs.node import Node
 
 _SECONDS = 30.0
 """Seconds to wait for a lock."""
+_PROOF_SECONDS = 1.0
+"""Seconds to wait for host-local's lock after the diagnosis: what it has proved must not become old."""
 _AT_ONCE = 25
 """The usual number of mends for dead containers between two examinations, each of which takes half a second."""
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
@@ -41,30 +47,48 @@ def _attachment(node: NodeState, mend: Mend) -> Attachment:
     return next(attachment for attachment in node.attachments if attachment.path == mend.target)
 
 
-def _reserve(_: NodeState, mend: Mend) -> None:
+def _reserve(node: NodeState, mend: Mend) -> None:
     [address], [name] = mend.details, mend.containers
     container_id, ifname = name.split(":", 1)
-    # A kill must not leave an empty file, a reservation without an owner. host-local ignores this name.
-    draft = f"{mend.target}/.libcni-{os.getpid()}"
-    with open(draft, "w", encoding="utf-8", newline="") as file:
-        file.write(f"{container_id}\r\n{ifname}")
-    os.rename(draft, f"{mend.target}/{address}")
-
-
-def _release(_: NodeState, mend: Mend) -> None:
-    for address in mend.details:
+    path = f"{mend.target}/{address}"
+    with _host_local_lock(mend.target, _PROOF_SECONDS):
+        _check_unchanged(node, path)
+        # A kill must not leave an empty file, a reservation without an owner. host-local ignores this name.
+        draft = f"{mend.target}/.libcni-{os.getpid()}"
         with suppress(FileNotFoundError):
-            os.unlink(f"{mend.target}/{address}")
+            os.unlink(draft)
+        with open(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600),
+            "w",
+            encoding="utf-8",
+            newline="",
+        ) as file:
+            file.write(f"{container_id}\r\n{ifname}")
+        os.rename(draft, path)
+
+
+def _release(node: NodeState, mend: Mend) -> None:
+    with _host_local_lock(mend.target, _PROOF_SECONDS):
+        for address in mend.details:
+            path = f"{mend.target}/{address}"
+            _check_unchanged(node, path)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def _check_unchanged(node: NodeState, path: str) -> None:
+    """Raise RecordError if a reservation is not the one that the diagnosis read, before it had host-local's lock."""
+    known = next((one for one in node.reservations_of.get(os.path.basename(path), ()) if one.path == path), None)
+    found = reservation_at(path)
+    if found is not None and found != known:
+        raise RecordError(f"{path}: it was reserved for another container a moment ago", path=path)
 
 
 def _mount(node: NodeState, mend: Mend) -> None:
     record = next(attachment.record for attachment in node.attachments if attachment.path == mend.netns)
     descriptor = node.life.open(subject_of(record))
     try:
-        if is_empty_file(mend.target):  # the unmounted name of the namespace
-            os.unlink(mend.target)
-        os.makedirs(os.path.dirname(mend.target), exist_ok=True)
-        bind(f"/proc/self/fd/{descriptor}", mend.target)
+        bind(f"/proc/self/fd/{descriptor}", mend.target, onto=is_empty_file(mend.target))
     finally:
         os.close(descriptor)
 
@@ -186,8 +210,9 @@ class Act(NamedTuple):
 
     Attributes:
         change: the function that changes the node. None: many attachments are detached in parallel.
-        locks: the locks from the check of the condition to the end of the mend; a string is a directory of host-local.
-            Verbs acquire their locks themselves.
+        locks: the locks from the check of the condition to the end of the mend. Verbs acquire their locks themselves.
+            A string is a directory of host-local: its lock is waited for, and acquired again for the change alone.
+            Nothing foreign is read while it is held: a namespace that answers slowly would stop every ADD.
         at_once: the number of mends that share one examination of the node, if they interrupt nobody.
     """
 
@@ -214,7 +239,7 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
     "add-rules": Act(_add_rules),
     "remove-rules": Act(_remove_rules, lambda mend: (_container(mend),), _AT_ONCE),
     "reload": Act(_reload),
-    "release": Act(_release, lambda mend: (mend.target,), 10_000),  # all hold one lock
+    "release": Act(_release, lambda mend: (mend.target,), 10_000),
     "detach": Act(None, at_once=_AT_ONCE),
 })  # fmt: skip
 """The acts in the order of a repair: others depend on the first, the last remove data."""
@@ -248,19 +273,21 @@ def _detach(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Ite
 
 @contextmanager
 def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
-    """Hold a lock of the records or of host-local.
+    """Hold a lock of the records, or wait until host-local's is free.
 
     Raises:
-        LockTimeoutError: another program held it for 30 seconds.
+        LockTimeoutError: another program held it until the client's timeout, at most for 30 seconds.
         RecordError: the lock file cannot be opened.
     """
+    seconds = min(_SECONDS, cni.timeout or _SECONDS)
     if isinstance(lock, str):
-        with _host_local_lock(lock):
-            yield
+        with _host_local_lock(lock, seconds):
+            pass
+        yield
         return
     locks = LockSet(cni.cache_dir, lock)
     try:
-        for delay in locks.retry_delays(system.monotonic() + _SECONDS):
+        for delay in locks.retry_delays(system.monotonic() + seconds):
             system.sleep(delay)
         yield
     finally:
@@ -268,16 +295,16 @@ def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
 
 
 @contextmanager
-def _host_local_lock(directory: str) -> Iterator[None]:
+def _host_local_lock(directory: str, seconds: float) -> Iterator[None]:
     """Hold the lock that host-local holds while it allocates or frees an address."""
     path = os.path.join(directory, "lock")
     try:
-        os.makedirs(directory, exist_ok=True)  # somebody may have removed the directory
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_directory(directory, mode=0o755)  # as host-local does; somebody may have removed it
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, POOL_LOCK_MODE)
     except OSError as error:
         raise RecordError(f"{path}: cannot be opened: {error.strerror}", path=path) from error
     try:
-        deadline = system.monotonic() + _SECONDS
+        deadline = system.monotonic() + seconds
         while True:
             try:
                 # flock(2), like host-local: a lock of fcntl(2) would not exclude it.
@@ -286,8 +313,9 @@ def _host_local_lock(directory: str) -> Iterator[None]:
             except BlockingIOError:
                 # A hanging host-local must not block the repair.
                 if system.monotonic() >= deadline:
-                    text = f"{path}: a plugin held the lock for {_SECONDS:.0f} s"
-                    raise LockTimeoutError(text, what=directory, path=path, seconds=_SECONDS) from None
+                    holders = ", ".join(lock_users(path)) or "a process that this program does not see"
+                    text = f"{path}: host-local's lock was held for {seconds:g} s by {holders}"
+                    raise LockTimeoutError(text, what=directory, path=path, seconds=seconds) from None
                 system.sleep(0.02)
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from contextlib import suppress
 from functools import partial
 
 from libcni.diagnosis.node_state import NodeState
@@ -12,6 +13,8 @@ from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, Observation
 
 _error = partial(NodeFinding, "disk", "error")
 
+POOL_LOCK_MODE = 0o750
+"""The mode of the file ``lock`` of host-local. Who may open it can hold the lock, and stop every ADD and DEL."""
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can write its record, so every ADD fails"
@@ -23,6 +26,9 @@ def check_disk(node: NodeState) -> Observations:
     for path in (top, *(os.path.join(top, name) for name in ("results", "tmp", "corrupt"))):
         if os.path.lexists(path):
             yield from _directory(path, is_top=path == top)
+    for path in sorted({path for _, path in node.reservations}):
+        yield from writable_by_others("disk", path)
+        yield from _pool_lock(os.path.join(path, "lock"))
     checked: set[int] = set()
     for directory in sorted({top, *(os.path.dirname(path) for _, path in node.reservations)}):
         while not os.path.exists(directory):
@@ -50,8 +56,17 @@ def _directory(path: str, *, is_top: bool) -> Observations:
         yield from writable_by_others("disk", path)
 
 
+def _pool_lock(path: str) -> Observations:
+    with suppress(OSError):
+        if stat.S_IMODE(os.stat(path).st_mode) & 0o007:
+            yield NodeFinding(
+                "disk", "warning", "open-lock", path, "every user may open it, and hold the lock",
+                "then every ADD and DEL of the network waits", f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
+            )  # fmt: skip
+
+
 def writable_by_others(check: NodeCheck, directory: str) -> Observations:
-    """Report a directory that other users may write to."""
+    """Report a directory, or a plugin's file, that other users may write to."""
     try:
         status = os.stat(directory)
     except OSError:

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 from libcni._wording import counted, some
-from libcni.config.host_local import Reservation, is_in_ranges, range_sets, reservation_directories
+from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
@@ -67,6 +67,10 @@ def check_ipam(node: NodeState) -> Observations:
     yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
+        if junk := junk_in(directory):
+            seen = f"it has {counted(len(junk), 'file')} that host-local did not write: {some(junk)}"
+            meaning, remedy = "they reserve nothing", "remove them when you know where they come from"
+            yield NodeFinding("ipam", "note", "junk", directory, seen, meaning, remedy)
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
     ranges = [span for net in node.networks for spans in range_sets(net) for span in spans]

@@ -39,7 +39,7 @@ def check_namespaces(node: NodeState) -> Observations:
         if answer.is_dead:
             yield _dead(node, attachment, _why_gone(attachment))
         elif answer.is_alive and answer.sign != "path":
-            yield _lost_path(attachment, answer)
+            yield _lost_path(node, attachment, answer)
         elif attachment.netns and not attachment.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is not a path")
         elif attachment.made_by_go and not attachment.netns:
@@ -80,8 +80,13 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
 
 
-def _lost_path(attachment: Attachment, answer: Answer) -> NodeFinding:
+def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeFinding | NotChecked:
     """Return the finding for a container that lives, although its path no longer leads to its namespace."""
+    held = node.life.walk.held.get(answer.netns[1]) if answer.netns is not None else None
+    if held is not None and not held.mounts.isdisjoint({attachment.netns, os.path.realpath(attachment.netns)}):
+        # For example of a service with PrivateMounts: its path is in order for the service.
+        reason = f"{attachment.netns} is mounted in the mount namespace of another program only"
+        return NotChecked("namespaces", name_of(attachment), reason)
     seen = f"{attachment.netns} no longer leads to its namespace, but it lives: {answer.reason}"
     about = partial(finding_about, "namespaces", "error", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"

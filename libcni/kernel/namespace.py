@@ -149,14 +149,19 @@ def _bring_lo_up() -> None:
         system.ioctl(inside, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
 
 
-def bind(source: str, path: str) -> None:
-    """Give the namespace at ``source`` another name, which must not exist. Raises OSError."""
-    # O_EXCL: a file of another program must be neither mounted over nor removed.
-    system.close(system.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+def bind(source: str, path: str, *, onto: bool = False) -> None:
+    """Give the namespace at ``source`` another name. Raises OSError.
+
+    ``onto``: the name exists as an empty file, which stays: to remove it would unmount what others have mounted there.
+    """
+    if not onto:
+        # O_EXCL: a file of another program must be neither mounted over nor removed.
+        system.close(system.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
     try:
         system.call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
     except OSError:
-        system.unlink(path)
+        if not onto:
+            system.unlink(path)
         raise
 
 

@@ -138,7 +138,10 @@ def test_another_owners_attachments_are_left_unless_they_are_named(healthy: Fake
 def test_a_namespace_that_is_held_elsewhere_lives(made: MadeNode) -> None:
     made.attach("c1", netns="/nowhere/c1", netns_id=(NSFS, 7), created=1.0)
     assert made.finding(check_namespaces).name == "dead"
-    made.held[7] = Held("", {"mount": "/proc/7/root/run/netns/x"})
+    made.held[7] = Held("", {"mount": ""}, {"/nowhere/c1"})
+    assert made.findings(check_namespaces) == [], "in the mount namespace of a service its path is in order"
+    assert "of another program only" in made.not_checked(check_namespaces)[0][1]
+    made.held[7] = Held("", {"mount": "/proc/7/root/run/netns/x"}, {"/run/netns/x"})
     found = made.finding(check_namespaces)
     assert (found.name, [(one.kind, one.target) for one in found.mends]) == ("lost-path", [("mount", "/nowhere/c1")])
     made.records[0] = made.records[0].with_fields(netns="/proc/7/ns/net")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import stat
 import subprocess
 import threading
 import time
@@ -19,7 +21,7 @@ from nodes import PLUGINS, FakeNode, Namespace
 
 from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import acts, repair_node
+from libcni.diagnosis import acts, lock_users, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.mends import Mend, MendKind, merged
@@ -27,6 +29,7 @@ from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.repair_guard import AllBelongings, Belongings, losses
 from libcni.kernel.foreign import Space
 from libcni.store.locks import LockRequest, LockSet
+from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -360,13 +363,56 @@ def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(node: O
     assert (first.exists(), second.exists()) == (False, True), "nothing is reserved for a container without a record"
 
 
+def test_a_pool_is_made_anew_with_the_modes_of_host_local_whatever_the_umask(node: OperatorNode) -> None:
+    node.attach("c1")
+    pool = node.leases / "net"
+    modes = {path: path.stat().st_mode for path in (pool, pool / f"{node.net}.2")}
+    shutil.rmtree(pool)
+    umask = os.umask(0)
+    try:
+        node.mend("is not reserved")
+    finally:
+        os.umask(umask)
+    assert {path: path.stat().st_mode for path in modes} == modes
+    assert stat.S_IMODE((pool / "lock").stat().st_mode) == 0o750
+    for path, mode, name in ((pool / "lock", 0o644, "open-lock"), (pool, 0o777, "writable-by-others")):
+        path.chmod(mode)
+        assert [(one.name, one.remedy.partition(" ")[0]) for one in node.diagnose().findings] == [(name, "chmod")]
+        subprocess.run(node.diagnose().findings[0].remedy.split(), check=True)
+    node.assert_healthy()
+
+
+def test_the_holder_of_a_lock_is_named_within_the_timeout(node: OperatorNode) -> None:
+    lease = node.lease(77, "lost\r\neth0")
+    with subprocess.Popen(["flock", "--no-fork", str(node.leases / "net" / "lock"), "sleep", "60"]) as holder:
+        wait_until(lambda: any("sleep" in one for one in lock_users(str(node.leases / "net" / "lock"))))
+        [outcome] = repair_node(node.client(timeout=0.5)).outcomes
+        assert f"lock was held for 0.5 s by sleep ({holder.pid})" in outcome.reason
+        assert lease.exists()
+        holder.kill()
+
+
+def test_nothing_is_read_while_the_lock_of_host_local_is_held(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.lease(77, "lost\r\neth0")
+
+    def read(*args: Any, **options: Any) -> NodeState:
+        with open(node.leases / "net" / "lock", "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, if it is held
+        return read_node(*args, **options)
+
+    monkeypatch.setattr(engine, "read_node", read)
+    assert [one.state for one in node.repair().outcomes] == ["mended"]
+
+
 def test_a_host_local_that_hangs_does_not_hang_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(acts, "_SECONDS", 0.2)
     with locked_as_by_host_local(node.leases / "net"):
         [outcome] = repair_node(node.cni).outcomes
     assert (outcome.state, lease.exists()) == ("failed", True)
-    assert "a plugin held the lock for" in outcome.reason
+    assert f"{node.leases}/net/lock: host-local's lock was held for 0.2 s by " in outcome.reason
 
 
 @pytest.mark.parametrize("kind", ["reserve", "add-rules", "set-aside"])
