@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import libcni.kernel.system as system
-from libcni.kernel.namespace import NamespaceId, open_namespace
+from libcni.kernel.namespace import NamespaceId, namespace_identity, open_namespace
 from libcni.kernel.netlink import SECONDS, Conversation, Link, Network, network_of, open_netlink
 
 _NS_GET_USERNS = 0xB701
@@ -75,8 +75,8 @@ class Foreign:
         try:
             descriptor = open_namespace(path)
         except (OSError, ValueError) as error:
-            is_gone = isinstance(error, FileNotFoundError | ProcessLookupError)
-            return None if is_gone else Space(path, process, problem=_reason(error))
+            # A number of a descriptor may be a socket's by now, which nobody can open.
+            return Space(path, process, problem=_reason(error)) if namespace_identity(path) == identity else None
         try:
             # By descriptor: the process at the path may end, or leave a namespace that it only visited.
             status = system.fstat(descriptor)

@@ -37,7 +37,15 @@ from libcni.kernel.namespace import (
     open_namespace,
 )
 from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
-from libcni.kernel.walk import CAP_SYS_ADMIN, FIRST_PID_NAMESPACE, Sign, Walk, has_capability, signs_of
+from libcni.kernel.walk import (
+    CAP_SYS_ADMIN,
+    FIRST_PID_NAMESPACE,
+    Sign,
+    Walk,
+    has_capability,
+    is_mounted_here,
+    signs_of,
+)
 
 Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0
@@ -224,7 +232,9 @@ class Life:
 
     def by_path(self, path: str, netns: NamespaceId | None, cookie: int) -> bool:
         """Return whether a path leads to a recorded namespace: the cheapest sign, which most containers have."""
-        return netns is not None and namespace_identity(path) == netns and _cookie_matches(path, cookie) is not False
+        if netns is None or namespace_identity(path) != netns:
+            return False
+        return _lead(path, Subject(netns=netns, cookie=cookie)) in {"same", "same number"}
 
     def open(self, subject: Subject) -> int:
         """Return a descriptor of a living namespace, for example to mount it again at its path.
@@ -236,13 +246,10 @@ class Life:
             with suppress(OSError):
                 return system.open_namespace_by_handle(subject.netns[1], subject.cookie)
         held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
-        paths = [subject.path, *(held.paths.values() if held is not None else ())]
-        for path in filter(None, paths):
+        for path in filter(None, [subject.path, *(held.all_paths if held is not None else ())]):
             with suppress(OSError, ValueError):
                 descriptor = open_namespace(path)
-                opened = f"/proc/self/fd/{descriptor}"
-                is_it = namespace_identity(opened) == subject.netns
-                if is_it and _cookie_matches(opened, subject.cookie) is not False:
+                if _compare(descriptor, subject.netns, subject.cookie) in {"same", "same number"}:
                     return descriptor
                 system.close(descriptor)
         raise FileNotFoundError(errno.ENOENT, "nothing leads to the namespace any longer", subject.path)
@@ -278,11 +285,13 @@ class Life:
         trusted = [held.path for inode, held in found if inode != own.st_ino and _is_trusted_at(held.path)]
         for inode, held in found:
             identity = (own.st_dev, inode)
-            for path in filter(None, held.paths.values()):
-                space = reader.read(identity, path, held.process, trusted)
-                if space is not None:
-                    spaces[identity] = space
-                    break
+            read = (reader.read(identity, path, held.process, trusted) for path in held.all_paths)
+            space = next((space for space in read if space is not None), None)
+            if space is None and is_mounted_here(inode):
+                # No holder has ended: another mount covers it.
+                space = Space(held.path, held.process, problem="no path leads to it: another mount covers it")
+            if space is not None:
+                spaces[identity] = space
         return spaces
 
     @functools.cached_property
@@ -300,8 +309,11 @@ class Life:
     def _quick_facts(self, subject: Subject) -> Facts:
         if subject.has_rebooted:
             return Facts(has_rebooted=True)
+        lead = _path_of(subject)
+        if lead == "reused":
+            return Facts(is_inode_reused=True)
         facts = Facts(
-            path=_path_of(subject),
+            path="same" if lead == "same number" else lead,
             is_old=subject.age is not None and subject.age > self._old_after,
             is_nameless=subject.netns is None and not subject.path.startswith("/") and not subject.addresses,
         )
@@ -311,8 +323,6 @@ class Life:
             own = namespace_identity("/proc/self/ns/net")
             if own is not None and own[0] != subject.netns[0]:
                 return replace(facts, was_namespace=False)
-            if facts.path == "other" and namespace_identity(subject.path) == subject.netns:
-                return replace(facts, is_inode_reused=True)
             facts = replace(facts, kernel=self._kernel_finds(subject.netns, subject.cookie))
         return facts if facts.kernel is not None else replace(facts, host_end=self._host_end(subject))
 
@@ -320,13 +330,10 @@ class Life:
         held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
         blind = self.why_blind(subject.pid_namespace)
         facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
-        signs = list(signs_of(held)) if held is not None else []
-        if signs:
-            # A path that cannot be opened tells nothing about the cookie.
-            matches = next(
-                filter(_is_known, (_cookie_matches(path, subject.cookie) for _, path in signs if path)), None
-            )
-            return replace(facts, is_inode_reused=True) if matches is False else replace(facts, held=signs[0])
+        if held is not None and held.paths:
+            # A holder may have ended, or be in another namespace by now: then its path tells nothing.
+            is_reused = any(_lead(path, subject) == "reused" for path in held.all_paths)
+            return replace(facts, is_inode_reused=True) if is_reused else replace(facts, held=next(signs_of(held)))
         if subject.netns is not None:
             return replace(facts, port=self._unseen_port(subject.bridges))
         address = next((self._where(address) for address in subject.addresses if address in self.addresses), "")
@@ -433,40 +440,55 @@ class Life:
         return "the processes of other PID namespaces are hidden: run it among the runtime's processes (hostPID: true)"
 
 
-def _path_of(subject: Subject) -> Literal["same", "other", "gone", "none"]:
+def _path_of(subject: Subject) -> Lead | Literal["none"]:
     if not subject.path.startswith("/"):
         return "none"
+    if subject.netns is not None:
+        return _lead(subject.path, subject)
+    # Go records the path alone: any network namespace that is not the node's may be the container's.
     identity = namespace_identity(subject.path)
     if identity is None:
         return "gone"
-    own = {namespace_identity("/proc/self/ns/net"), namespace_identity("/proc/thread-self/ns/net")}
-    if subject.netns is None:
-        # Go records the path alone: any network namespace that is not the node's may be the container's.
-        return "other" if identity in own or identity[0] not in {one[0] for one in own if one} else "same"
-    return (
-        "same" if identity == subject.netns and _cookie_matches(subject.path, subject.cookie) is not False else "other"
-    )
+    own = [namespace_identity(f"/proc/{name}/ns/net") for name in ("self", "thread-self")]
+    return "other" if identity in own or own[0] is None or identity[0] != own[0][0] else "same"
 
 
-def _is_known(value: bool | None) -> bool:
-    return value is not None
+Lead = Literal["same", "same number", "reused", "other", "gone"]
 
 
-def _cookie_matches(path: str, cookie: int) -> bool | None:
-    """Return whether the namespace at a path has a cookie; None if that is unknown."""
-    if not cookie:
-        return None
+def _lead(path: str, subject: Subject) -> Lead:
+    """Return where a path leads.
+
+    To the ``same`` namespace; to one with the ``same number``, whose cookie is unknown; to a later one whose number was
+    ``reused``; to ``other`` things, or nowhere (``gone``).
+    """
     try:
         descriptor = open_namespace(path)
-    except (OSError, ValueError):
-        return None
+    except (OSError, ValueError) as error:
+        # It may be a file that this program may not open.
+        return "gone" if isinstance(error, ValueError) else _lead_of_closed(path, subject)
     try:
-        with suppress(OSError):
-            if struct.unpack("=Q", system.ioctl(descriptor, _NS_GET_ID, bytes(8)))[0] == cookie:
-                return True
-        return _cookie_by_socket(descriptor, cookie)
+        return _compare(descriptor, subject.netns, subject.cookie)
     finally:
         system.close(descriptor)
+
+
+def _lead_of_closed(path: str, subject: Subject) -> Lead:
+    identity = namespace_identity(path)
+    return "gone" if identity is None else "same number" if identity == subject.netns else "other"
+
+
+def _compare(descriptor: int, netns: NamespaceId | None, cookie: int) -> Lead:
+    """Compare an open namespace with a recorded one."""
+    status = system.fstat(descriptor)
+    if (status.st_dev, status.st_ino) != netns:
+        return "other"
+    if not cookie:
+        return "same number"
+    with suppress(OSError):
+        if struct.unpack("=Q", system.ioctl(descriptor, _NS_GET_ID, bytes(8)))[0] == cookie:
+            return "same"
+    return {None: "same number", True: "same", False: "reused"}[_cookie_by_socket(descriptor, cookie)]  # type: ignore[return-value]  # a dict of literals
 
 
 def _cookie_by_socket(descriptor: int, cookie: int) -> bool | None:

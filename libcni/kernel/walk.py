@@ -23,6 +23,7 @@ FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _CAP_SYS_PTRACE, CAP_SYS_ADMIN = 19, 21
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
 _PASSES = 2
+_MOST_OTHERS = 8
 _SECONDS = 20.0
 _MOST_BYTES = 1 << 26
 """The largest size of a mountinfo: a user may mount 100,000 times in each of his mount namespaces."""
@@ -40,16 +41,23 @@ class Held:
         paths: a path to it for each sign that was seen. A path is "" if it must not be used: it goes through a mount
             namespace of another user, where an open may wait for ever.
         mounts: the paths of its mounts, in whatever mount namespace, as they are seen there.
+        others: some more paths to it. The first one may be below another mount that covers it.
     """
 
     process: str = ""
     paths: dict[Sign, str] = field(default_factory=dict)
     mounts: set[str] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
         """A path to it, or ""."""
-        return next(filter(None, self.paths.values()), "")
+        return next(iter(self.all_paths), "")
+
+    @property
+    def all_paths(self) -> list[str]:
+        """All paths to it that are known."""
+        return [path for path in (*self.paths.values(), *self.others) if path]
 
 
 def why_blind() -> str:
@@ -124,6 +132,8 @@ class Walk:
         held = self.held.setdefault(inode, Held())
         if not held.paths.get(sign):
             held.paths[sign] = path
+        elif path and path != held.paths[sign] and path not in held.others and len(held.others) < _MOST_OTHERS:
+            held.others.append(path)
         return held
 
     def _is_late(self) -> bool:
@@ -279,7 +289,8 @@ class Walk:
                         self._note(f"a mount namespace at {path}: {error.strerror}")
                     continue
                 try:
-                    self._by_entering(descriptor, inode, path)
+                    if system.fstat(descriptor).st_ino == inode:  # else its name was removed meanwhile
+                        self._by_entering(descriptor, inode, path)
                 finally:
                     system.close(descriptor)
 
@@ -334,6 +345,13 @@ def _unescaped(path: bytes) -> str:
 
 def _character(octal: bytes) -> bytes:
     return bytes([int(octal, 8) & 255]) if octal.isdigit() else b"\\" + octal
+
+
+def is_mounted_here(inode: int) -> bool:
+    """Return whether a network namespace is mounted in this program's mount namespace, perhaps below another mount."""
+    with suppress(OSError):
+        return b" net:[%d] " % inode in _read("/proc/self/mountinfo")
+    return True
 
 
 def signs_of(held: Held) -> Iterator[tuple[Sign, str]]:

@@ -83,19 +83,32 @@ def lost(namespace: Namespace, **changed: object) -> Iterator[Subject]:
     yield subject
 
 
-def expect(answer: Answer, sign: str, by_handle: bool) -> None:
-    assert (answer.verdict, answer.sign) == ("alive", "kernel" if by_handle else sign), answer
+def answered(subject: Subject, by_handle: bool, verdict: str, *signs: str) -> Answer:
+    """Return the answer with this verdict and one of these signs.
+
+    Wait for it: a walk sees the whole machine, and other tests hold, cover and open namespaces meanwhile.
+    """
+    last: list[Answer] = []
+
+    def ask() -> Answer | None:
+        last.append(Life(by_handle=by_handle).of(subject))
+        return last[-1] if last[-1].verdict == verdict and last[-1].sign in signs else None
+
+    try:
+        answer = wait_until(ask)
+    except TimeoutError as error:
+        raise AssertionError(str(last[-1])) from error
+    assert answer is not None
+    return answer
+
+
+def expect(subject: Subject, by_handle: bool, sign: str) -> None:
+    answered(subject, by_handle, "alive", "kernel" if by_handle and subject.cookie else sign)
 
 
 def expect_dead(subject: Subject, by_handle: bool) -> None:
-    """Wait until it is dead: another program may look into the namespace at the moment, or have its number now."""
-
-    def ask() -> Answer | None:
-        answer = Life(by_handle=by_handle).of(subject)
-        return answer if answer.is_dead else None
-
-    sign = wait_until(ask).sign  # type: ignore[union-attr]  # it waits until there is one
-    assert sign in {"inode", "kernel" if by_handle and subject.cookie else "walk"}
+    """Another namespace may have its number now."""
+    answered(subject, by_handle, "dead", "inode", "kernel" if by_handle and subject.cookie else "walk")
 
 
 SLEEP = ["sh", "-c", "echo ready; exec sleep 1000"]
@@ -125,7 +138,7 @@ def test_no_sign_at_all(container: Namespace, by_handle: bool) -> None:
 def test_a_process(container: Namespace, start: Start, by_handle: bool) -> None:
     process = start("nsenter", f"--net={container.path}", *SLEEP)
     with lost(container) as subject:
-        expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+        expect(subject, by_handle, "thread")
     process.kill()
     wait_until(lambda: ends(subject))
 
@@ -142,16 +155,15 @@ def test_a_thread_whose_first_thread_has_ended(container: Namespace, start: Star
     process = start("nsenter", f"--net={container.path}", sys.executable, "-c", _THREAD)
     wait_until(lambda: not Path(f"/proc/{process.pid}/ns/net").exists())
     with lost(container) as subject:
-        expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+        expect(subject, by_handle, "thread")
 
 
 def test_a_mount_in_another_mount_namespace(container: Namespace, start: Start, by_handle: bool) -> None:
     # Its copies of all mounts stay: nothing of it spreads, in neither direction.
     process = start("unshare", "--mount", "--propagation", "private", *SLEEP)
     with lost(container) as subject:
-        look = Life(by_handle=by_handle)
-        expect(look.of(subject), "mount", by_handle)
-        descriptor = look.open(subject)
+        expect(subject, by_handle, "mount")
+        descriptor = Life(by_handle=by_handle).open(subject)
         try:
             assert namespace_identity(f"/proc/self/fd/{descriptor}") == subject.netns
         finally:
@@ -178,7 +190,7 @@ def test_a_mount_that_a_chroot_hides(container: Namespace, start: Start, tmp_pat
         *SLEEP,
     )
     with lost(container) as subject:
-        expect(Life(by_handle=by_handle).of(subject), "mount", by_handle)
+        expect(subject, by_handle, "mount")
 
 
 def test_a_mount_namespace_without_a_process(
@@ -190,7 +202,7 @@ def test_a_mount_namespace_without_a_process(
     try:
         subprocess.run(["unshare", f"--mount={tmp_path}/kept", "--propagation", "private", "true"], check=True)
         with lost(container) as subject:
-            expect(Life(by_handle=by_handle).of(subject), "mount", by_handle)
+            expect(subject, by_handle, "mount")
         subprocess.run(["umount", tmp_path / "kept"], check=True)
         wait_until(lambda: ends(subject))
     finally:
@@ -201,7 +213,7 @@ def test_a_descriptor(container: Namespace, start: Start, by_handle: bool) -> No
     with open(container.path, "rb") as file:
         process = start(*SLEEP, pass_fds=[file.fileno()])
     with lost(container) as subject:  # a descriptor of a file whose mount was detached
-        expect(Life(by_handle=by_handle).of(subject), "descriptor", by_handle)
+        expect(subject, by_handle, "descriptor")
     process.kill()
     wait_until(lambda: ends(subject))
 
@@ -213,7 +225,7 @@ def test_a_descriptor_of_the_namespace_itself(container: Namespace, start: Start
     first.kill()
     first.wait()
     with lost(container) as subject:
-        expect(Life(by_handle=by_handle).of(subject), "descriptor", by_handle)
+        expect(subject, by_handle, "descriptor")
 
 
 _IN_FLIGHT = """
@@ -251,16 +263,14 @@ def test_what_no_walk_sees_is_known_by_the_host_end(
     subject = veth(host, container)
     process = start(sys.executable, "-c", program, container.path)
     lose_path(container)
-    look = Life(by_handle=by_handle)
-    expect(look.of(subject), "host end", by_handle)
+    expect(subject, by_handle, "host end")
     # Go records no number of the interface, and may record no host end: an interface of the host that leads nowhere is
     # left. Then nobody knows.
     assert Life(by_handle=by_handle).of(replace(subject, index=0)).is_alive
     blank = replace(subject, netns=None, cookie=0, index=0, host_ends=(), addresses=(ADDRESS,))
-    answer = Life(by_handle=by_handle).of(blank)
-    assert (answer.verdict, answer.sign) == ("unknown", "port"), answer
+    answered(blank, by_handle, "unknown", "port")
     host.run("ip", "link", "set", "veth77", "name", "renamed")
-    expect(Life(by_handle=by_handle).of(subject), "host end", by_handle)
+    expect(subject, by_handle, "host end")
     process.kill()
     wait_until(lambda: "renamed" not in links())
     expect_dead(replace(subject, age=1.0), by_handle)
@@ -292,12 +302,10 @@ def test_a_name_of_a_host_end_that_another_container_has_now(
 def test_an_address_proves_life_of_a_reservation(host: Namespace, container: Namespace, by_handle: bool) -> None:
     veth(host, container)
     reserved = Subject(addresses=(ADDRESS,), age=1000.0)
-    answer = Life(by_handle=by_handle).of(reserved)
-    assert (answer.verdict, answer.sign, answer.path) == ("alive", "address", container.path)
-    free = Life(by_handle=by_handle).of(Subject(addresses=(FREE,), age=1000.0))
-    assert (free.verdict, free.sign) == ("dead", "walk")
-    assert Life().of(Subject(addresses=(FREE,), age=1.0)).sign == "young"
-    assert Life().of(Subject(addresses=(FREE,))).sign == "young"
+    assert answered(reserved, by_handle, "alive", "address").path == container.path
+    answered(Subject(addresses=(FREE,), age=1000.0), by_handle, "dead", "walk")
+    answered(Subject(addresses=(FREE,), age=1.0), by_handle, "unknown", "young")
+    answered(Subject(addresses=(FREE,)), by_handle, "unknown", "young")
     assert Life().of(Subject(age=1000.0)).verdict == "unknown"
 
 
@@ -321,8 +329,7 @@ AS_USER = [
 def test_what_a_user_can_make_by_himself_proves_nothing(host: Namespace, start: Start, by_handle: bool) -> None:
     start(*AS_USER, "sh", "-c", _OWN.format(ADDRESS))
     assert ADDRESS in str([space.network for space in Life().spaces.values()]), "the test has its address"
-    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
-    assert (answer.verdict, answer.sign) == ("dead", "walk"), answer
+    answered(Subject(addresses=(ADDRESS,), age=1000.0), by_handle, "dead", "walk")
 
 
 @pytest.mark.parametrize("kind", ["veth", "macvlan"])
@@ -336,13 +343,12 @@ def test_a_pod_with_a_user_namespace_of_its_own_lives(
         host.run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
         host.run("ip", "link", "add", "eth0", "link", "d0", "netns", str(pod.pid), "type", "macvlan")
     host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
-    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
-    assert (answer.verdict, answer.sign) == ("alive", "address"), answer
+    answered(Subject(addresses=(ADDRESS,), age=1000.0), by_handle, "alive", "address")
     # On record, its namespace counts like any other.
     identity = namespace_identity(f"/proc/{pod.pid}/ns/net")
     with open_netlink(f"/proc/{pod.pid}/ns/net") as inside:
         subject = Subject("/run/netns/none", identity, cookie_of(inside), age=1000.0)
-    expect(Life(by_handle=by_handle).of(subject), "thread", by_handle)
+    expect(subject, by_handle, "thread")
 
 
 def test_a_tie_to_another_namespace_that_root_made(
@@ -351,16 +357,15 @@ def test_a_tie_to_another_namespace_that_root_made(
     pod = start(*AS_USER, *SLEEP)
     container.run("ip", "link", "add", "veth78", "type", "veth", "peer", "name", "eth0", "netns", str(pod.pid))
     host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
-    answer = Life(by_handle=by_handle).of(Subject(addresses=(ADDRESS,), age=1000.0))
-    assert (answer.verdict, answer.sign) == ("alive", "address"), answer
+    answered(Subject(addresses=(ADDRESS,), age=1000.0), by_handle, "alive", "address")
 
 
 def test_who_is_in_a_namespace_that_this_library_keeps(container: Namespace, start: Start) -> None:
     identity = namespace_identity(container.path)
     assert identity is not None
     start("unshare", "--mount", "--propagation", "private", *SLEEP)  # has a copy of the mount
-    assert Life().inhabitant(identity, [container.path]).is_dead
-    assert Life().inhabitant(identity).sign == "mount"
+    wait_until(lambda: Life().inhabitant(identity, [container.path]).is_dead)
+    wait_until(lambda: Life().inhabitant(identity).sign == "mount")
     process = start("nsenter", f"--net={container.path}", *SLEEP)
     assert Life().inhabitant(identity, [container.path]).sign == "thread"
     process.kill()
@@ -453,7 +458,26 @@ def test_a_machine_on_which_threads_cannot_be_compared(
     with open(container.path, "rb") as file:
         start(*SLEEP, pass_fds=[file.fileno()])
     with lost(container) as subject:
-        assert Life(by_handle=False).of(subject).sign == "descriptor"
+        expect(subject, by_handle=False, sign="descriptor")
+
+
+@pytest.mark.parametrize("covered", [True, False])
+def test_a_mount_that_another_one_covers(host: Namespace, container: Namespace, tmp_path: Path, covered: bool) -> None:
+    """Its address may be in use, and nobody can look."""
+    name = tmp_path / "covered"
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], check=True)
+    try:
+        subprocess.run(["mount", "--make-private", tmp_path], check=True)
+        name.touch()
+        subprocess.run(["mount", "--bind", container.path, name], check=True)
+        if covered:
+            subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], check=True)
+        lose_path(container)
+        expected = ("unknown", "unread") if covered else ("dead", "walk")
+        answered(Subject(addresses=(FREE,), age=1000.0), bool(covered), *expected)
+    finally:
+        for _ in range(2 if covered else 1):
+            subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
 def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

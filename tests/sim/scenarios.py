@@ -171,6 +171,12 @@ SCENARIOS: dict[str, Race] = {
         )
         for with_handles in ("", "_with_handles")
     },
+    "a_holder_that_moves": Race(
+        ("judge A",),
+        ("moves A",),
+        before="add A b; age; remember A; hold A process; lose_path A",
+        after="judge A; judged A alive; forget_all",
+    ),
     "nothing_but_a_socket": Race(
         ("judge A",),
         ("hand_over A process socket",),

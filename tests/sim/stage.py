@@ -482,6 +482,18 @@ class Stage:
         self.release(container, first)
         yield f"{first} does not hold the namespace of {container} any more"
 
+    def moves(self, container: str) -> Events:
+        """Let the process that holds a namespace enter another one, when the namespace has got a mount."""
+        self.hold(container, "mount")
+        yield f"the namespace of {container} is mounted"
+        holder = self.holders["moved", "process"] = self.holders.pop((container, "process"))
+        elsewhere = self.world.new_namespace(NEIGHBOUR)
+        holder.hold(elsewhere)
+        holder.namespace = elsewhere
+        holder.held.remove(self.recorded[container])
+        self.recorded[container].release()
+        yield f"the process that held the namespace of {container} is in another one"
+
     def ends(self, container: str, how: str) -> Events:
         """End the last holder of a namespace."""
         self.release(container, how)
