@@ -7,12 +7,13 @@ root can connect the two.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
 import libcni.kernel.system as system
-from libcni.kernel.namespace import NamespaceId, namespace_identity, open_namespace
+from libcni.kernel.namespace import NamespaceId, open_known
 from libcni.kernel.netlink import SECONDS, Conversation, Link, Network, network_of, open_netlink
 
 _NS_GET_USERNS = 0xB701
@@ -67,21 +68,20 @@ class Foreign:
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
 
-    def read(self, identity: NamespaceId, path: str, process: str = "", trusted: Collection[str] = ()) -> Space | None:
+    def read(
+        self, identity: NamespaceId, path: str, process: str = "", trusted: Collection[tuple[str, NamespaceId]] = ()
+    ) -> Space | None:
         """Read the namespace at a path; return None if another one is at the path, or none.
 
-        ``trusted``: paths of the trusted namespaces except this program's own.
+        ``trusted``: paths of the trusted namespaces, with what is there, except this program's own.
         """
         try:
-            descriptor = open_namespace(path)
-        except (OSError, ValueError) as error:
-            # A number of a descriptor may be a socket's by now, which nobody can open.
-            return Space(path, process, problem=_reason(error)) if namespace_identity(path) == identity else None
-        try:
             # By descriptor: the process at the path may end, or leave a namespace that it only visited.
-            status = system.fstat(descriptor)
-            if (status.st_dev, status.st_ino) != identity:
-                return None
+            descriptor = open_known(path, identity)
+        except (OSError, ValueError) as error:
+            is_there = isinstance(error, PermissionError) or getattr(error, "errno", 0) in {errno.EMFILE, errno.ENFILE}
+            return Space(path, process, problem=_reason(error)) if is_there else None
+        try:
             trust = is_trusted(descriptor)
             try:
                 with open_netlink(f"/proc/self/fd/{descriptor}") as connection:
@@ -99,16 +99,16 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
-def _tied(kernel: Conversation, network: Network, trusted: Collection[str]) -> frozenset[int]:
+def _tied(kernel: Conversation, network: Network, trusted: Collection[tuple[str, NamespaceId]]) -> frozenset[int]:
     """Return the numbers of the interfaces whose peer or parent is in this program's namespace, or a trusted one."""
     wanted: dict[int, list[int]] = {}
     for link in network.links.values():
         if link.peer_namespace is not None and link.kind in _WITH_ANOTHER_END:
             wanted.setdefault(link.peer_namespace, []).append(link.index)
     tied: list[int] = list(wanted.pop(network.reader, ())) if network.reader is not None else []
-    for path in trusted if wanted else ():
+    for path, identity in trusted if wanted else ():
         with suppress(OSError, ValueError):
-            other = open_namespace(path)
+            other = open_known(path, identity)
             try:
                 number = kernel.number_of(other)
             finally:

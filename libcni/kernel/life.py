@@ -34,7 +34,7 @@ from libcni.kernel.namespace import (
     namespace_identity,
     netlink_socket,
     new_namespace,
-    open_namespace,
+    open_known,
 )
 from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
 from libcni.kernel.walk import (
@@ -248,8 +248,8 @@ class Life:
         held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
         for path in filter(None, [subject.path, *(held.all_paths if held is not None else ())]):
             with suppress(OSError, ValueError):
-                descriptor = open_namespace(path)
-                if _compare(descriptor, subject.netns, subject.cookie) in {"same", "same number"}:
+                descriptor = open_known(path, subject.netns or (0, 0))
+                if _compare(descriptor, subject.cookie) in {"same", "same number"}:
                     return descriptor
                 system.close(descriptor)
         raise FileNotFoundError(errno.ENOENT, "nothing leads to the namespace any longer", subject.path)
@@ -282,7 +282,8 @@ class Life:
         own = system.stat("/proc/self/ns/net")
         reader, spaces = Foreign(), {}
         found = [(inode, held) for inode, held in self.walk.held.items() if held.path]
-        trusted = [held.path for inode, held in found if inode != own.st_ino and _is_trusted_at(held.path)]
+        others = [(held.path, (own.st_dev, inode)) for inode, held in found if inode != own.st_ino]
+        trusted = [other for other in others if _is_trusted_at(*other)]
         for inode, held in found:
             identity = (own.st_dev, inode)
             read = (reader.read(identity, path, held.process, trusted) for path in held.all_paths)
@@ -386,11 +387,12 @@ class Life:
     def _numbers(self) -> dict[int, int]:
         """The numbers that this program's namespace has for the namespaces that the walk found, with their inodes."""
         numbers: dict[int, int] = {}
+        device = system.stat("/proc/self/ns/net").st_dev
         with suppress(OSError), open_netlink() as connection:
             kernel = Conversation(connection, seconds=20.0, is_own=True)
             for inode, held in self.walk.held.items():
                 with suppress(OSError, ValueError):
-                    descriptor = open_namespace(held.path)
+                    descriptor = open_known(held.path, (device, inode))
                     try:
                         number = kernel.number_of(descriptor)
                     finally:
@@ -462,27 +464,29 @@ def _lead(path: str, subject: Subject) -> Lead:
     To the ``same`` namespace; to one with the ``same number``, whose cookie is unknown; to a later one whose number was
     ``reused``; to ``other`` things, or nowhere (``gone``).
     """
+    if subject.netns is None:
+        return "other"
     try:
-        descriptor = open_namespace(path)
+        descriptor = open_known(path, subject.netns)
+    except PermissionError:  # it may be a file that this program may not open
+        return _lead_of_closed(path, subject.netns)
     except (OSError, ValueError) as error:
-        # It may be a file that this program may not open.
-        return "gone" if isinstance(error, ValueError) else _lead_of_closed(path, subject)
+        return "other" if isinstance(error, OSError) and error.errno == errno.ESTALE else "gone"
     try:
-        return _compare(descriptor, subject.netns, subject.cookie)
+        return _compare(descriptor, subject.cookie)
     finally:
         system.close(descriptor)
 
 
-def _lead_of_closed(path: str, subject: Subject) -> Lead:
-    identity = namespace_identity(path)
-    return "gone" if identity is None else "same number" if identity == subject.netns else "other"
+def _lead_of_closed(path: str, netns: NamespaceId) -> Lead:
+    try:
+        return "same number" if system.identify(path) == netns else "other"
+    except OSError:
+        return "gone"
 
 
-def _compare(descriptor: int, netns: NamespaceId | None, cookie: int) -> Lead:
-    """Compare an open namespace with a recorded one."""
-    status = system.fstat(descriptor)
-    if (status.st_dev, status.st_ino) != netns:
-        return "other"
+def _compare(descriptor: int, cookie: int) -> Lead:
+    """Compare an open namespace with a recorded one of the same number."""
     if not cookie:
         return "same number"
     with suppress(OSError):
@@ -512,9 +516,9 @@ def _socket_in(descriptor: int) -> _socket.socket:
     return connection
 
 
-def _is_trusted_at(path: str) -> bool:
+def _is_trusted_at(path: str, identity: NamespaceId) -> bool:
     try:
-        descriptor = open_namespace(path)
+        descriptor = open_known(path, identity)
     except (OSError, ValueError):
         return False
     try:

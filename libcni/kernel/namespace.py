@@ -56,6 +56,23 @@ def open_namespace(netns: str) -> int:
     return system.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
+def open_known(path: str, identity: NamespaceId) -> int:
+    """Return a descriptor of the network namespace that is expected at a path of a stranger.
+
+    The stranger may replace it at any moment, for example by a file of which the open waits for ever.
+
+    Raises:
+        OSError: something else is at the path: ESTALE; or it cannot be opened.
+    """
+    found = system.open(path, os.O_PATH | os.O_CLOEXEC)  # calls no file system
+    try:
+        if system.identify(found) != identity:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return open_namespace(f"/proc/self/fd/{found}")
+    finally:
+        system.close(found)
+
+
 def enter_namespace(descriptor: int) -> None:
     """Move the calling thread into the network namespace of an open file. Nothing else may run in the thread then.
 

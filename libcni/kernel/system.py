@@ -10,6 +10,7 @@ import _socket  # the C part alone: importing socket takes 3 ms
 import errno
 import functools
 import os
+import struct
 import time as _time
 
 # Imported under their own names: type checkers then know that this module offers them.
@@ -115,6 +116,28 @@ def shares_descriptors(thread: int, other: int) -> bool:
     return bool(_libc().syscall(number, thread, other, _KCMP_FILES, 0, 0) == 0)
 
 
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC, _STATX_INO = -100, 0x1000, 0x4000, 0x100
+_STATX = struct.Struct("=32xQ96xII112x")
+
+
+def identify(file: str | int) -> tuple[int, int]:
+    """Return (device, inode) of a file or a descriptor, as the kernel knows it.
+
+    Unlike ``stat`` it never asks the program behind a file system, which may not answer for ever: any user can have
+    one. Raises OSError.
+    """
+    import ctypes
+
+    path, directory = (os.fsencode(file), _AT_FDCWD) if isinstance(file, str) else (b"", file)
+    flags = _AT_STATX_DONT_SYNC | (0 if path else _AT_EMPTY_PATH)
+    buffer = ctypes.create_string_buffer(_STATX.size)
+    if _libc().statx(directory, path, flags, _STATX_INO, buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    inode, major, minor = _STATX.unpack(buffer.raw)
+    return os.makedev(major, minor), inode
+
+
 def open_namespace_by_handle(inode: int, cookie: int) -> int:
     """Return a descriptor of the network namespace with this inode and cookie, whatever keeps it (Linux 6.18).
 
@@ -122,7 +145,6 @@ def open_namespace_by_handle(inode: int, cookie: int) -> int:
         OSError: ESTALE if there is none, or if this program may not see it; another number if the kernel cannot say.
     """
     import ctypes
-    import struct
 
     size, newnet = 16, 0x40000000
     handle = struct.pack("=IiQII", size, _FILEID_NSFS, cookie, newnet, inode)

@@ -120,6 +120,7 @@ class Walk:
         self._read_mounts: set[int] = set()
         self._open_mounts: dict[int, str] = {}
         self._hidden: dict[str, str] = {}
+        self._mounted_names: set[str] = set()
         for _ in range(_PASSES):
             self._read_mounts.clear()
             self._walk()
@@ -235,6 +236,7 @@ class Walk:
                 usable = f"{root}{path}" if is_trusted and root is not None else ""
                 if kind.startswith(b"net:["):
                     self._hold(_inode(kind), "mount", usable).mounts.add(path)
+                    self._mounted_names.add(path)
                 elif kind.startswith(b"mnt:[") and usable:
                     self._open_mounts.setdefault(_inode(kind), usable)
 
@@ -267,15 +269,15 @@ class Walk:
                 continue
             elif link.startswith("net:["):
                 self._hold(_inode(link.encode()), "descriptor", path)
-            elif link == _DETACHED:
-                self._detached(path)
+            elif link == _DETACHED or link in self._mounted_names:
+                self._named(path)
 
-    def _detached(self, path: str) -> None:
-        """Look at a file whose mount was detached: it is a namespace, or the root of a file system."""
+    def _named(self, path: str) -> None:
+        """Look at an open file with the name of a mount, or of which the mount was detached: it may be a namespace."""
         with suppress(OSError):
-            status = system.stat(path)
-            if status.st_dev == system.stat("/proc/self/ns/net").st_dev:
-                self._hold(status.st_ino, "descriptor", path)
+            device, inode = system.identify(path)
+            if device == system.stat("/proc/self/ns/net").st_dev:
+                self._hold(inode, "descriptor", path)
 
     def _look_into_open_mount_namespaces(self) -> None:
         """Look into mount namespaces without a process, which a mount or a descriptor keeps (snapd, ``unshare -m``)."""

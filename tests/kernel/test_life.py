@@ -218,6 +218,46 @@ def test_a_descriptor(container: Namespace, start: Start, by_handle: bool) -> No
     wait_until(lambda: ends(subject))
 
 
+def test_a_descriptor_that_was_opened_by_a_name(container: Namespace, start: Start) -> None:
+    """Its link in /proc has the name, as long as that is mounted."""
+    identity = namespace_identity(container.path)
+    assert identity is not None
+    with open(container.path, "rb") as file:
+        start(*SLEEP, pass_fds=[file.fileno()])
+    assert Life().inhabitant(identity, [container.path]).sign == "descriptor"
+
+
+_FUSE = """
+import os, struct, sys, ctypes
+fuse = os.open("/dev/fuse", os.O_RDWR)
+data = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
+libc = ctypes.CDLL(None, use_errno=True)
+os.mkdir(sys.argv[1])
+if libc.mount(b"none", sys.argv[1].encode(), b"fuse", 0, data):
+    print("none", flush=True)
+    sys.exit()
+request = os.read(fuse, 1 << 17)
+unique = struct.unpack_from("=Q", request, 8)[0]
+answer = struct.pack("=IiQIIIIHHIIHHI", 16 + 64, 0, unique, 7, 31, 0, 0, 0, 0, 4096, 0, 0, 0, 0)
+os.write(fuse, answer.ljust(80, b"\\0"))
+kept = os.open(sys.argv[1], os.O_PATH)
+libc.umount2(sys.argv[1].encode(), 2)
+assert os.readlink(f"/proc/self/fd/{kept}") == "/"
+print("ready", flush=True)
+import time
+time.sleep(1000)
+"""
+
+
+def test_a_file_system_that_never_answers_does_not_hang_the_walk(start: Start, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("this machine has no FUSE")
+    start("unshare", "--mount", "--propagation", "private", sys.executable, "-c", _FUSE, str(tmp_path / "fuse"))
+    begun = time.monotonic()
+    assert Walk().held
+    assert time.monotonic() - begun < 20.0
+
+
 def test_a_descriptor_of_the_namespace_itself(container: Namespace, start: Start, by_handle: bool) -> None:
     first = start("nsenter", f"--net={container.path}", *SLEEP)
     with open(f"/proc/{first.pid}/ns/net", "rb") as file:

@@ -306,6 +306,10 @@ class SimSystem:
             raise failure(errno.ENOTTY)
         return inode.cookie.to_bytes(8, sys.byteorder) if request == life._NS_GET_ID else CLONE_NEWNET
 
+    def identify(self, file: str | int) -> tuple[int, int]:
+        status = self.fstat(file) if isinstance(file, int) else _status(self._find(file))
+        return status.st_dev, status.st_ino
+
     def shares_descriptors(self, thread: int, other: int) -> bool:
         """Return whether two threads are of one process."""
         return thread % _THREADS == other % _THREADS
