@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from conformance.golang import go_program
+from conformance.golang import each_go_program, go_program, newest_go_program
 
-__all__ = ["go_program"]
+__all__ = ["each_go_program", "go_program", "newest_go_program"]

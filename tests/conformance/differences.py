@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from conformance.golang import ROOT, Reasons, build, explain, run_vectors
+import pytest
+from peers import peer_files
+
+from conformance.golang import INSTALLED, NEWEST, Reasons, build, explain, faults, run_vectors
 from conformance.table import render
 from conformance.vectors import TESTDATA, load_vectors
 
 PAGE = TESTDATA / "evidence" / "differences.md"
 
 
-def generate(program: Path, directory: Path) -> tuple[Reasons, str]:
-    """Execute all vectors with Go libcni; return what came of it, and the page."""
+def generate(programs: Mapping[str, Path], directory: Path) -> tuple[dict[str, Reasons], str]:
+    """Execute all vectors with each version of Go libcni; return what came of it, and the page."""
     vectors = load_vectors()
-    reasons = explain(run_vectors(program, vectors, directory))
-    page = render(reasons, len(vectors))
-    return reasons, page.encode(errors="backslashreplace").decode()
+    each = {
+        version: explain(run_vectors(program, vectors, directory / version)) for version, program in programs.items()
+    }
+    page = render(each, len(vectors))
+    return each, page.encode(errors="backslashreplace").decode()
 
 
 def main() -> int:
     """Write the page; return 1 where a difference has no reason, or a reason no difference."""
+    try:
+        programs = {INSTALLED: build(INSTALLED), NEWEST: build(NEWEST, peer_files("go"))}
+    except pytest.skip.Exception as skipped:
+        sys.stderr.write(f"{skipped}\n")
+        return 77
     with tempfile.TemporaryDirectory() as directory:
-        reasons, page = generate(build(ROOT / "build" / "go_libcni"), Path(directory))
-    for fault in reasons.faults:
+        each, page = generate(programs, Path(directory))
+    found = faults(each)
+    for fault in found:
         sys.stderr.write(f"{fault}\n".encode(errors="backslashreplace").decode())
     PAGE.write_text(page, encoding="utf-8")
-    return 1 if reasons.faults else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

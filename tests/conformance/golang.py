@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from peers import peer_files
 
 from conformance.exact import read
 from conformance.observe import Difference, Failure, Seen, differences
@@ -23,8 +24,9 @@ from conformance.vectors import TESTDATA, Step, Vector
 
 ROOT = TESTDATA.parent
 REASONS = TESTDATA / "go-differences.yaml"
-GOPATH = Path("/usr/share/gocode/src/github.com/containernetworking/cni")
-GO_VERSION = "1.1.2"
+GOPATH = Path("/usr/share/gocode")
+INSTALLED, NEWEST = "1.1.2", "1.3.0"
+"""The versions of Go libcni: Debian 12's, built with its Go, and sid's with Go 1.27, which scripts/peers unpacks."""
 
 _UNKNOWN_TO_GO = re.compile(
     r'unsupported CNI result version "1\.1\.0"'
@@ -34,23 +36,38 @@ _UNKNOWN_TO_GO = re.compile(
 
 @pytest.fixture(scope="session")
 def go_program() -> Path:
-    """Return the Go program, which is built once; skip if it cannot be built."""
-    if shutil.which("go") is None or not GOPATH.exists():
+    """Return the Go program with the installed Go libcni, which is built once; skip if it cannot be built."""
+    if shutil.which("go") is None or not (GOPATH / "src/github.com/containernetworking/cni").exists():
         pytest.skip("needs Go and Go libcni: apt-get install golang-go golang-github-appc-cni-dev")
-    return build(ROOT / "build" / "go_libcni")
+    return build(INSTALLED)
 
 
-def build(target: Path) -> Path:
-    """Build the Go program; raises CalledProcessError."""
-    environment = {
-        **os.environ,
-        "GO111MODULE": "off",
-        "GOPATH": "/usr/share/gocode",
-        "GOCACHE": str(target.parent / "go-cache"),
-        "GOFLAGS": "",
-    }
-    source = "./tests/go_libcni"
-    subprocess.run(["go", "build", "-o", str(target), source], cwd=ROOT, env=environment, check=True)
+@pytest.fixture(scope="session")
+def newest_go_program() -> Path:
+    """Return the Go program with the newest Go libcni; skip if it cannot be had."""
+    return build(NEWEST, peer_files("go"))
+
+
+# The newest Go is downloaded.
+@pytest.fixture(params=["go_program", pytest.param("newest_go_program", marks=pytest.mark.may_skip)])
+def each_go_program(request: pytest.FixtureRequest) -> Path:
+    """Return the Go program, with each version of Go libcni."""
+    program: Path = request.getfixturevalue(request.param)
+    return program
+
+
+def build(version: str, peer: Path | None = None) -> Path:
+    """Build the Go program; raises CalledProcessError. ``peer``: the unpacked files of Go, not the installed one."""
+    target = ROOT / "build" / f"go_libcni-{version}"
+    go, gopath = "go", GOPATH
+    environment = {**os.environ, "GO111MODULE": "off", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    if peer is not None:
+        [root] = peer.glob("usr/lib/go-*")
+        go, gopath = str(root / "bin/go"), peer / "usr/share/gocode"
+        environment |= {"GOROOT": str(root), "GOTOOLCHAIN": "local"}
+    environment |= {"GOPATH": str(gopath), "GOCACHE": str(target.parent / f"go-cache-{version}")}
+    words = [go, "build", "-tags", "newest" if peer else "installed", "-o", str(target), "./tests/go_libcni"]
+    subprocess.run(words, cwd=ROOT, env=environment, check=True)
     return target
 
 
@@ -102,6 +119,7 @@ def _go_step(stage: Stage, step: Step) -> dict[str, Any]:
         "text": step.body.get("text", ""),
         "to": step.body.get("to", ""),
         "values": step.body.get("values"),
+        "valid": step.body.get("valid", []) if step.kind == "gc" else [],
         "timeout": step.options.get("timeout", 30.0),
         "rt": {key: rt.get(key) for key in ("container_id", "netns", "ifname", "args", "capability_args")},
     }
@@ -178,16 +196,18 @@ class Reasons:
     same: int = 0
 
     @property
-    def faults(self) -> list[str]:
-        """What fails the run: a difference without a reason, a reason without a difference."""
-        return [f"no reason: {one}" for one in self.unexplained] + [f"stale: {one}" for one in self.stale]
-
-    @property
-    def stale(self) -> list[str]:
-        """What explains nothing any more."""
+    def stale(self) -> set[str]:
+        """What explains nothing."""
         used = {name for name, _, _ in self.rows}
-        rules = [f"rule {rule.place!r}" for rule in self.rules if not rule.vectors]
-        return rules + [f"vector {name}" for name in self.single if name not in used]
+        rules = {f"rule {rule.place!r}" for rule in self.rules if not rule.vectors}
+        return rules | {f"vector {name}" for name in self.single if name not in used}
+
+
+def faults(each: Mapping[str, Reasons]) -> list[str]:
+    """Return what fails a run with these versions: a difference without a reason, a reason without a difference."""
+    stale = sorted(set.intersection(*(reasons.stale for reasons in each.values())))
+    unexplained = [f"no reason with {version}: {one}" for version, found in each.items() for one in found.unexplained]
+    return unexplained + [f"stale: {one}" for one in stale]
 
 
 def explain(reports: Sequence[Report]) -> Reasons:

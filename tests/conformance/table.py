@@ -9,53 +9,68 @@ from typing import Any
 
 import yaml
 
-from conformance.golang import GO_VERSION, REASONS, Reasons
+from conformance.golang import INSTALLED, NEWEST, REASONS, Reasons
 from conformance.observe import Difference
 
 _HEAD = f"""# Differences from Go libcni
 
 For a person who moves from Go libcni and wants each detail; [Migrate](../../docs/how-to/migrate.md) has the short list.
-`make conformance-go` writes this page: it executes the vectors in `testdata/` with Go libcni {GO_VERSION} of Debian 12.
+`make conformance-go` writes this page: it executes the vectors in `testdata/` with Go libcni {INSTALLED} of Debian 12,
+built by Go 1.19, and {NEWEST} of Debian sid, built by Go 1.27.
 Each difference needs a reason in `testdata/go-differences.yaml`. What a vector says and why is in `testdata/`.
 
 """
 
 
-def render(reasons: Reasons, total: int) -> str:
-    """Return the page."""
-    return "".join(
-        [_HEAD, _counts(reasons, total), _rules(reasons), _single(reasons), _unknown(reasons), newest(), plugin_side()]
-    )
+def render(each: Mapping[str, Reasons], total: int) -> str:
+    """Return the page; ``each``: the reasons by version of Go libcni."""
+    parts = [_HEAD, _counts(each, total), _rules(each), _single(each)]
+    return "".join([*parts, *(_unknown(*one) for one in each.items()), newest(), plugin_side()])
 
 
-def _counts(reasons: Reasons, total: int) -> str:
-    unknown = len(reasons.unknown)
-    different = total - unknown - reasons.same
-    return (
-        f"Of {total} vectors Go libcni does the same in {reasons.same} and something else in {different}. {unknown} "
-        f"need what Go libcni {GO_VERSION} does not have.\n\n"
-    )
-
-
-def _rules(reasons: Reasons) -> str:
-    rows = [(rule.what, rule.why, _named(rule.vectors)) for rule in reasons.rules]
-    head = "## Differences in many vectors\n\n"
-    return head + _table(("what Go does", "why it is different here", "vectors"), rows)
-
-
-def _single(reasons: Reasons) -> str:
-    by_vector: dict[str, tuple[list[Difference], str]] = {}
-    for name, one, why in reasons.rows:
-        by_vector.setdefault(name, ([], why))[0].append(one)
+def _counts(each: Mapping[str, Reasons], total: int) -> str:
     rows = [
-        (f"`{name}`", _lines(_go(one) for one in found), _lines(_ours(one) for one in found), why)
-        for name, (found, why) in sorted(by_vector.items())
+        (version, str(one.same), str(total - len(one.unknown) - one.same), str(len(one.unknown)))
+        for version, one in each.items()
     ]
-    return "## Differences of one vector\n\n" + _table(("vector", "what Go does", "what we do", "why"), rows)
+    return f"Of {total} vectors:\n\n" + _table(("Go libcni", "the same", "something else", "does not have it"), rows)
 
 
-def _unknown(reasons: Reasons) -> str:
-    head = f"## Not in Go libcni {GO_VERSION}\n\n"
+def _rules(each: Mapping[str, Reasons]) -> str:
+    rows = [
+        (rules[0].what, rules[0].why, *(_named(rule.vectors, 3) for rule in rules))
+        for rules in zip(*(reasons.rules for reasons in each.values()), strict=True)
+    ]
+    head = "## Differences in many vectors\n\n"
+    return head + _table(("what Go does", "why it is different here", *each), rows)
+
+
+def _single(each: Mapping[str, Reasons]) -> str:
+    why: dict[str, str] = {}
+    found: dict[str, dict[str, list[Difference]]] = {}
+    for version, reasons in each.items():
+        for name, one, reason in reasons.rows:
+            why[name] = reason
+            found.setdefault(name, {}).setdefault(version, []).append(one)
+    rows = []
+    for name, by_version in sorted(found.items()):
+        ours = dict.fromkeys(_ours(one) for differences in by_version.values() for one in differences)
+        rows.append((f"`{name}`", *(_of_go(version, by_version, each) for version in each), _lines(ours), why[name]))
+    titles = [f"what Go {version} does" for version in each]
+    return "## Differences of one vector\n\n" + _table(("vector", *titles, "what we do", "why"), rows)
+
+
+def _of_go(version: str, by_version: Mapping[str, list[Difference]], each: Mapping[str, Reasons]) -> str:
+    """Return what a version does; of a later one that does what the first does, only that."""
+    told = _lines(_go(one) for one in by_version.get(version, ()))
+    first = next(iter(each))
+    if version != first and told and told == _lines(_go(one) for one in by_version.get(first, ())):
+        return "the same"
+    return told or "what we do, or does not have it"
+
+
+def _unknown(version: str, reasons: Reasons) -> str:
+    head = f"## Not in Go libcni {version}\n\n"
     needs: dict[str, list[str]] = {}
     for report in reasons.unknown:
         needs.setdefault(report.unknown, []).append(report.vector.name)
@@ -67,9 +82,7 @@ def newest() -> str:
     rows = yaml.safe_load(REASONS.read_text(encoding="utf-8"))["newest"]
     head = (
         "## The newest Go libcni\n\n"
-        "Go libcni 1.3 and its main branch of August 2026, by their sources. The vectors were executed with 1.3.0 by "
-        "hand, in November 2026: it does the same in 359 of 557. The others differ as with 1.1.2, or as these rows "
-        "say, or because its GC returns its errors as one text. The last "
+        "Further differences from Go libcni 1.3.0 and its main branch of August 2026, by their sources. The last "
         "column names the vector or the test of what this library does.\n\n"
     )
     cells = [(row["about"], row["go"], row["here"], f"`{row['shown']}`") for row in rows]

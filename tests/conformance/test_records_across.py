@@ -117,7 +117,7 @@ def write_with_go(program: Path, case: dict[str, Any], directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_go_reads_the_record_at_every_moment(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
+def test_go_reads_the_record_at_every_moment(case: dict[str, Any], each_go_program: Path, tmp_path: Path) -> None:
     """After each change of the disk in an attachment's life, and in the middle of each write to its record."""
     snapshots: list[Path] = []
     written = tmp_path / "cache" / "results" / case["file"]
@@ -149,7 +149,7 @@ def test_go_reads_the_record_at_every_moment(case: dict[str, Any], go_program: P
         (snapshots[-1] / "results" / case["file"]).write_bytes(new[:cut] + old[cut:])
     bare = {**case, "rt": {**case["rt"], "args": None, "capability_args": None}}
     steps = [go_step(bare, "cached_config"), go_step(bare, "cached_result")]
-    outcomes = call(go_program, [{"path": [], "cacheDir": str(one), "steps": steps} for one in snapshots])
+    outcomes = call(each_go_program, [{"path": [], "cacheDir": str(one), "steps": steps} for one in snapshots])
     assert len(snapshots) > 5
     whole = 0
     for snapshot, (config, result) in zip(snapshots, outcomes, strict=True):

@@ -49,6 +49,7 @@ type step struct {
 	Write     map[string]string      `json:"write"`
 	Busy      map[string]float64     `json:"busy"`
 	Timeout   float64                `json:"timeout"`
+	Valid     [][2]string            `json:"valid"`
 	Rt        runtimeConf            `json:"rt"`
 }
 
@@ -197,7 +198,7 @@ func (j *job) do(s *step) (map[string]interface{}, error) {
 		"add_one": j.addOne, "check_one": j.checkOne, "del_one": j.delOne,
 		"version": j.version, "validate": j.validate, "parse": convert, "convert": convert,
 		"parse_version": parseVersion, "cached_result": j.cachedResult, "cached_config": j.cachedConfig,
-		"remove": remove, "write": write,
+		"remove": remove, "write": write, "gc": j.gc, "status": j.status,
 	}
 	action, ok := actions[s.Kind]
 	if !ok {
@@ -236,9 +237,11 @@ func (j *job) load(_ context.Context, s *step) (map[string]interface{}, error) {
 	for _, plugin := range list.Plugins {
 		plugins = append(plugins, plugin.Network.Type)
 	}
-	return map[string]interface{}{"loaded": map[string]interface{}{
+	loaded := map[string]interface{}{
 		"name": list.Name, "cni_version": list.CNIVersion, "disable_check": list.DisableCheck, "plugins": plugins,
-	}}, nil
+	}
+	addNewerFields(loaded, list)
+	return map[string]interface{}{"loaded": loaded}, nil
 }
 
 func printed(result types.Result, err error) (map[string]interface{}, error) {
