@@ -206,7 +206,7 @@ def _when(created: float | None) -> datetime | None:
         return None
 
 
-def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
+def new_record(net: NetworkConfigList, rt: RuntimeConf, *, is_own_netns: bool = False) -> Ours:
     """Return the record of an ADD that is about to begin; raises ConfigError as ``check_readable`` does."""
     record = Ours(
         network=net.name,
@@ -220,6 +220,7 @@ def new_record(net: NetworkConfigList, rt: RuntimeConf) -> Ours:
         args=rt.args or (),
         capability_args=jsontext.dumps(dict(rt.capability_args)) if rt.capability_args else "",
         network_args=jsontext.dumps(dict(rt.network_args)) if rt.network_args else "",
+        is_own_netns=is_own_netns,
         is_original=True,
     )
     check_readable(record)

@@ -52,6 +52,10 @@ _KINDS_WITH_ADDRESS_OF_PARENT = {"ipvlan", "vlan"}
 _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
 
+OWN_NETNS = "/proc/self/ns/net"
+"""Leads to the namespace of the process that opens it, so also to that of a plugin and of a later program."""
+
+
 def is_own_namespace(netns: str) -> bool:
     """Return whether a path leads to the network namespace of this process or of the calling thread."""
     identity = namespace_identity(netns)
@@ -59,8 +63,18 @@ def is_own_namespace(netns: str) -> bool:
         return False
     # "self" is the main thread.
     is_main = threading.get_native_id() == system.getpid()
-    paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
+    paths = (OWN_NETNS,) if is_main else ("/proc/thread-self/ns/net", OWN_NETNS)
     return identity in map(namespace_identity, paths)
+
+
+def lasting_path(netns: str) -> str:
+    """Return a path of this program's own namespace that is valid when the process that the given path names has ended.
+
+    Another path than one below /proc stays. So does each path if the calling thread is in another namespace than the
+    main thread: a plugin is started in the thread's.
+    """
+    own = {namespace_identity(path) for path in (netns, OWN_NETNS, "/proc/thread-self/ns/net")}
+    return OWN_NETNS if netns.startswith("/proc/") and len(own) == 1 else netns
 
 
 def is_no_namespace(netns: str) -> bool:

@@ -135,6 +135,7 @@ def _head(record: Record) -> str:
         "pidNamespace": record.pid_namespace,
         "cniVersion": record.version,
         "owner": record.owner,
+        **({"ownNetns": True} if record.is_own_netns else {}),
         **({"seal": _seal(record.identity)} if record.is_original else {}),
     }
     texts = f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}'
@@ -320,6 +321,7 @@ def _own_fields(members: Members, own: Members) -> dict[str, Any]:
         "boot": boot,
         "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
         "owner": _text(own["owner"]),
+        "is_own_netns": own.get("ownNetns") is True,
         "is_original": own.get("seal") == _seal((members["networkName"], members["containerId"], members["ifName"])),
         **events,
     }

@@ -44,6 +44,7 @@ from libcni.store.model import (
     same_namespace,
     taken,
 )
+from libcni.store.present_interfaces import lasting_path
 from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import PrevResult, detach, detach_chain
@@ -81,16 +82,19 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
-    if rt.netns and not allow_own_netns and node.sight.is_own_namespace(rt.netns):
+    is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
+    if is_own_netns and not allow_own_netns:
         # A roll-back would delete this program's own interface.
         text = "give the container's namespace, or {argument} to attach this program's own"
         problem = f"{rt.netns} is the network namespace of this program itself"
         raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
-    chain = Chain(node, net, rt, node.find_all(net))
+    if is_own_netns:
+        rt = rt.with_netns(lasting_path(rt.netns or ""))
+    chain = Chain(node, net, rt, node.find_all(net), is_own_netns)
     # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or node.sight.namespace(rt.netns or "")
     ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
-    record = new_record(net, rt)
+    record = new_record(net, rt, is_own_netns=is_own_netns)
     earlier = await _make_room(chain, record, on_existing, ports)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:

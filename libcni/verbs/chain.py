@@ -10,6 +10,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.request import cni_variables, execution_config
 from libcni.verbs.node import Node
+from libcni.verbs.settings import NETNS_OVERRIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Chain:
         net: the network.
         rt: the attachment; None for GC and STATUS.
         executables: the plugins' paths, in order; "" for a missing executable.
+        is_own_netns: whether the attachment is in its program's own namespace, which newer plugins refuse otherwise.
         environments: the CNI_* variables by verb, a cache.
     """
 
@@ -28,13 +30,14 @@ class Chain:
     net: NetworkConfigList
     rt: RuntimeConf | None
     executables: tuple[str, ...]
+    is_own_netns: bool = False
     environments: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
     def with_netns(self, netns: str) -> Chain:
         """Return the chain for another namespace, or for none (``""``)."""
         if self.rt is None or netns == (self.rt.netns or ""):
             return self
-        return Chain(self.node, self.net, self.rt.with_netns(netns), self.executables)
+        return Chain(self.node, self.net, self.rt.with_netns(netns), self.executables, self.is_own_netns)
 
     def invocation(
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
@@ -47,6 +50,8 @@ class Chain:
         # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
         if env is None:
             env = self.environments[verb] = cni_variables(verb, self.node.settings.path, rt)
+            if self.is_own_netns and NETNS_OVERRIDE not in self.node.settings.environment():
+                env[NETNS_OVERRIDE] = "1"
         return Invocation(
             verb=verb,
             plugin=plugin.type,

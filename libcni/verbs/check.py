@@ -56,7 +56,7 @@ async def check(
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
-    chain = Chain(node, used, rt, node.find_all(used))
+    chain = Chain(node, used, rt, node.find_all(used), record.is_own_netns)
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)

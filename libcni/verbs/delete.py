@@ -41,7 +41,7 @@ from libcni.store.recorded_place import addresses_of, last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership, check_no_interface, checked_conf, path_to_use
+from libcni.verbs.ownership import Ownership, check_no_interface, check_own_netns, checked_conf, path_to_use
 
 __all__ = ["DelReport", "Leftover", "PluginReport"]
 
@@ -277,6 +277,8 @@ def _resolve(
     path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
     if policy.use_given and rt.netns:
         return Ownership.of_caller(node, record, path, rt.ifname)
+    if record is not None and record.is_own_netns:
+        check_own_netns(node, record, path)
     return Ownership.of(node, record, path, rt.ifname, is_unreadable=is_unreadable)
 
 
@@ -300,7 +302,8 @@ def _plan(
         used = network_to_use(record, net, use_given=policy.use_given)
     conf = rt if record is None else recorded_conf(record, rt, use_given=policy.use_given)
     try:
-        chain = Chain(node, used, conf, node.find_all(used, skip_missing=policy.skip_missing))
+        executables = node.find_all(used, skip_missing=policy.skip_missing)
+        chain = Chain(node, used, conf, executables, record is not None and record.is_own_netns)
     except PluginNotFoundError as error:
         text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
         error.suggest(Hint(text, argument="skip_missing"))
@@ -316,7 +319,7 @@ def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, pol
         return
     # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
     is_mistake = rt.netns and chain.node.sight.is_no_namespace(rt.netns)
-    corrected = Chain(chain.node, current, rt.with_netns("") if is_mistake else rt, executables)
+    corrected = Chain(chain.node, current, rt.with_netns("") if is_mistake else rt, executables, chain.is_own_netns)
     if _calls(corrected) != _calls(chain):
         yield corrected
 

@@ -85,6 +85,20 @@ def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_giv
     return ""
 
 
+def check_own_netns(node: Node, record: Record, path: str) -> None:
+    """Raise NamespaceMismatchError if this program is not in the living namespace of an ADD with ``allow_own_netns``.
+
+    Its plugins would free the address of an interface that they cannot reach.
+    """
+    if same_namespace(place_of(record), node.sight.namespace(path)):
+        return
+    from libcni.store.life import life_of  # few attachments need it
+
+    if not life_of(record).is_dead:
+        problem = "it was attached in the network namespace of its program, and this program is in another one"
+        raise mismatch(record, problem, path, "repeat it in that namespace, for example with nsenter")
+
+
 def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
     """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
     if rt.netns and isinstance(node.sight.look(rt.netns, rt.ifname).interface, Known):

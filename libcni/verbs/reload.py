@@ -222,7 +222,7 @@ def _part(node: Node, record: Record) -> _Part:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = node.configured(record.network) if isinstance(record, MadeByGo) else None
     net = network_to_use(record, net, use_given=False)
-    chain = Chain(node, net, recorded_conf(record), node.find_all(net))
+    chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
         node.find(ipam_type)
     return _Part(node, record, chain, ownership, place)
@@ -347,7 +347,7 @@ class _Part:
 
     async def _attempt(self, rt: RuntimeConf | None) -> Result:
         """Run ADD once. If it fails, undo it, and leave the record with the old result."""
-        chain = Chain(self.node, self.chain.net, rt, self.chain.executables)
+        chain = Chain(self.node, self.chain.net, rt, self.chain.executables, self.chain.is_own_netns)
         attempt = Attempt(chain, self.journal, self.place.with_interface(UNKNOWN))
         try:
             return await attempt.run()

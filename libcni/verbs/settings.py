@@ -17,6 +17,9 @@ from libcni.verbs.turns import Turns
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Receives the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
 
+NETNS_OVERRIDE = "CNI_NETNS_OVERRIDE"
+"""Lets plugins since 1.2 work in the namespace of their own process (pkg/skel/skel.go)."""
+
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
 
@@ -46,13 +49,14 @@ class Settings:
         return {"conf_dir": conf_dir, "path": path, "cache_dir": self.cache_dir, "owner": self.owner}
 
     def environment(self) -> Mapping[str, str]:
-        """Return the plugins' environment without the CNI_* variables; plugins never inherit CNI_*."""
+        """Return the plugins' environment: without CNI_* variables, except a user's CNI_NETNS_OVERRIDE."""
         env: Mapping[str, str] = os.environ
         if isinstance(self.env, Mapping):
             env = self.env
         elif self.env is not None:
             env = {name: os.environ[name] for name in self.env if name in os.environ}
-        return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
+        ours = ("CNI_", TOKEN_VARIABLE)
+        return {name: text for name, text in env.items() if name == NETNS_OVERRIDE or not name.startswith(ours)}
 
 
 _T = TypeVar("_T")

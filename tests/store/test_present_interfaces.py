@@ -26,7 +26,14 @@ from libcni.store import boot, present_interfaces
 from libcni.store.boot import pid_namespace
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
 from libcni.store.other_records import OtherRecords
-from libcni.store.present_interfaces import EnteredNamespace, Sight, is_no_namespace, is_own_namespace, path_for_plugins
+from libcni.store.present_interfaces import (
+    EnteredNamespace,
+    Sight,
+    is_no_namespace,
+    is_own_namespace,
+    lasting_path,
+    path_for_plugins,
+)
 from libcni.store.records import RecordStore
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
@@ -59,6 +66,14 @@ def test_an_alias_of_this_process_leads_plugins_to_the_same_file(opened: int, tm
     assert path == f"/proc/{os.getpid()}/fd/{opened}"
     seen = status_of(path)
     assert wait(fork(lambda: os._exit(int(status_of(path) != seen)))) == 0
+
+
+def test_the_own_namespace_has_a_path_that_outlives_a_process(tmp_path: Path) -> None:
+    own = f"/proc/{os.getpid()}/ns/net"
+    assert lasting_path(own) == lasting_path(f"/proc/{os.getppid()}/ns/net") == "/proc/self/ns/net"
+    (tmp_path / "name").symlink_to(own)
+    assert lasting_path(str(tmp_path / "name")) == str(tmp_path / "name")
+    assert lasting_path("/proc/self/ns/user") == "/proc/self/ns/user"
 
 
 def test_the_calling_threads_namespace_leads_plugins_there() -> None:

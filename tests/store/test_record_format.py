@@ -278,3 +278,12 @@ def test_an_unknown_boot_is_an_error_and_not_remembered(store: RecordStore, monk
         with pytest.raises(RecordError, match="boot ID cannot be read"):
             store.records()
     assert store.records() == [begun]
+
+
+def test_a_copy_with_other_names_does_not_fit_its_seal() -> None:
+    data = encode(FULL.with_fields(is_original=True, is_own_netns=True))
+    assert (decode(data, "").is_original, decode(data, "").is_own_netns) == (True, True)
+    for old, new in ((b'"containerId":"c1"', b'"containerId":"c2"'), (b'"ifName":"eth0"', b'"ifName":"eth1"')):
+        assert old in data
+        assert not decode(data.replace(old, new), "").is_original
+    assert not decode(encode(FULL), "").is_original, "a record of an earlier version has no seal"

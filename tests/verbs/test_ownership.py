@@ -24,9 +24,11 @@ from libcni.errors import (
 )
 from libcni.executor.interface import CallOptions
 from libcni.kernel import system
+from libcni.kernel.life import Answer
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, read_result
+from libcni.store import life
 from libcni.store.model import (
     ABSENT,
     BEGUN,
@@ -773,6 +775,42 @@ def test_a_copied_record_does_not_stop_the_del_of_the_original() -> None:
     world = World(records=[mine, copied])
     assert delete(world, CHAIN, BARE).netns == "/here"
     assert list(world.recorded.values()) == [copied]
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_the_plugins_of_an_attachment_in_the_programs_own_namespace_are_told_so(given: str | None) -> None:
+    """Plugins since 1.2 refuse their own namespace otherwise: at ADD, at CHECK, and at the DEL of a later program."""
+    world = empty_world(own_netns="/here")
+    if given is not None:
+        world.settings = replace(world.settings, env={"CNI_NETNS_OVERRIDE": given})
+    world.run(add_verb, CHAIN, HERE, allow_own_netns=True)
+    assert [record.is_own_netns for record in world.recorded.values()] == [True]
+    again = World(records=[recorded(is_own_netns=True)])
+    again.settings = world.settings
+    again.run(check, "net", CHAIN, HERE)
+    delete(again, CHAIN, BARE)
+    sent = {call.env.get("CNI_NETNS_OVERRIDE") for call in (*world.calls, *again.calls)}
+    assert sent == {None if given else "1"}, "a user's own value is in the environment already"
+    other = World(records=[recorded()])
+    delete(other, CHAIN, BARE)
+    assert {call.env.get("CNI_NETNS_OVERRIDE") for call in other.calls} == {None}
+
+
+@pytest.mark.parametrize(("verdict", "is_refused"), [("alive", True), ("unknown", True), ("dead", False)])
+def test_the_del_of_another_programs_own_namespace_from_elsewhere(
+    verdict: Any, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path leads to the own namespace of each program. The interface keeps its address."""
+    monkeypatch.setattr(life, "life_of", lambda record: Answer(verdict, "kernel", ""))
+    record = recorded(is_own_netns=True)
+    world = World(records=[record], cookies={**COOKIES, "/here": 99})
+    if is_refused:
+        with pytest.raises(NamespaceMismatchError, match="this program is in another one"):
+            delete(world, CHAIN, BARE)
+        assert (world.calls, list(world.recorded.values())) == ([], [record])
+    else:
+        assert delete(world, CHAIN, BARE).netns == ""
+    assert delete(World(records=[record]), CHAIN, BARE).netns == "/here"
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
