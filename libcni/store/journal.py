@@ -21,6 +21,7 @@ class Journal:
 
     Attributes:
         record: the record with all its events.
+        is_anothers: whether another program has rewritten the file meanwhile. Nothing more is written then.
     """
 
     def __init__(self, record: Record, descriptor: int, *, size: int) -> None:
@@ -28,13 +29,20 @@ class Journal:
         self._descriptor = descriptor
         # A killed writer may have left a partial member after the last whole member.
         self._is_torn = size > record.end + 1
+        self._size: int | None = size
+        self.is_anothers: bool = False
         self._weight = weight(record.last_result or "") + sum(map(weight, record.plugins))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: object, _error: BaseException | None, _trace: TracebackType | None) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except RecordError as problem:
+            if error is None:
+                raise
+            error.add_note(f"when its record was closed: {problem}")
 
     def write(self, event: Event, **values: Any) -> None:
         """Write an event, with new values of the record's fields ``interface``, ``partial`` and ``result``.
@@ -42,8 +50,10 @@ class Journal:
         ``plugin`` is the index of the plugin that has ended.
 
         Raises:
-            RecordError: it cannot be written, for example because the disk is full. The record is unchanged.
+            RecordError: it cannot be written, for example because the disk is full, or because another program has
+                rewritten the file. The record is unchanged.
         """
+        self._check_file()
         before = self.record
         facts = {name: value for name, value in values.items() if name != "plugin"}
         if values.get("partial", "") == before.partial:
@@ -58,14 +68,31 @@ class Journal:
                 # Otherwise the rest of the partial member would follow the new member, if that is shorter.
                 system.ftruncate(self._descriptor, before.end)
             # If the write is interrupted, a reader ignores the partial member.
-            self._is_torn = True
+            self._is_torn, self._size = True, None
             write_at(self._descriptor, data, before.end)
         except OSError as error:
             with suppress(OSError):
                 self._close_object()
             raise record_error("the record cannot be written", record.path, error) from error
-        self._is_torn = False
+        self._is_torn, self._size = False, record.end + 1
         self.record = record
+
+    def _check_file(self) -> None:
+        """Raise RecordError if the file has another size than after the last write.
+
+        Go libcni truncates its file and writes it anew, if it attaches the same interface. An event at the old offset
+        would follow a hole of zeros in Go's file.
+        """
+        path = self.record.path
+        try:
+            size = system.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise record_error("the record cannot be written", path, error) from error
+        # After a write that failed the size is not known.
+        self.is_anothers = self.is_anothers or self._size not in {None, size}
+        if self.is_anothers:
+            problem = f"{path}: another program rewrote the record meanwhile, as Go libcni does that attaches it too"
+            raise RecordError(problem, path=path, hint="find out which other runtime attaches this container")
 
     def has_name(self) -> bool:
         """Return whether the file still has a name. Another program may have removed the whole directory meanwhile."""
@@ -76,10 +103,17 @@ class Journal:
         # The brace first: in the other order, a kill in between or a full disk would leave the file without a brace.
         write_at(self._descriptor, b"}", self.record.end)
         system.ftruncate(self._descriptor, self.record.end + 1)
-        self._is_torn = False
+        self._is_torn, self._size = False, self.record.end + 1
 
     def close(self) -> None:
-        """Close the file. The record stays."""
+        """Close the file. The record stays.
+
+        Raises:
+            RecordError: a file system on the network reports only now that a write failed.
+        """
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            system.close(descriptor)
+            try:
+                system.close(descriptor)
+            except OSError as error:
+                raise record_error("the record cannot be written", self.record.path, error) from error

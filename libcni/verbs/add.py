@@ -108,7 +108,9 @@ async def add(  # noqa: PLR0913 - the options of the verb
         attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.kept)
         attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
-            return replace(await attempt.run(), unused_capabilities=unused)
+            result = await attempt.run()
+            journal.close()  # not only after the block: if that fails, the ADD must be rolled back
+            return replace(result, unused_capabilities=unused)
         except BaseException as error:
             await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
             raise
@@ -466,7 +468,7 @@ class Attempt:
             else:
                 # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
                 problems = await self.undo() if has_run else []
-                if not problems:
+                if not problems and not self.journal.is_anothers:
                     node.records.forget(self.journal.record)
         except CNIError as undoing:
             problems = [undoing]

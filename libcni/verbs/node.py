@@ -332,7 +332,8 @@ class Node(LockingNode):
             return written[0]
         except BaseException as error:
             for journal in written:
-                journal.close()
+                with suppress(RecordError):
+                    journal.close()
             if take_back and written and not isinstance(error, Exception | GeneratorExit):
                 try:
                     if earlier is not None:

@@ -93,3 +93,38 @@ def test_a_record_whose_directory_was_removed_has_no_name(store: RecordStore) ->
         assert journal.has_name()
         os.unlink(journal.record.path)
         assert not journal.has_name()
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_file_that_go_has_rewritten_is_not_written_into(store: RecordStore, size: int) -> None:
+    """Go truncates its file and writes it again. An event at the old offset would follow a hole of zeros."""
+    with store.begin(bare()) as journal:
+        journal.write("started", interface=UNKNOWN)
+        path = Path(journal.record.path)
+        path.write_bytes(b"x" * size)
+        for _ in range(2):
+            with pytest.raises(RecordError, match="another program rewrote the record"):
+                journal.write("complete", interface=MADE, result=RESULT)
+        assert path.read_bytes() == b"x" * size
+        assert journal.is_anothers
+
+
+def test_an_error_of_close_is_a_record_error(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS reports a full disk there."""
+
+    def close(descriptor: int) -> None:
+        os.close(descriptor)
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    journal = store.begin(bare())
+    read = written(store, FULL)
+    monkeypatch.setattr(system, "close", close)
+    with pytest.raises(RecordError, match="cannot be written: Disk quota exceeded"):
+        journal.close()
+    journal.close()
+    monkeypatch.undo()
+    journal = store.open(read)
+    monkeypatch.setattr(system, "close", close)
+    with pytest.raises(ValueError, match="first") as caught, journal:
+        raise ValueError("first")
+    assert "Disk quota exceeded" in caught.value.__notes__[0]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import RESULT, RT, RecordingNode, a_call, attached, failed, network, printed
 
+from libcni import CNIConfig, Invocation
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
     CNIError,
@@ -22,7 +25,9 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
+from libcni.executor import CallOptions
 from libcni.protocol.invocation import Outcome
+from libcni.store.journal import Journal
 from libcni.store.model import PENDING, READY, STALE_BOOT, Ours
 from libcni.verbs.add import add as add_verb
 
@@ -427,3 +432,52 @@ def test_a_plugin_that_fails_for_a_missing_namespace(there: dict[str, tuple[int,
     with pytest.raises(PluginError) as caught:
         node.run(add_verb, network("a"), RuntimeConf("c1", "web", "eth0"))
     assert getattr(caught.value, "__notes__", [None]) == [note]
+
+
+def test_an_add_whose_record_go_rewrites_fails_and_leaves_gos_record(tmp_path: Path) -> None:
+    """Its plugins are undone, but the file is the other runtime's now."""
+    verbs: list[str] = []
+
+    class Plugins:
+        def find(self, plugin: str, path: Sequence[str]) -> str:
+            return f"/bin/{plugin}"
+
+        def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            verbs.append(f"{invocation.verb} {invocation.plugin}")
+            if verbs[-1] == "ADD a":
+                (record,) = (tmp_path / "results").iterdir()
+                record.write_bytes(b"Go's record")
+            return printed() if invocation.verb == "ADD" else Outcome()
+
+    cni = CNIConfig("/bin", tmp_path, executor=Plugins(), durable=False)
+    with pytest.raises(RecordError, match="another program rewrote the record"):
+        cni.add_network_list(network("a", "b"), RuntimeConf("c1", "", "eth0"))
+    assert verbs == ["ADD a", "DEL b", "DEL a"]
+    (record,) = (tmp_path / "results").iterdir()
+    assert record.read_bytes() == b"Go's record"
+
+
+def test_an_add_whose_record_cannot_be_closed_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs: list[str] = []
+    real = Journal.close
+
+    def close(self: Journal) -> None:
+        is_complete = self._descriptor >= 0 and self.record.state == "ready"
+        real(self)
+        if is_complete:
+            raise RecordError("the record cannot be written: Input/output error")
+
+    class Plugins:
+        def find(self, plugin: str, path: Sequence[str]) -> str:
+            return f"/bin/{plugin}"
+
+        def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            verbs.append(f"{invocation.verb} {invocation.plugin}")
+            return printed() if invocation.verb == "ADD" else Outcome()
+
+    monkeypatch.setattr(Journal, "close", close)
+    cni = CNIConfig("/bin", tmp_path, executor=Plugins(), durable=False)
+    with pytest.raises(RecordError, match="Input/output error"):
+        cni.add_network_list(network("a"), RuntimeConf("c1", "", "eth0"))
+    assert verbs == ["ADD a", "DEL a"]
+    assert list((tmp_path / "results").iterdir()) == []
