@@ -58,7 +58,7 @@ def _reserve(node: NodeState, mend: Mend) -> None:
         with suppress(FileNotFoundError):
             os.unlink(draft)
         with open(
-            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600),
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644),
             "w",
             encoding="utf-8",
             newline="",

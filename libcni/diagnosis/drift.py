@@ -30,16 +30,31 @@ def check_drift(node: NodeState) -> Observations:
         return
     for network, attachments in grouped((attachment.network, attachment) for attachment in known).items():
         net = node.configured(network)
-        yield from _without_file(network, attachments) if net is None else _changed(node, net, attachments)
+        yield from _without_file(node, network, attachments) if net is None else _changed(node, net, attachments)
     yield Checked("drift", f"recorded configurations of {counted(len(known), 'attachment')}")
 
 
-def _without_file(network: str, attachments: list[Attachment]) -> Observations:
+def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
     newest = max(attachments, key=lambda attachment: attachment.record.created or 0)
+    dead = [attachment for attachment in attachments if node.life_of(attachment).is_dead]
+    addresses = [address for attachment in dead for address in node.addresses_of(attachment)]
+    users = dict.fromkeys(
+        id_of(other) for address in addresses for other in node.recorded_addresses.get(address, ()) if other not in dead
+    )
+    seen = f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}"
+    meaning = "these attachments work and can be detached; no further container can be attached"
+    if dead:
+        seen += (
+            f"; of {_names(dead)} nothing lives any longer" if len(dead) < len(attachments) else ", none of which lives"
+        )
+        meaning = (
+            f"their addresses are still reserved: {some(addresses)}" if addresses else "only their records are left"
+        )
+        meaning += f"; {some(list(users))} has such an address now" if users else ""
+    problem = next(filter(None, map(node.unusable_plugin, dead)), "")
     yield NodeFinding(
-        "drift", "warning", "no-file", f"network {network}",
-        f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
-        "these attachments work and can be detached; no further container can be attached",
+        "drift", "warning", "no-file", f"network {network}", seen, meaning,
+        f"to detach them needs their plugins ({problem}), or: libcni forget" if problem else
         f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}",
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shlex
 from dataclasses import replace
 
 from libcni._wording import counted, some
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
+from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
+from libcni.diagnosis.processes import container_id_of, host_name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
+from libcni.kernel.foreign import Space
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
@@ -53,8 +57,13 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
     if recorded := next((id_of(attachment) for attachment in attachments if attachment.network == network), ""):
         meaning = f"its address {address} belongs to the recorded attachment {recorded}: a release would free it"
         return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
+    where = f"its address {address} is on {link.name} in {space.path}"
+    if not space.process:
+        # Its runtime may have been killed within the ADD, or may just be starting it.
+        remedy = "let its runtime remove it (crictl rmp); when the namespace has gone, repair frees the address"
+        return replace(about, meaning=f"{where}, and nothing runs in that namespace", remedy=remedy)
     meaning = (
-        f"its address {address} is on {link.name} in {space.path}: the container lives; libcni gc of this network "
+        f"{where}: the container lives ({inhabitant_of(space)}); libcni gc of this network "
         f"needs --valid {about.containers[0]}"
     )
     remedy = "if another runtime attached the container, do nothing; if its record is lost, let its runtime restart it"
@@ -195,41 +204,75 @@ def _duplicates(node: NodeState) -> Observations:
         strangers = [f"{link.name} in {space.path}" for space, link, _ in node.strangers(address)] if pool else []
         if len(attachments) == 1 and not strangers:
             continue
-        wrong = [
-            attachment
-            for attachment in attachments
-            if reservation is not None and reservation.container_id != attachment.container_id
+        # The older one keeps its address, whoever has the reservation; without times nobody is moved.
+        dated = sorted(
+            (one for one in attachments if one.record.created is not None), key=lambda one: one.record.created or 0
+        )
+        newer = dated[1:] if len(dated) == len(attachments) else []
+        # Kubernetes keeps the first address of a pod for ever.
+        pods = [attachment.pod for attachment in newer if attachment.pod]
+        # A reload asks for the reserved address again.
+        movable = [
+            one for one in newer if not one.pod and not (reservation and reservation.container_id == one.container_id)
         ]
-        wrong = wrong or sorted(attachments, key=lambda attachment: attachment.record.created or 0)[1:]
-        # A reload requests the reserved address again, so only a container without a reservation gets another address.
-        mends = tuple(mend for attachment in wrong for mend in node.reloads(attachment, interrupts=True)[1])
+        mends = tuple(mend for attachment in movable for mend in node.reloads(attachment, interrupts=True)[1])
+        remedy = "; ".join(shlex.join(["kubectl", "delete", "pod", "-n", *pod.split("/", 1)]) for pod in pods)
+        if strangers or not (mends or remedy):
+            remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
             "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
             "two containers may use the same address",
-            "find out which of them keeps the address; the others need other addresses" if strangers else "",
-            () if strangers else mends,
+            remedy, mends,
             tuple(names),
         )  # fmt: skip
 
 
 def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:
-    """Find span of the pool that an interface has, without a reservation and without a record."""
-    pool = [span for ranges in range_sets(node.configured(network)) for span in ranges]
+    """Find addresses of the pool that interfaces have without a reservation and without a record of the address."""
+    net = node.configured(network)
+    pool = [span for ranges in range_sets(net) for span in ranges]
     known = {
         *node.recorded_addresses,
         *(reservation.address for reservation in reservations),
         *(str(span.gateway) for span in pool),
+        *replacing_addresses(node),
     }
-    for address, holders in node.holders.items():
-        if address not in known and any(ipaddress.ip_address(address) in span for span in pool):
-            for space, link, _ in holders:
-                yield NodeFinding(
-                    "ipam", "warning", "unreserved", f"address {address} of network {network}",
-                    f"{link.name} in {space.path} has it, and it is neither reserved nor on record",
-                    "the next ADD can give it to a second container",
-                    "if a container of this network has it, let its runtime restart the container before the next ADD; "
-                    "if it belongs to a node inside a container, do nothing",
-                )  # fmt: skip
+    found = [
+        (address, holder)
+        for address, holders in node.holders.items()
+        if address not in known and any(ipaddress.ip_address(address) in span for span in pool)
+        for holder in holders
+    ]
+    directories = reservation_directories(net)
+    for address, holder in found:
+        name = f"{_owner_of(node, holder.space, network)}:{holder.link.name}"
+        # Only of an interface whose other end is here it is certain that it is on this node's network.
+        reader = holder.space.network.reader if holder.space.network is not None else None
+        is_ours = reader is not None and holder.link.peer_namespace == reader and len(directories) == 1
+        mends = tuple(Mend("reserve", path, (address,), (name,), (), network) for path in directories if is_ours)
+        yield NodeFinding(
+            "ipam", "warning", "unreserved", f"container {name.partition(':')[0]}",
+            f"address {address} of network {network} is on {holder.link.name} in {holder.space.path}"
+            f" ({inhabitant_of(holder.space)}), and it is neither reserved nor on record",
+            "the next ADD can give it to a second container",
+            "" if mends else "if it belongs to a container of this network, let its runtime restart the "
+            "container before the next ADD; if it belongs to a node inside a container, do nothing",
+            mends, (name,),
+        )  # fmt: skip
+
+
+def _owner_of(node: NodeState, space: Space, network: str) -> str:
+    """Return the recorded container of a namespace; else the ID in the control group of its process, or its name."""
+    recorded = [one for one in node.attachments if one.network == network and node.space_of(one) is space]
+    return recorded[0].container_id if recorded else container_id_of(space.process) or os.path.basename(space.path)
+
+
+def inhabitant_of(space: Space) -> str:
+    """Return who lives in a namespace, in words: the process, and the pod's name if its host name shows it."""
+    if not space.process:
+        return "nothing runs there"
+    name = host_name_of(space.process)
+    return f"process {space.process}" + (f", host name {name}" if name else "")

@@ -5,8 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
-from libcni.kernel.namespace import namespace_identity
+from libcni.errors import printable
+from libcni.kernel.namespace import (
+    CLONE_NEWUTS,
+    call_in_thread,
+    enter_namespace,
+    namespace_identity,
+    open_namespace,
+)
 
 __all__ = ["lock_users"]
 
@@ -47,3 +55,26 @@ def _proc(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def container_id_of(process: str) -> str:
+    """Return the ID in the control group of a process of a container engine, or ""."""
+    found = re.findall(rb"[0-9a-f]{64}", _proc(f"{process}/cgroup")) if process else []
+    return found[-1].decode() if found else ""
+
+
+def host_name_of(process: str) -> str:
+    """Return the host name of a process in another UTS namespace, which is its pod's name in Kubernetes; or ""."""
+
+    def ask() -> str:
+        enter_namespace(descriptor, CLONE_NEWUTS)
+        return printable(os.uname().nodename)
+
+    with suppress(OSError):
+        if namespace_identity(f"/proc/{process}/ns/uts") != namespace_identity("/proc/self/ns/uts"):
+            descriptor = open_namespace(f"/proc/{process}/ns/uts")
+            try:
+                return call_in_thread(ask)
+            finally:
+                os.close(descriptor)
+    return ""

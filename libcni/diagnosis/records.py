@@ -132,6 +132,8 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
         return about(
             seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after its beginning (--pending-after)"
         )
+    if space is not None:
+        meaning += f", and nothing runs in {attachment.netns}"
     return about(seen, meaning, mends=(mend_of("detach", attachment),))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IP_NETNS_DIRECTORY = "/run/netns"
 """The directory of the names of ``ip netns``."""
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 AF_NETLINK = 16
 _MS_BIND, _MS_REC, _MS_SHARED, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1 << 12, 1 << 14, 1 << 20, 2, 8
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
@@ -73,18 +73,18 @@ def open_known(path: str, identity: NamespaceId) -> int:
         system.close(found)
 
 
-def enter_namespace(descriptor: int) -> None:
-    """Move the calling thread into the network namespace of an open file. Nothing else may run in the thread then.
+def enter_namespace(descriptor: int, kind: int = CLONE_NEWNET) -> None:
+    """Move the calling thread into the namespace of an open file. Nothing else may run in the thread then.
 
     Python 3.11 has no ``os.setns``.
 
     Raises:
-        OSError: the file is no network namespace, or this user may not enter it.
+        OSError: the file is no such namespace, or this user may not enter it.
     """
     if hasattr(os, "setns"):
-        os.setns(descriptor, CLONE_NEWNET)
+        os.setns(descriptor, kind)
         return
-    system.call_libc("setns", descriptor, CLONE_NEWNET)
+    system.call_libc("setns", descriptor, kind)
 
 
 def new_namespace(*, lo_up: bool = True) -> int:

@@ -67,10 +67,12 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     commands = repair_commands(session, done, options, interrupt)
     outcomes = [{**asdict(outcome), "mend": asdict(outcome.mend)} for outcome in done.outcomes]
     data = {"status": done.report.status, "outcomes": outcomes, "stopped": done.stopped, "commands": commands}
-    session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty="nothing to repair"))
+    unseen = [one for one in done.report.not_checked if one.check in _NEEDED_CHECKS or "nobody knows" in one.reason]
     # "nothing to repair" must not include objects that this program cannot see.
-    for unseen in [unseen for unseen in done.report.not_checked if unseen.check in _NEEDED_CHECKS]:
-        note(f"not checked, so not repaired: {unseen.subject}: {unseen.reason}")
+    empty = "nothing to repair" + (" in what was checked" if unseen else "")
+    session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty=empty))
+    for one in unseen:
+        note(f"not checked, so not repaired: {one.subject}: {one.reason}")
     for name in _unknown(cni, {*names, *interrupt} - {"all"}, done):
         note(f"no finding and no container is named {name}")
     if yes and done.report.findings:
