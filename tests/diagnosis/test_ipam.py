@@ -233,5 +233,5 @@ def test_the_address_of_a_living_interface_without_a_record_is_reserved(node: Op
     (node.leases / "net" / f"{node.net}.2").unlink()
     found = node.mend("it is neither reserved nor on record")
     assert (found.name, found.mends[0].interrupts) == ("unreserved", ())
-    assert node.leased() == {f"{node.net}.2": f"{namespace.name}\r\neth0"}
+    assert node.leased() == {f"{node.net}.2": f"{namespace.name}\neth0"}
     assert node.attach("c2").addresses("eth0") == [f"{node.net}.3/24"]
