@@ -165,5 +165,6 @@ def test_go_reads_the_record_at_every_moment(case: dict[str, Any], each_go_progr
         recorded = {key: value[key] or None for key in ("args", "capability_args")}
         assert recorded == {key: case["rt"][key] for key in recorded}, data
         if "result" in record:
-            assert plain(result["value"]["result"]) == case["recorded"], data
+            told = plain(result["value"]["result"])
+            assert {"dns": {}, **told} == {"dns": {}, **case["recorded"]}, data  # 1.1.2 adds an empty dns
     assert whole > 5
