@@ -172,7 +172,8 @@ def signature(value: Any) -> str:
     except (TypeError, ValueError):
         return "(...)"
     # Annotations are strings here; a string's representation has quotes.
-    text = re.sub(r"(: |-> )(['\"])(.*?)\2", r"\1\3", str(whole))
+    text = re.sub(r"ForwardRef\('(.*?)'\)", r"\1", str(whole))  # Python 3.14 has resolved them
+    text = re.sub(r"(: |-> )(['\"])(.*?)\2", r"\1\3", text)
     text = re.sub(r"<(\w+)\.(\w+): .*?>", r"\1.\2", re.sub(r"\bself, |\bcls, |\(self\)|\(cls\)", _without, text))
     return _without_addresses(text)
 
