@@ -165,8 +165,11 @@ def ps(_: argparse.Namespace) -> None:
 
 def gc(_: argparse.Namespace) -> None:
     """Detach and remove all containers that do not live."""
-    for item in make_manager().gc(lambda: [name for name in names() if is_live(name)]).items:
+    report = make_manager().recover(lambda: [name for name in names() if is_live(name)])
+    for item in report.items:
         print(item.outcome, item.container_id, item.network, item.ifname)
+    for error in report.errors:
+        print(error, file=sys.stderr)
     for name in names():
         if (held := take_lock(name)) is not None:
             shutil.rmtree(HOME / "containers" / name)

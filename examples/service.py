@@ -10,6 +10,7 @@ them. Nothing else is stored.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -77,19 +78,26 @@ async def serve(manager: AsyncNetworkManager) -> None:
             jobs.create_task(run_and_report(json.loads(line)))
 
 
+async def detach_leftovers(manager: AsyncNetworkManager) -> None:
+    """Detach all attachments of this service. One that cannot be detached must not stop the service: it is printed."""
+    for error in (await manager.recover([])).errors:
+        print(error, file=sys.stderr)
+
+
 async def main() -> None:
     """Detach the leftovers of an earlier run, then serve."""
     manager = make_manager()
-    await manager.gc([])  # no job outlives the service
+    await detach_leftovers(manager)  # no job outlives the service
     service = asyncio.create_task(serve(manager))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.cancel)
     await asyncio.wait([service])
-    await manager.gc([])  # a job may have been cancelled while it was detached
+    await detach_leftovers(manager)  # a job may have been cancelled while it was detached
     if not service.cancelled():
         service.result()
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     HOME.mkdir(parents=True, exist_ok=True)
     asyncio.run(main())

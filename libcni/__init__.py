@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
     from libcni.config.cni_args import format_args, parse_args
     from libcni.config.directory import ConfigDirectory, load_network_conf, read_config_directory
-    from libcni.config.network import NetworkConfigList, PluginConfig
+    from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
+    from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
     from libcni.config.runtime_conf import RuntimeConf
-    from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
+    from libcni.config.versions import (
+        ALL_VERSIONS,
+        CURRENT_VERSION,
+        greater_than,
+        greater_than_or_equal_to,
+        parse_version,
+        versions_starting_from,
+    )
     from libcni.errors import (
         AttachmentExistsError,
         CNIError,
@@ -61,7 +69,8 @@ _MODULES = {
     "client": "CNIConfig",
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
-    "config.network": "NetworkConfigList PluginConfig",
+    "config.identifiers": "validate_container_id validate_interface_name validate_network_name",
+    "config.network": "NetworkConfigList PluginConfig inject_conf",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError Hint InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
@@ -70,7 +79,8 @@ _MODULES = {
     "protocol.invocation": "Invocation Outcome",
     "protocol.result": "DNS IPConfig Interface Result Route",
     "config.runtime_conf": "RuntimeConf",
-    "config.versions": "ALL_VERSIONS CURRENT_VERSION",
+    "config.versions": "ALL_VERSIONS CURRENT_VERSION greater_than greater_than_or_equal_to parse_version "
+    "versions_starting_from",
 }
 
 __all__ = [
@@ -80,8 +90,10 @@ __all__ = [
     "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError", "NamespaceMismatchError",
     "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome", "PluginConfig", "PluginError",
     "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "Result",
-    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "load_network_conf",
-    "parse_args", "read_config_directory",
+    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "greater_than",
+    "greater_than_or_equal_to", "inject_conf", "load_network_conf", "parse_args", "parse_version",
+    "read_config_directory", "validate_container_id", "validate_interface_name", "validate_network_name",
+    "versions_starting_from",
 ]  # fmt: skip
 
 

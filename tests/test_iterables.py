@@ -62,6 +62,12 @@ CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]]
     "libcni.CNIConfig.del_attachments(attachments)": lambda path, once: left_by_del(path, once, on_asyncio=False),
     "libcni.CNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=False),
     "libcni.NetworkConfigList.with_plugins(plugins)": lambda _, once: NET.with_plugins(once([*NET.plugins])),
+    "libcni.NetworkConfigList.with_appended_plugins(plugins)": lambda _, once: NET.with_appended_plugins(
+        once([*NET.plugins])
+    ),
+    "libcni.executor.PluginArgs(args)": lambda _, once: libcni.executor.PluginArgs(
+        "ADD", args=once([("K", "V")])
+    ).env(),
     "libcni.RuntimeConf(args)": lambda _, once: libcni.RuntimeConf("c1", None, "eth0", once([("K", "V"), ("L", "W")])),
 }
 ELSEWHERE = {"libcni.manager", "libcni.oci", "libcni.testing", "libcni.plugin"}

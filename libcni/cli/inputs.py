@@ -72,9 +72,18 @@ class Target(NamedTuple):
             self.container or container_id_of(self.netns or ""),
             path,
             self.ifname or "eth0",
-            args=libcni.parse_args(self.args) if self.args else None,
+            args=_cni_args(self.args) if self.args else None,
             capability_args=capability_args(self.capabilities) if self.capabilities else None,
         )
+
+
+def _cni_args(text: str) -> tuple[tuple[str, str], ...]:
+    """Read CNI_ARGS as cnitool does, which refuses an empty value."""
+    pairs = libcni.parse_args(text)
+    for key, value in pairs:
+        if not value:
+            raise UsageError(f"CNI_ARGS: {key} has no value: write {key}=VALUE")
+    return pairs
 
 
 def capability_args(text: str) -> dict[str, Any]:

@@ -35,10 +35,16 @@ def format_args(pairs: Args) -> str:
     return ";".join(f"{key}={value}" for key, value in pairs)
 
 
+class RecordedArgs(tuple[tuple[str, str], ...]):
+    """CNI_ARGS of an attachment that exists: what its ADD accepted, its DEL must accept."""
+
+    __slots__ = ()
+
+
 def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
     """Return ``args`` as pairs in order.
 
-    A ``=`` in a value is accepted, because CNI_ARGS can hold it, although Go's plugins refuse it (pkg/types/args.go).
+    A ``=`` in a value is refused, as by Go's plugins (pkg/types/args.go), but not in RecordedArgs.
 
     Raises:
         InvalidIdentifierError: ``args`` are not pairs, or a key or value has a character that CNI_ARGS cannot hold.
@@ -51,7 +57,10 @@ def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a string of two letters is no pair
             raise InvalidIdentifierError("CNI_ARGS pair", pair, rule)
-    return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)
+    is_recorded = isinstance(value, RecordedArgs)
+    in_value = ";" if is_recorded else ";="
+    checked = ((_checked("key", key, ";="), _checked("value", value, in_value)) for key, value in pairs)
+    return RecordedArgs(checked) if is_recorded else tuple(checked)
 
 
 def _checked(kind: str, text: str, forbidden: str) -> str:

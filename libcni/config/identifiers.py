@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from libcni.errors import InvalidIdentifierError
 
+__all__ = ["validate_container_id", "validate_interface_name", "validate_network_name"]
+
 TYPE_CHECKING = False  # importing typing would slow down each plugin
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,12 +20,12 @@ _IFNAME_BYTES = 15
 _KEPT_IFNAMES = frozenset({".", "..", "all", "default"})
 
 
-def check_network_name(name: object) -> str:
+def validate_network_name(name: object) -> str:
     """Return ``name`` if it is a valid network name (spec 1.1.0, section 1), else raise InvalidIdentifierError."""
     return _check_name("network name", name)
 
 
-def check_container_id(container_id: object) -> str:
+def validate_container_id(container_id: object) -> str:
     """Return ``container_id`` if it is valid (spec 1.1.0, section 2, Parameters), else raise InvalidIdentifierError."""
     return _check_name("container ID", container_id)
 
@@ -35,7 +37,7 @@ def _check_name(kind: str, value: object) -> str:
     return name
 
 
-def check_ifname(ifname: object) -> str:
+def validate_interface_name(ifname: object) -> str:
     """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
     The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space. The

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config import jsontext
-from libcni.config.identifiers import check_network_name, check_plugin_type
+from libcni.config.identifiers import check_plugin_type, validate_network_name
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.config.schema import LIST_KEYS, PLUGIN_KEYS, Check, WrongValueError, check_keys, format_location
 from libcni.config.versions import DEFAULT_VERSION, choose_version
-from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
+from libcni.errors import ConfigError, InvalidIdentifierError, VersionError, short_repr
 
-__all__ = ["NetworkConfigList", "PluginConfig"]
+__all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
 
 Form = Literal["list", "plugin"]
 """The form of a document: a configuration list, or a single plugin configuration."""
@@ -178,7 +178,11 @@ class NetworkConfigList:
         return self if version == self.cni_version else replace(self, cni_version=version)
 
     def with_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
-        """Return a copy of this list with ``plugins`` appended, for example drop-ins."""
+        """Return a copy of this list with ``plugins`` in place of its own, for example after ``inject_conf``."""
+        return replace(self, plugins=tuple(plugins))
+
+    def with_appended_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
+        """Return a copy of this list with ``plugins`` after its own, for example drop-ins."""
         more = tuple(plugins)
         warnings = self.warnings + tuple(text for plugin in more for text in plugin.warnings)
         return replace(self, plugins=self.plugins + more, warnings=warnings) if more else self
@@ -191,6 +195,43 @@ class NetworkConfigList:
     def log_warnings(self) -> None:
         """Log ``warnings`` to the logger ``libcni``."""
         _log_warnings(self.warnings, self.file)
+
+
+def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig:
+    """Return a copy of a plugin configuration with some keys set, as Go's ``InjectConf`` does.
+
+    Other keys keep their order and their text. Put the copy back with ``NetworkConfigList.with_plugins``.
+
+    Args:
+        plugin: the configuration.
+        values: the values by key; a key that exists is replaced.
+
+    Raises:
+        ConfigError: a key is empty or a value is None, a value has no JSON form, or the new configuration is invalid.
+
+    Examples:
+        >>> plugin = PluginConfig.from_dict({"type": "bridge", "mtu": 1500})
+        >>> inject_conf(plugin, {"mtu": 9000}).text
+        '{"type":"bridge","mtu":9000}'
+    """
+    for key, value in values.items():
+        if not key:
+            raise ConfigError(f"a key to set is {short_repr(key)}: it must not be empty")
+        if value is None:
+            raise ConfigError(f'the key "{key}" has the value None: give a value', location=key)
+    members = _Reader().members(plugin.text)
+    new = {key: _value_text(key, value) for key, value in values.items()}
+    parts = [f"{member.key_text}:{new.get(member.key, member.text)}" for member in members]
+    present = {member.key for member in members}
+    parts += [f"{jsontext.quote(key)}:{text}" for key, text in new.items() if key not in present]
+    return PluginConfig.from_bytes("{" + ",".join(parts) + "}")
+
+
+def _value_text(key: str, value: Any) -> str:
+    try:
+        return jsontext.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"it has no JSON form: {error}", location=key) from error
 
 
 def check_plugins(net: NetworkConfigList) -> None:
@@ -234,7 +275,7 @@ class _Reader:
         plugins = self._plugins(members, values)
         version, versions = values.get("cniVersion", ""), values.get("cniVersions")
         return NetworkConfigList(
-            name=self._name(check_network_name, values["name"], "name"),
+            name=self._name(validate_network_name, values["name"], "name"),
             cni_version=self._version(version, versions),
             plugins=plugins,
             disable_check=values.get("disableCheck", False),
@@ -259,7 +300,7 @@ class _Reader:
         # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.
         text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
         return NetworkConfigList(
-            name=self._name(check_network_name, plugin.name, "name"),
+            name=self._name(validate_network_name, plugin.name, "name"),
             cni_version=self._version(plugin.cni_version),
             plugins=(plugin,),
             cni_versions=(plugin.cni_version,) if plugin.cni_version else (),
@@ -407,7 +448,7 @@ def read_network(path: str) -> NetworkConfigList:
     net = _Reader(path).network(read_document(path), _FORMS.get(ending))
     if net.is_list and not net.load_only_inlined_plugins:
         drop_ins = files_in(os.path.join(os.path.dirname(path), net.name), (".conf",))
-        net = net.with_plugins(
+        net = net.with_appended_plugins(
             replace(_Reader(file).plugin_document(read_document(file)), source=file) for file in drop_ins
         )
     check_plugins(net)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args, is_environment_text
-from libcni.config.identifiers import check_container_id, check_ifname
+from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, short_repr
 
 if TYPE_CHECKING:  # it imports pydantic, which few callers need
@@ -98,8 +98,8 @@ class RuntimeConf:
         Raises:
             InvalidIdentifierError: a name breaks its rule.
         """
-        check_container_id(self.container_id)
-        check_ifname(self.ifname)
+        validate_container_id(self.container_id)
+        validate_interface_name(self.ifname)
         netns: object = self.netns
         if netns is not None and not (isinstance(netns, str) and is_environment_text(netns)):
             problem = "it must be a string that an environment variable can hold"

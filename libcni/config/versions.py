@@ -8,7 +8,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ALL_VERSIONS", "CURRENT_VERSION"]
+__all__ = [
+    "ALL_VERSIONS", "CURRENT_VERSION", "greater_than", "greater_than_or_equal_to", "parse_version",
+    "versions_starting_from",
+]  # fmt: skip
 
 ALL_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """All versions of the specification that this library speaks, oldest first."""
@@ -54,6 +57,21 @@ def _is_number(part: str) -> bool:
     # Go uses strconv.Atoi (pkg/version/plugin.go), which accepts a sign.
     digits = part[1:] if part[:1] in {"+", "-"} else part
     return digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+
+
+def greater_than(version: str, other: str) -> bool:
+    """Return whether the spec version ``version`` is newer than ``other``; "" means 0.1.0. Raises VersionError."""
+    return parse_version(version) > parse_version(other)
+
+
+def greater_than_or_equal_to(version: str, other: str) -> bool:
+    """Return whether the spec version ``version`` is ``other`` or newer; "" means 0.1.0. Raises VersionError."""
+    return parse_version(version) >= parse_version(other)
+
+
+def versions_starting_from(version: str) -> tuple[str, ...]:
+    """Return ``version`` and all newer versions of ``ALL_VERSIONS``; () if it is not one of them."""
+    return ALL_VERSIONS[ALL_VERSIONS.index(version) :] if version in ALL_VERSIONS else ()
 
 
 def supports(version: str, feature: str) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, pod_args
     from libcni.manager.container_result import AttachmentResult, ContainerResult, InterfaceResult
     from libcni.manager.manager import NetworkManager
-    from libcni.manager.namespaces import NamespaceError
+    from libcni.manager.namespaces import NamespaceError, NamespaceMaker
     from libcni.manager.networks import LOOPBACK, NetworkSet
     from libcni.manager.report import Item, Report
     from libcni.manager.status import ManagerStatus, NetworkState
@@ -32,7 +32,7 @@ _MODULES = {
     "container": "Container NetworkRequest PlannedAttachment pod_args",
     "container_result": "AttachmentResult ContainerResult InterfaceResult",
     "manager": "NetworkManager",
-    "namespaces": "NamespaceError",
+    "namespaces": "NamespaceError NamespaceMaker",
     "networks": "LOOPBACK NetworkSet",
     "report": "Item Report",
     "status": "ManagerStatus NetworkState",
@@ -40,8 +40,8 @@ _MODULES = {
 
 __all__ = [
     "LOOPBACK", "AsyncNetworkManager", "AttachmentResult", "Container", "ContainerResult", "InterfaceResult", "Item",
-    "ManagerStatus", "NamespaceError", "NetworkManager", "NetworkRequest", "NetworkSet", "NetworkState",
-    "PlannedAttachment", "Report", "pod_args",
+    "ManagerStatus", "NamespaceError", "NamespaceMaker", "NetworkManager", "NetworkRequest", "NetworkSet",
+    "NetworkState", "PlannedAttachment", "Report", "pod_args",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names

@@ -48,9 +48,9 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         """Attach a container to its networks; see ``NetworkManager.set_up``."""
         return await self._set_up(container, timeout, options)
 
-    async def tear_down(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
-        """Detach all recorded attachments of a container; see ``NetworkManager.tear_down``."""
-        return await self._tear_down(container_id, timeout)
+    async def tear_down(self, container: str | Container, *, timeout: Timeout = DEFAULT) -> Report:
+        """Detach all attachments of a container; see ``NetworkManager.tear_down``."""
+        return await self._tear_down(container, timeout)
 
     async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container; see ``NetworkManager.check``."""
@@ -69,6 +69,10 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     ) -> Report:
         """Clean up all networks; see ``NetworkManager.gc``. ``live`` may be a coroutine function."""
         return await self._gc(live, timeout, dry_run=dry_run, include_go=include_go)
+
+    async def recover(self, live: Live, *, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
+        """Run GC when the program starts, with errors in the report; see ``NetworkManager.recover``."""
+        return await self._recover(live, timeout, include_go=include_go)
 
     @asynccontextmanager
     async def attached(

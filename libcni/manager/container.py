@@ -7,13 +7,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from libcni.config.cni_args import check_args
-from libcni.config.identifiers import check_ifname, check_loopback
+from libcni.config.identifiers import check_loopback, validate_interface_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf, as_mapping
-from libcni.errors import InvalidIdentifierError
+from libcni.errors import ConfigError, InvalidIdentifierError
 from libcni.manager.iterables import read_once
 from libcni.options import check_type
 
@@ -25,6 +25,7 @@ __all__ = ["Container", "NetworkRequest", "PlannedAttachment", "pod_args"]
 Capabilities: TypeAlias = "Mapping[str, Any] | CapabilityArgs"
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
+NO_NETWORK: Final = "none"
 
 
 # An address, a hardware address or a device can belong to one interface only. The ADD of a second network would fail.
@@ -69,13 +70,14 @@ class Container:
         id: the container's ID.
         netns: the path of its network namespace; None: the manager makes one (it needs ``namespaces`` for that).
         networks: in the order of their set-up: names, ``name@ifname``, configurations, or NetworkRequests. None: the
-            default networks.
+            default networks. The word "none": no network.
         args: as in RuntimeConf, for every network.
         capability_args: each network receives those that its plugins declare. Only the first network that declares an
             address, a hardware address or a device receives it.
 
     Raises:
-        TypeError: ``networks`` is a string.
+        TypeError: ``networks`` is another string.
+        ConfigError: ``networks`` is empty: it may be a forgotten option, or an iterator that was read before.
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
 
     Examples:
@@ -85,15 +87,19 @@ class Container:
 
     id: str
     netns: str | os.PathLike[str] | None = None
-    networks: Iterable[str | NetworkConfigList | NetworkRequest] | None = None
+    networks: Iterable[str | NetworkConfigList | NetworkRequest] | Literal["none"] | None = None
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
 
     def __post_init__(self) -> None:
         # Each network gets the same arguments, and a tear-down needs the networks again. So both are read only here.
         object.__setattr__(self, "args", check_args(self.args))
-        if self.networks is not None:
-            object.__setattr__(self, "networks", read_once("networks", self.networks))
+        if self.networks is not None and self.networks != NO_NETWORK:
+            networks = read_once("networks", self.networks)
+            if not networks:
+                hint = f'give networks=None for the default networks, or networks="{NO_NETWORK}" for none'
+                raise ConfigError(f"container {self.id}: the list of its networks is empty", hint=hint)
+            object.__setattr__(self, "networks", networks)
 
 
 def request_of(network: str | NetworkConfigList | NetworkRequest) -> NetworkRequest:
@@ -152,6 +158,7 @@ def plan_attachments(
     container: Container,
     wanted: Sequence[tuple[NetworkRequest, NetworkConfigList]],
     loopback: NetworkConfigList | None,
+    prefix: str = "eth",
 ) -> list[PlannedAttachment]:
     """Return the attachments of a container in order, all of them checked.
 
@@ -159,7 +166,9 @@ def plan_attachments(
     """
     planned = []
     used: set[str] = set()
-    for (request, net), ifname in zip(wanted, _interface_names([request.ifname for request, _ in wanted]), strict=True):
+    for (request, net), ifname in zip(
+        wanted, _interface_names([request.ifname for request, _ in wanted], prefix), strict=True
+    ):
         check_loopback(ifname, [plugin.type for plugin in net.plugins])
         planned.append(PlannedAttachment(net, _parameters(container, request, net, ifname, used)))
     if loopback is not None:
@@ -174,11 +183,11 @@ def plan_attachments(
     return planned
 
 
-def _interface_names(names: Sequence[str | None]) -> list[str]:
-    """Return ``names`` with each None replaced by the first free one of eth0, eth1, ..."""
+def _interface_names(names: Sequence[str | None], prefix: str) -> list[str]:
+    """Return ``names`` with each None replaced by the first free one of eth0, eth1, ... with this prefix."""
     taken = set(names)
-    free = (name for number in itertools.count() if (name := f"eth{number}") not in taken)
-    return [next(free) if name is None else check_ifname(name) for name in names]
+    free = (name for number in itertools.count() if (name := f"{prefix}{number}") not in taken)
+    return [next(free) if name is None else validate_interface_name(name) for name in names]
 
 
 def _parameters(

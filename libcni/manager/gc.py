@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 import libcni.kernel.system as system
-from libcni.config.identifiers import check_container_id
+from libcni.config.identifiers import validate_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
+from libcni.manager.container import Container
 from libcni.manager.namespaces import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
@@ -23,9 +24,9 @@ from libcni.verbs.client_base import node_of
 from libcni.verbs.gc import GCReport, gc, valid_pairs
 from libcni.verbs.node import Node
 
-Live = Iterable[str | ValidAttachment] | Callable[[], Any]
-"""The live containers by ID, and live attachments or their pairs (container ID, interface name); or a function that
-returns them."""
+Live = Iterable["str | Container | ValidAttachment"] | Callable[[], Any]
+"""The live containers, or their IDs, and live attachments or their pairs (container ID, interface name); or a function
+that returns them."""
 
 
 class LiveSet:
@@ -36,7 +37,8 @@ class LiveSet:
     """
 
     def __init__(self, entries: Sequence[Any]) -> None:
-        self._ids = frozenset(check_container_id(entry) for entry in entries if isinstance(entry, str))
+        entries = [entry.id if isinstance(entry, Container) else entry for entry in entries]
+        self._ids = frozenset(validate_container_id(entry) for entry in entries if isinstance(entry, str))
         self._pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str)])
         self._owners = self._ids | {container_id for container_id, _ in self._pairs}
 

@@ -66,18 +66,22 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return run_to_end(self._set_up(container, timeout, options))
 
-    def tear_down(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
-        """Detach all recorded attachments of a container, the latest first. Go on after errors.
+    def tear_down(self, container: str | Container, *, timeout: Timeout = DEFAULT) -> Report:
+        """Detach all attachments of a container, the latest first. Go on after errors.
 
-        A container ID without records is accepted. The namespace is removed if a manager's set-up made it.
+        The namespace is removed if a manager's set-up made it.
 
-        ``timeout``: seconds for each network, and for the wait for the container.
+        Args:
+            container: its ID: what is recorded is detached. An ID without records is accepted; the report then has the
+                item ``not-recorded``. Or a Container: then its networks are detached, too, as the configuration says
+                now, where a record is missing; ``netns`` completes records of Go libcni that name no namespace.
+            timeout: seconds for each network, and for the wait for the container.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
             LockTimeoutError: another operation held the container.
         """
-        return run_to_end(self._tear_down(container_id, timeout))
+        return run_to_end(self._tear_down(container, timeout))
 
     def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container. The report marks those whose version has no CHECK.
@@ -115,9 +119,9 @@ class NetworkManager(ManagerBase[CNIConfig]):
         runs GC.
 
         Args:
-            live: the live containers: container IDs, attachments, or (container ID, interface name) pairs; [] for
-                none. Or a function that returns them: it is called several times, each time while no set-up of the
-                network or container runs. An iterator without elements is refused: it may have been read before.
+            live: the live containers: Containers, container IDs, attachments, or (container ID, interface name) pairs;
+                [] for none. Or a function that returns them: it is called several times, each time while no set-up of
+                the network or container runs. An iterator without elements is refused: it may have been read before.
             dry_run: run nothing, only report.
             include_go: as for ``gc_network_list``.
             timeout: seconds for each network, and for all waits together.
@@ -128,6 +132,16 @@ class NetworkManager(ManagerBase[CNIConfig]):
                 detached because of this mistake.
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
+
+    def recover(self, live: Live, *, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
+        """Run GC when the program starts. Errors are in the report: one stale record must not stop a start.
+
+        Parameters as for ``gc``. The next GC tries what failed again.
+
+        Raises:
+            TypeError: as for ``gc``.
+        """
+        return run_to_end(self._recover(live, timeout, include_go=include_go))
 
     @contextmanager
     def attached(

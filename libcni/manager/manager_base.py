@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from libcni.client import CNIConfig
-from libcni.config.identifiers import check_container_id
+from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
-from libcni.manager.container import Container, PlannedAttachment, plan_attachments, request_of
+from libcni.manager.container import (
+    NO_NETWORK,
+    Container,
+    NetworkRequest,
+    PlannedAttachment,
+    plan_attachments,
+    request_of,
+)
 from libcni.manager.iterables import read_once
-from libcni.manager.networks import LOOPBACK, NetworkSet, load, log_changes
+from libcni.manager.networks import LOOPBACK, NetworkSet, Stamp, load, log_changes, stamp_of
 from libcni.manager.operation import ManagerOperation
 from libcni.observe.observer import Operation
 from libcni.options import AddOptions, DelPolicy, Timeout, check_type
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from libcni.aio import AsyncCNIConfig
     from libcni.manager.container_result import ContainerResult
     from libcni.manager.gc import Live
+    from libcni.manager.namespaces import NamespaceMaker
     from libcni.manager.report import Report
     from libcni.manager.status import ManagerStatus
 
@@ -47,9 +56,13 @@ class ManagerBase(Generic[ClientT]):
         *,
         networks: Iterable[NetworkConfigList] = (),
         default: str | None = None,
+        default_count: int | None = 1,
+        default_needs_plugins: bool = False,
+        interface_prefix: str = "eth",
         loopback: bool = False,
         policy: DelPolicy | None = None,
         namespaces: str | os.PathLike[str] | None = None,
+        namespace_maker: NamespaceMaker | None = None,
     ) -> None:
         """Store the settings and read the configurations. Run nothing.
 
@@ -58,13 +71,20 @@ class ManagerBase(Generic[ClientT]):
                 AsyncCNIConfig. Its ``conf_dir`` has the configurations.
             networks: configurations given in code; they come before those of the directory.
             default: the name of the network of containers that request none; None: the first network.
+            default_count: how many networks such a container gets, in their order; None: all.
+            default_needs_plugins: whether networks with a missing plugin are left out of these.
+            interface_prefix: the interfaces without a name are called ``eth0``, ``eth1``, ... with this prefix.
             loopback: whether to attach ``lo`` of every container first, with the plugin ``loopback``.
             policy: the policy for DEL. In addition, CNI_NETNS is empty if the namespace no longer exists.
             namespaces: the directory in which the manager makes a namespace for each container without one, for example
                 ``/run/netns``, which ``ip netns`` shows; None: ``set_up`` refuses such containers.
+            namespace_maker: makes, identifies and removes these namespaces; None: the kernel. Give your own in tests
+                without root.
 
         Raises:
             TypeError: ``cni`` is a client of the other kind, or another argument has a wrong type.
+            ValueError: ``default_count`` is less than 1, or not 1 although ``default`` names a network.
+            InvalidIdentifierError: no interface can have the prefix.
         """
         if not isinstance(cni, self._client_class):
             raise TypeError(
@@ -73,7 +93,15 @@ class ManagerBase(Generic[ClientT]):
             )
         if default is not None:
             check_type("default", default, str)
+        if default_count is not None and default_count < 1:
+            raise ValueError(f"default_count must be at least 1, or None for all networks, not {default_count}")
+        if default is not None and default_count != 1:
+            raise ValueError("default names one network, so default_count cannot be given")
+        validate_interface_name(f"{interface_prefix}0")
         self.cni = cni
+        self._default_count = default_count
+        self._default_needs_plugins = default_needs_plugins
+        self._prefix = interface_prefix
         self.default: Final[str | None] = default
         self.policy: Final[DelPolicy] = DelPolicy() if policy is None else policy
         check_type("policy", self.policy, DelPolicy)
@@ -83,22 +111,43 @@ class ManagerBase(Generic[ClientT]):
         # Several threads may reload. Readers need no lock: they read one reference.
         self._reload_lock = threading.Lock()
         self._configuration = NetworkSet()
+        self._stamp: Stamp = None
         self.reload()
         self._namespaces = None
         if namespaces is not None:
             from libcni.manager.namespaces import ContainerNamespaces
 
-            self._namespaces = ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
+            self._namespaces = ContainerNamespaces(namespaces, cni.cache_dir, cni.owner, namespace_maker)
 
     @property
     def configuration(self) -> NetworkSet:
-        """The networks in force, and the problems of unusable files."""
+        """The networks in force, and the problems of unusable files. A changed file counts at once."""
+        if self._stamp is None or self._stamp != self._read_stamp(self._configuration):
+            return self.reload()
         return self._configuration
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
         """The networks in force, in order, without loopback."""
-        return self._configuration.networks
+        return self.configuration.networks
+
+    @property
+    def default_networks(self) -> tuple[NetworkConfigList, ...]:
+        """The networks of a container that requests none; () if there is no network."""
+        if self.default is not None:
+            return (self.network(self.default),)
+        networks: Iterable[NetworkConfigList] = self.networks
+        if self._default_needs_plugins:
+            networks = [net for net in networks if self._has_plugins(net)]
+        return tuple(networks)[: self._default_count]
+
+    def _has_plugins(self, net: NetworkConfigList) -> bool:
+        try:
+            for plugin in net.plugins:
+                self.cni.find_plugin(plugin.type)
+        except CNIError:
+            return False
+        return True
 
     def network(self, name: str | None = None) -> NetworkConfigList:
         """Return a network; None: the default network. If it is unknown, reload the directory once and look again.
@@ -106,8 +155,10 @@ class ManagerBase(Generic[ClientT]):
         Raises:
             NetworkNotFoundError: no network has this name; the text says why.
         """
+        if name is None and self.default is None and (defaults := self.default_networks):
+            return defaults[0]
         name = self.default if name is None else name
-        return self._configuration.find(name) or self.reload().network(name)
+        return self.configuration.find(name) or self.reload().network(name)
 
     def reload(self) -> NetworkSet:
         """Read all configurations again, and return the networks in force.
@@ -117,10 +168,16 @@ class ManagerBase(Generic[ClientT]):
         """
         with self._reload_lock:
             old = self._configuration
+            before = self._read_stamp(old)
             new = load(self._directory, self._in_code, self.loopback, old)
-            self._configuration = new
+            # A file that was written meanwhile must be read by the next question.
+            is_settled = before is not None and before == self._read_stamp(old)
+            self._configuration, self._stamp = new, self._read_stamp(new) if is_settled else None
         log_changes(old, new)
         return new
+
+    def _read_stamp(self, networks: NetworkSet) -> Stamp:
+        return stamp_of(self._directory, [net.name for net in networks.networks])
 
     def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
         """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
@@ -132,10 +189,14 @@ class ManagerBase(Generic[ClientT]):
             InvalidIdentifierError: a name breaks the rules.
         """
         check_type("container", container, Container)
-        networks = [self.network()] if container.networks is None else container.networks
+        networks: Iterable[str | NetworkConfigList | NetworkRequest]
+        if container.networks is None:
+            networks = self.default_networks or [self.network()]
+        else:
+            networks = () if container.networks == NO_NETWORK else container.networks
         requests = [request_of(network) for network in networks]
         nets = [self.network(net) if isinstance(net := request.network, str) else net for request in requests]
-        return tuple(plan_attachments(container, list(zip(requests, nets, strict=True)), self.loopback))
+        return tuple(plan_attachments(container, list(zip(requests, nets, strict=True)), self.loopback, self._prefix))
 
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         from libcni.manager.set_up import SetUp
@@ -153,34 +214,64 @@ class ManagerBase(Generic[ClientT]):
                 )
             return await SetUp(operation, container, planned, self._namespaces, self.policy, options).run()
 
-    async def _tear_down(self, container_id: str, timeout: Timeout) -> Report:
+    async def _tear_down(self, container: str | Container, timeout: Timeout) -> Report:
         from libcni.manager.tear_down import TearDown
 
-        check_container_id(container_id)
+        container_id = container.id if isinstance(container, Container) else container
+        validate_container_id(container_id)
         operation = ManagerOperation(self.cni, Operation("TEAR-DOWN", container_id=container_id), timeout)
         with operation.node, operation:
-            current = self._configuration
-            return await TearDown(operation, container_id, current, self.policy, self._namespaces).run()
+            planned, problem = await operation.node.on_disk(lambda: self._planned(container))
+            current = self.configuration
+            down = TearDown(operation, container_id, current, self.policy, self._namespaces, planned, problem)
+            return await down.run()
+
+    def _planned(self, container: str | Container) -> tuple[tuple[PlannedAttachment, ...], CNIError | None]:
+        """Return the attachments that a set-up of a container would make, or the error that prevents it."""
+        if not isinstance(container, Container):
+            return (), None
+        try:
+            return self.plan(container), None
+        except CNIError as error:
+            return (), error
+
+    async def _recover(self, live: Live, timeout: Timeout, *, include_go: bool) -> Report:
+        from libcni.manager.report import Report
+
+        try:
+            return await self._gc(live, timeout, dry_run=False, include_go=include_go)
+        except CNIErrorGroup as group:
+            report = group.report if isinstance(group.report, Report) else Report()
+            errors = tuple(error for error in group.exceptions if isinstance(error, CNIError))
+        except CNIError as error:
+            report, errors = Report(), (error,)
+        return replace(report, errors=errors)
 
     async def _check(self, container_id: str, timeout: Timeout) -> Report:
         from libcni.manager.check import check
 
-        check_container_id(container_id)
+        validate_container_id(container_id)
         with ManagerOperation(self.cni, Operation("CHECK", container_id=container_id), timeout) as operation:
-            return await check(operation, container_id, self._configuration)
+            return await check(operation, container_id, self.configuration)
 
     async def _status(self, timeout: Timeout) -> ManagerStatus:
         from libcni.manager.status import status
 
         with ManagerOperation(self.cni, Operation("STATUS"), timeout) as operation:
-            return await status(operation, self._configuration, self.default)
+            return await status(operation, self.configuration, self._name_of_default())
 
     async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
         from libcni.manager.gc import GC
 
         with ManagerOperation(self.cni, Operation("GC"), timeout) as operation:
-            current = self._configuration
+            current = self.configuration
             return await GC(operation, current, live, self.policy, self._namespaces, dry_run, include_go).run()
+
+    def _name_of_default(self) -> str | None:
+        """Return the name of the first default network; None: the first network."""
+        if self.default is not None or not self._default_needs_plugins:
+            return self.default
+        return next((net.name for net in self.default_networks), None)
 
     def _container(self, container_id: str) -> ContainerResult | None:
         from libcni.manager.container_result import recorded_result

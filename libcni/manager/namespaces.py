@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
-from libcni.config.identifiers import check_container_id
+from libcni.config.identifiers import validate_container_id
 from libcni.errors import CNIError, InvalidIdentifierError
 from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
 from libcni.kernel.netlink import links
@@ -22,7 +23,7 @@ from libcni.store.files import Directory, make_directory, read_file, record_erro
 from libcni.store.model import REFUSED, STALE_BOOT, Ours, Record, Unreadable
 from libcni.store.records import RecordStore
 
-__all__ = ["NamespaceError"]
+__all__ = ["NamespaceError", "NamespaceMaker"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -34,6 +35,43 @@ Linux 5.14, and a namespace of the same name and inode number must not be remove
 identifies a namespace with a name, which keeps the inode in use. An attachment's path may be ``/proc/PID/ns/net``: the
 kernel may drop that inode, and give it a new time.
 """
+
+
+class NamespaceMaker(Protocol):
+    """An object that makes and removes network namespaces, for tests without root.
+
+    Examples:
+        >>> manager = NetworkManager(cni, namespaces="/run/netns", namespace_maker=maker)
+    """
+
+    def make(self, path: str, announce: Callable[[str], object], /) -> None:
+        """Make a namespace; call ``announce`` with another path of it before it gets its name. Raises OSError."""
+        ...
+
+    def remove(self, path: str, /) -> bool:
+        """Remove a name, and the namespace with its last name; return whether it existed. Raises OSError."""
+        ...
+
+    def identity(self, path: str, /) -> DatedNamespaceId | None:
+        """Return numbers that no other namespace has; None if there is no namespace at the path."""
+        ...
+
+
+class KernelNamespaces:
+    """The kernel's namespaces."""
+
+    def make(self, path: str, announce: Callable[[str], object]) -> None:
+        """Make a namespace, and the directory of its name."""
+        make_directory(os.path.dirname(path), mode=0o755)  # as ip netns add makes it
+        make_namespace(path, announce)
+
+    def remove(self, path: str) -> bool:
+        """Remove a name."""
+        return unbind(path)
+
+    def identity(self, path: str) -> DatedNamespaceId | None:
+        """Return device, inode and the inode's time."""
+        return identity_of(path)
 
 
 class NamespaceError(CNIError):
@@ -57,9 +95,13 @@ class ContainerNamespaces:
         directory: the directory of the namespaces, each under its container's ID.
         cache_dir: the directory of the records.
         owner: only namespaces that a manager of this owner made are adopted or removed.
+        maker: makes, identifies and removes the namespaces; None: the kernel.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], cache_dir: str, owner: str) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], cache_dir: str, owner: str, maker: NamespaceMaker | None = None
+    ) -> None:
+        self._maker: NamespaceMaker = KernelNamespaces() if maker is None else maker
         self._names = os.path.abspath(os.fspath(directory))
         self._owner = owner
         self._directory = f"{cache_dir}/namespaces"
@@ -68,11 +110,11 @@ class ContainerNamespaces:
 
     def path(self, container_id: str) -> str:
         """Return the path of a container's namespace, whether it exists or not."""
-        return f"{self._names}/{check_container_id(container_id)}"
+        return f"{self._names}/{validate_container_id(container_id)}"
 
     def exists(self, container_id: str) -> bool:
         """Return whether a namespace of the container's name exists, created by any program."""
-        return identity_of(self.path(container_id)) is not None
+        return self._maker.identity(self.path(container_id)) is not None
 
     def ensure(self, container_id: str) -> str:
         """Return the path of the container's namespace: a new namespace, or the namespace that an earlier set-up left.
@@ -82,7 +124,7 @@ class ContainerNamespaces:
         """
         path = self.path(container_id)
         recorded = self._read(container_id)
-        current = identity_of(path)
+        current = self._maker.identity(path)
         if recorded is not None and current == recorded:
             return path
         if current is not None:
@@ -94,13 +136,12 @@ class ContainerNamespaces:
         if recorded is not None and is_empty_file(path):
             self._unbind(path)  # a name without a namespace, left by a removal that was killed
         try:
-            make_directory(self._names, mode=0o755)  # as ip netns add makes it
             # Order: first the record gets its name, then the namespace. So no namespace of this manager is without
             # a record.
-            make_namespace(path, lambda source: self._write(container_id, identity_of(source) or ()))
+            self._maker.make(path, lambda source: self._write(container_id, self._maker.identity(source) or ()))
         except OSError as error:
             # A namespace that exists in spite of the error keeps its record, so that a tear-down can remove it.
-            if identity_of(path) is None:
+            if self._maker.identity(path) is None:
                 self._forget(container_id)
             raise _failed("created", path, error) from error
         return path
@@ -116,14 +157,14 @@ class ContainerNamespaces:
         if recorded is None or self._is_attached(container_id):
             return ""
         path = self.path(container_id)
-        if identity_of(path) == recorded and (other := self._other_in(path)) is not None:
+        if self._maker.identity(path) == recorded and (other := self._other_in(path)) is not None:
             logger.warning(
                 "%s is kept: container %s may be attached in this namespace (%s)", path, other.container_id, other.path
             )
             return ""
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         # Compare again: reading thousands of records took a second, and the name may lead to another namespace by now.
-        current = identity_of(path)
+        current = self._maker.identity(path)
         is_removed = current == recorded and self._unbind(path)
         # Not unbind alone: if another program has mounted a namespace here since the look, unbind would detach it.
         if current is None and is_empty_file(path):
@@ -135,7 +176,7 @@ class ContainerNamespaces:
 
     def _unbind(self, path: str) -> bool:
         try:
-            return unbind(path)
+            return self._maker.remove(path)
         except OSError as error:
             raise _failed("removed", path, error) from error
 
@@ -177,7 +218,7 @@ class ContainerNamespaces:
         """
         path = f"{self._directory}/{container_id}"
         try:
-            check_container_id(container_id)
+            validate_container_id(container_id)
             with _as_record_error("read", path), Directory(self._directory) as directory:
                 document = jsontext.parse(read_file(container_id, directory).decode())
             identity = tuple(int(number) for number in document["identity"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -72,6 +73,29 @@ class NetworkSet:
             files = "; ".join(str(error) for error in self.problems)
             problem += f"; unusable: {files}"
         raise NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
+
+
+Stamp = tuple[object, ...] | None
+"""The state of a directory of configurations; None: it may change without a difference."""
+
+_TICK_NS = 20_000_000
+"""Nanoseconds in which two changes of a file may have the same time."""
+
+
+def stamp_of(directory: str, names: Iterable[str]) -> Stamp:
+    """Return the state of the files that ``load`` reads: those of the directory, and the drop-ins of these networks."""
+    now = time.time_ns()
+    found: list[tuple[str, int, int, int]] = []
+    for folder in (directory, *(f"{directory}/{name}" for name in names)):
+        try:
+            with os.scandir(folder) as entries:
+                statuses = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(ENDINGS)]
+        except OSError as error:
+            found.append((folder, error.errno or 0, 0, 0))
+            continue
+        found += [(path, status.st_ino, status.st_size, status.st_ctime_ns) for path, status in statuses]
+    # A second write in the same tick of the kernel's clock would keep the time, and perhaps the size.
+    return None if any(now - changed < _TICK_NS for *_, changed in found) else tuple(sorted(found))
 
 
 def load(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
-from libcni.config.identifiers import check_container_id
+from libcni.config.identifiers import validate_container_id
 from libcni.errors import LockTimeoutError
 from libcni.executor.process import run_to_end
 from libcni.observe.observer import Operation
@@ -169,7 +169,7 @@ class ManagerOperation:
 
 def block_operation(cni: CNIConfig | AsyncCNIConfig, container_id: str, timeout: Timeout) -> ManagerOperation:
     """Return the operation that acquires the lock for a block of ``locked``."""
-    return ManagerOperation(cni, Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
+    return ManagerOperation(cni, Operation("TEAR-DOWN", container_id=validate_container_id(container_id)), timeout)
 
 
 @contextmanager

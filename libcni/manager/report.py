@@ -16,6 +16,7 @@ Outcome = Literal[
     "ok",
     "unsupported",
     "failed",
+    "not-recorded",
     "unreadable",
     "namespace-removed",
     "namespace-stale",
@@ -29,7 +30,8 @@ class Item:
     Attributes:
         outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``made-by-go`` (stale,
             and left alone without ``include_go``); ``namespace-removed``; ``namespace-stale`` (a dry run). Of a check:
-            ``ok``; ``unsupported`` (its version has no CHECK). Of each: ``failed``; ``unreadable`` (a record that does
+            ``ok``; ``unsupported`` (its version has no CHECK). Of a tear-down by ID: ``not-recorded`` (no record names
+            the container, so nothing was run). Of each: ``failed``; ``unreadable`` (a record that does
             not name its attachment; it was not changed).
         network: the attachment's network, or "".
         container_id: the container, or "".
@@ -57,6 +59,7 @@ class Report:
 
     Attributes:
         items: an item for each attachment, in the order of the calls; then an item for each namespace.
+        errors: the errors of a ``recover``, which raises none.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
@@ -65,6 +68,7 @@ class Report:
     """
 
     items: tuple[Item, ...] = ()
+    errors: tuple[CNIError, ...] = ()
 
     def of(self, outcome: Outcome) -> tuple[Item, ...]:
         """Return the items of one outcome."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:
+    from libcni.manager.container import PlannedAttachment
     from libcni.manager.namespaces import ContainerNamespaces
     from libcni.manager.networks import NetworkSet
     from libcni.manager.operation import ManagerOperation
@@ -43,6 +45,8 @@ class TearDown:
     Attributes:
         networks: the networks in force, for incomplete records.
         namespaces: removes the namespace that a set-up made, or None.
+        planned: the attachments of the container's networks as the configuration says now; () if only its ID is known.
+        problem: why these are unknown, or None.
     """
 
     operation: ManagerOperation
@@ -50,6 +54,8 @@ class TearDown:
     networks: NetworkSet
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
+    planned: Sequence[PlannedAttachment] = ()
+    problem: CNIError | None = None
 
     async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
@@ -66,6 +72,10 @@ class TearDown:
             unnamed_error(attachment) for attachment in unreadable if may_belong_to(attachment.path, self.container_id)
         ]
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
+        if self.problem is not None:
+            errors.append(self.problem)
+        if not attachments and not self.planned:
+            items.append(Item("not-recorded", container_id=self.container_id))
         each = detach_each(targets, self._detach, lambda target: target.network)
         async for target, outcome in each:
             identity = (target.network, self.container_id, target.rt.ifname)
@@ -97,11 +107,20 @@ class TearDown:
                 unreadable.append(attachment)
                 continue
             netns = None if attachment.network else _netns(attachments)
+            if attachment.network and not attachment.netns and attachment.made_by_go:
+                netns = self._given_netns()  # Go libcni 1.1 records no namespace
             rt = RuntimeConf(self.container_id, netns, key[1])
             # The network in force completes records of Go, which lack the drop-in plugins.
             net = self.networks.find(key[0])
             targets.setdefault(key, _Target(rt, key[0], net, attachment.record if net is None else None))
+        # What is not recorded: the record is lost, or another library attached it. The latest network first.
+        for planned in reversed(self.planned):
+            target = _Target(planned.rt, planned.net.name, planned.net, None)
+            targets.setdefault((planned.net.name, planned.rt.ifname), target)
         return list(targets.values()), unreadable
+
+    def _given_netns(self) -> str | None:
+        return next((planned.rt.netns for planned in self.planned), None)
 
     async def _detach(self, target: _Target) -> DelReport:
         node = self.operation.part(operation_of("DEL", target.network, target.rt), self.operation.timeout)

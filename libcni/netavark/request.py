@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from libcni.config.cni_args import parse_args
-from libcni.config.identifiers import check_ifname, check_network_name
+from libcni.config.identifiers import validate_interface_name, validate_network_name
 from libcni.engine.request import Field, check_number, known_capabilities, read_json, read_object
 from libcni.errors import CNIError, ConfigError, short_repr
 
@@ -108,7 +108,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
     """
     container_id, name, network, own, published = read_object(document, _REQUEST, _WHERE)
     ifname, options, addresses, mac, aliases = read_object(own, _OWN, _WHERE)
-    check_ifname(ifname)
+    validate_interface_name(ifname)
     ports = [mapping for port in published for mapping in _mappings(port)]
     check_number(len(ports), "ports")
     # "podman network reload" repeats an address that the container has asked for.
@@ -125,7 +125,7 @@ def read_attachment(document: Mapping[str, Any]) -> Request:
     container_id, name, network, own, _ = read_object({**document, "port_mappings": None}, _REQUEST, _WHERE)
     [ifname] = read_object(own, {"interface_name": _OWN["interface_name"]}, _WHERE)
     conf, options = read_object(network, _NETWORK, _WHERE)
-    conf = check_network_name(options.get("conf") or conf)
+    conf = validate_network_name(options.get("conf") or conf)
     return Request(container_id, name, ifname, Options(conf, {}, {}, publishes=False), (), "", [], [])
 
 
@@ -153,7 +153,7 @@ def read_options(network: Mapping[str, Any], own: Mapping[str, str] | None = Non
         except CNIError as error:
             raise ConfigError(str(error), file=f"option {key}") from error
     conf = options.get("conf") or name
-    return Options(check_network_name(conf), args, capabilities, publishes)
+    return Options(validate_network_name(conf), args, capabilities, publishes)
 
 
 def _checked(options: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[tuple[str, str]]:

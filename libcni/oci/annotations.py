@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcni.config.cni_args import Args, parse_args
-from libcni.config.identifiers import check_ifname, check_network_name
+from libcni.config.identifiers import validate_interface_name, validate_network_name
 from libcni.engine.request import MAX_NETWORKS, check_number, check_size, known_capabilities, read_json
 from libcni.errors import CNIError, ConfigError, short_repr
 
@@ -121,9 +121,9 @@ def _request(entry: Any) -> NetworkRequest:
         )
     else:
         raise ConfigError(f"{short_repr(entry)} is neither a network's name nor an object")
-    check_network_name(request.network)
+    validate_network_name(request.network)
     if request.ifname is not None:
-        check_ifname(request.ifname)
+        validate_interface_name(request.ifname)
     return request
 
 

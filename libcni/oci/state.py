@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from libcni.config.identifiers import check_container_id
+from libcni.config.identifiers import validate_container_id
 from libcni.engine.request import Field, read_json, read_object
 from libcni.errors import ConfigError
 
@@ -45,4 +45,4 @@ def read_state(data: bytes) -> ContainerState:
     if not data.strip():
         raise ConfigError("it is empty", file=_WHERE, hint="an OCI runtime runs this command as a hook")
     container_id, *others = read_object(read_json(data, dict, file=_WHERE), _FIELDS, _WHERE)
-    return ContainerState(check_container_id(container_id), *others)
+    return ContainerState(validate_container_id(container_id), *others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
 from libcni.config.versions import DEFAULT_VERSION, SINCE, parse_version, supports
 from libcni.errors import InvalidIdentifierError, VersionError
 from libcni.plugin.failure import (
@@ -111,7 +111,7 @@ def check_environment(verb: str, env: Mapping[str, str]) -> None:
     if missing:
         problem = f"required env variables [{','.join(missing)}] missing"
         raise VerbError(problem, code=INVALID_ENVIRONMENT_VARIABLES)
-    for name, rule in (("CNI_CONTAINERID", check_container_id), ("CNI_IFNAME", check_ifname)):
+    for name, rule in (("CNI_CONTAINERID", validate_container_id), ("CNI_IFNAME", validate_interface_name)):
         if name in REQUIRED[verb]:
             _apply(rule, env[name], f"{name}: ", INVALID_ENVIRONMENT_VARIABLES)
 
@@ -123,7 +123,7 @@ def check_config(verb: str, config: dict[str, Any], supported: Sequence[str]) ->
     """
     if not config.get("name"):
         raise VerbError("missing network name", code=INVALID_NETWORK_CONFIG)
-    _apply(check_network_name, config["name"], "", INVALID_NETWORK_CONFIG)
+    _apply(validate_network_name, config["name"], "", INVALID_NETWORK_CONFIG)
     version = version_of(config)
     if verb in SINCE:
         try:

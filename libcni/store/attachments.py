@@ -12,8 +12,8 @@ from typing import Any
 import libcni.kernel.system as system
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
-from libcni.config.cni_args import Args, check_args
-from libcni.config.identifiers import check_container_id, check_ifname
+from libcni.config.cni_args import Args, RecordedArgs, check_args
+from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, Hint, InvalidIdentifierError, RecordError
@@ -179,8 +179,8 @@ def unnamed_error(attachment: Attachment) -> RecordError:
 def is_valid_pair(container_id: str, ifname: str) -> bool:
     """Return whether a container ID and an interface name are valid. Any program may have written them."""
     try:
-        check_container_id(container_id)
-        check_ifname(ifname)
+        validate_container_id(container_id)
+        validate_interface_name(ifname)
     except InvalidIdentifierError:
         return False
     return True
@@ -317,7 +317,7 @@ def recorded_conf(record: Record, rt: RuntimeConf | None = None, *, use_given: b
 def _usable_args(record: Record) -> Args:
     """Return the recorded CNI_ARGS, or () if the variable cannot hold them: that must not stop a DEL."""
     try:
-        return check_args(record.args)
+        return check_args(RecordedArgs(record.args))
     except InvalidIdentifierError as error:
         logger.warning("%s: going on without the recorded CNI_ARGS: %s", record.path, error)
         return ()

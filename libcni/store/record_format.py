@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import libcni.kernel.system as system
 from libcni.config import jsontext
-from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
 from libcni.config.jsontext import JSONTextError, Member, dumps, quote
 from libcni.errors import ConfigError, short_repr, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
@@ -208,9 +208,9 @@ def _go_fields(members: Members) -> dict[str, Any]:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
     return {
         # Check these names again: they become parts of paths and variables, and any program may have written the file.
-        "network": check_network_name(members["networkName"]),
-        "container_id": check_container_id(members["containerId"]),
-        "ifname": check_ifname(members["ifName"]),
+        "network": validate_network_name(members["networkName"]),
+        "container_id": validate_container_id(members["containerId"]),
+        "ifname": validate_interface_name(members["ifName"]),
         "netns": _environment_text(_text(members.get("netns") or "")),
         "config": base64.b64decode(_text(members.get("config") or "")),
         "args": tuple([(_text(key), _text(text)) for key, text in members.get("cniArgs") or ()]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcni.kernel.system as system
-from libcni.config.identifiers import check_network_name
+from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.port_mappings import HostPort
 from libcni.config.runtime_conf import RuntimeConf
@@ -76,7 +76,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     last plugin, and rolls back after a failure. ``namespace``: the namespace of the container's other networks. ADD is
     refused if the path leads to another namespace, even if it was replaced while an earlier attachment was detached.
     """
-    check_network_name(net.name)
+    validate_network_name(net.name)
     rt = checked_conf(rt)
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libcni.config.identifiers import check_network_name
+from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
@@ -20,7 +20,7 @@ async def check(
     node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, *, use_given: bool = False
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
-    check_network_name(network)
+    validate_network_name(network)
     rt = checked_conf(rt)
     net = node.configured(network) if net is None else net
     if net is not None and net.disable_check:

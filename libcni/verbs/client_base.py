@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from libcni._defaults import CACHE_DIR, CLEANUP_TIMEOUT, CONF_DIR, MAX_VERBS, TIMEOUT
 from libcni.config.directory import load_network_conf, read_config_directory
-from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
+from libcni.config.identifiers import check_owner, check_plugin_type, validate_container_id, validate_network_name
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.timeouts import check_timeout
@@ -246,7 +246,7 @@ class ClientBase(Generic[ExecutorT]):
             InvalidIdentifierError: ``container_id`` breaks the specification's rules.
         """
         if container_id is not None:
-            check_container_id(container_id)
+            validate_container_id(container_id)
         with self._naming():
             return attachments_of(self._store.records(container_id), self._store)
 
@@ -263,7 +263,7 @@ class ClientBase(Generic[ExecutorT]):
             InvalidIdentifierError: ``container_id`` breaks the specification's rules.
         """
         if container_id is not None:
-            check_container_id(container_id)
+            validate_container_id(container_id)
         return self._views(self._store.iter_records(container_id))
 
     def _views(self, records: Iterable[Record]) -> Iterator[Attachment]:
@@ -288,7 +288,7 @@ class ClientBase(Generic[ExecutorT]):
         check_type("rt", rt, RuntimeConf)
         rt.check()
         # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
-        name = check_network_name(name_and_config(net)[0])
+        name = validate_network_name(name_and_config(net)[0])
         with self._naming():
             record = self._store.find((name, rt.container_id, rt.ifname))
             if isinstance(record, Unreadable):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from libcni.config import jsontext
-from libcni.config.identifiers import check_network_name
+from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
@@ -152,7 +152,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         InterfaceExistsError: with ``policy.refuse_unrecorded``; nothing was run.
         RecordError: the record may belong to another ADD than the one to undo; nothing was run.
     """
-    check_network_name(network)
+    validate_network_name(network)
     rt = checked_conf(rt)
     policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
@@ -103,7 +103,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     Raises:
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
     """
-    check_network_name(network)
+    validate_network_name(network)
     policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
     policy = replace(policy, use_given=False)
@@ -231,7 +231,7 @@ def valid_pairs(valid: Any) -> list[Pair]:
         raise TypeError("valid must be attachments or (container ID, interface name) pairs; [] if none is valid")
     if not pairs and isinstance(valid, Iterator):
         raise TypeError("valid is an iterator without elements, which may have been read before; [] if none is valid")
-    return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
+    return [(validate_container_id(pair[0]), validate_interface_name(pair[1])) for pair in pairs if pair]
 
 
 def _pair(value: Any) -> Pair | None:

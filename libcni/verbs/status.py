@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from libcni.config.identifiers import check_network_name
+from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import supports
 from libcni.errors import CNIError, PluginError, PluginNotFoundError
@@ -75,7 +75,7 @@ async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = Fa
     Raises:
         ConfigError: the network has no plugins.
     """
-    check_network_name(net.name)
+    validate_network_name(net.name)
     check_plugins(net)
     statuses: list[PluginStatus] = []
     for index in range(len(net.plugins)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from libcni.config import jsontext
-from libcni.config.identifiers import check_network_name, check_plugin_type
+from libcni.config.identifiers import check_plugin_type, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import CURRENT_VERSION
 from libcni.errors import CNIError, PluginError, VersionError
@@ -98,7 +98,7 @@ async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
     Raises:
         ConfigError: the network has no plugins.
     """
-    check_network_name(net.name)
+    validate_network_name(net.name)
     check_plugins(net)
     validations = []
     for plugin in net.plugins:

@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcni.config.identifiers import check_container_id, check_ifname, check_network_name, check_plugin_type
+from libcni.config.identifiers import (
+    check_plugin_type,
+    validate_container_id,
+    validate_interface_name,
+    validate_network_name,
+)
 from libcni.errors import InvalidIdentifierError
 
 Check = Callable[[object], str]
-NAMES = [(check_network_name, "network name"), (check_container_id, "container ID")]
+NAMES = [(validate_network_name, "network name"), (validate_container_id, "container ID")]
 
 
 @pytest.mark.parametrize(("check", "kind"), NAMES)
@@ -52,7 +57,7 @@ def test_bad_names(check: Check, kind: str, name: object) -> None:
 )
 def test_bad_interface_names(ifname: object, rule: str) -> None:
     with pytest.raises(InvalidIdentifierError, match="interface name") as caught:
-        check_ifname(ifname)
+        validate_interface_name(ifname)
     assert rule in caught.value.rule
     assert caught.value.value == ifname
 
@@ -67,7 +72,7 @@ def test_bad_plugin_types(plugin: object) -> None:
 @given(st.text())
 def test_an_accepted_name_is_safe_in_a_path(name: str) -> None:
     try:
-        check_network_name(name)
+        validate_network_name(name)
     except InvalidIdentifierError:
         return
     assert name.isascii()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import pickle
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from helpers import document, network
 
-from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
 from libcni.errors import ConfigError
 
 
@@ -74,11 +75,51 @@ def test_versions_and_plugins_can_be_exchanged() -> None:
     net = network("a")
     assert net.with_version("1.0.0") is net
     assert net.with_version("0.4.0").cni_version == "0.4.0"
-    assert net.with_plugins([]) is net
+    assert net.with_appended_plugins([]) is net
     more = PluginConfig.from_dict({"type": "b", "prevResult": {}})
-    longer = net.with_plugins([more])
+    longer = net.with_appended_plugins([more])
     assert [plugin.type for plugin in longer.plugins] == ["a", "b"]
     assert longer.warnings == more.warnings
+    assert [plugin.type for plugin in longer.with_plugins(iter([more])).plugins] == ["b"]
+
+
+def test_keys_are_set_in_a_plugin_configuration() -> None:
+    plugin = PluginConfig.from_bytes('{"type": "a", "big": 9007199254740993, "x": 1e400, "name": "n"}')
+    injected = inject_conf(plugin, {"x": {"y": [1]}, "new": "é", "cniVersion": "1.0.0"})
+    assert injected.text == (
+        '{"type":"a","big":9007199254740993,"x":{"y":[1]},"name":"n","new":"\\u00e9","cniVersion":"1.0.0"}'
+    )
+    assert (injected.type, injected.name, injected.cni_version) == ("a", "n", "1.0.0")
+    assert plugin.text.startswith('{"type": "a"')
+    assert inject_conf(plugin, {"type": "b"}).type == "b"
+    net = network("a", "c")
+    assert [one.type for one in net.with_plugins([inject_conf(one, {"k": 1}) for one in net.plugins]).plugins] == [
+        "a",
+        "c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"": 1}, "it must not be empty"),
+        ({"k": None}, 'key "k" has the value None'),
+        ({"k": {1, 2}}, "k: it has no JSON form"),
+        ({"k": float("nan")}, "k: it has no JSON form"),
+        ({"type": ""}, "type"),
+        ({"type": "../x"}, "type"),
+        ({"cniVersion": 1}, "cniVersion"),
+    ],
+)
+def test_what_cannot_be_set_in_a_plugin_configuration_is_named(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        inject_conf(PluginConfig.from_dict({"type": "a"}), values)
+
+
+def test_broken_text_cannot_be_changed() -> None:
+    broken = dataclasses.replace(PluginConfig.from_dict({"type": "a"}), text="{", forwarded_text="x")
+    with pytest.raises(ConfigError):
+        inject_conf(broken, {"k": 1})
 
 
 def test_unused_capabilities() -> None:

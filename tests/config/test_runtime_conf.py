@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from libcni.config.cni_args import RecordedArgs
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError
 
@@ -21,8 +22,16 @@ def test_nothing_given_is_not_the_same_as_nothing_wanted() -> None:
     assert (empty.args, empty.capability_args, empty.network_args) == ((), {}, {})
 
 
+def test_a_value_that_every_plugin_refuses_is_refused_but_not_that_of_an_attachment() -> None:
+    with pytest.raises(InvalidIdentifierError, match=r"CNI_ARGS value '2=3': it must not contain ';' or '='"):
+        conf(args=[("B", "2=3")])
+    recorded = conf(args=RecordedArgs([("B", "2=3")]))
+    assert recorded.args == pickle.loads(pickle.dumps(recorded)).args == (("B", "2=3"),)
+    assert conf(args=recorded.args).args == (("B", "2=3"),)
+
+
 def test_args_keep_their_order() -> None:
-    pairs = [("B", "1"), ("A", ""), ("B", "2=3")]
+    pairs = [("B", "1"), ("A", ""), ("B", "2")]
     assert conf(args=pairs).args == tuple(pairs)
     assert conf(args=iter(pairs)).args == tuple(pairs)
     assert conf(args={"B": "1", "A": "2"}).args == (("B", "1"), ("A", "2"))

@@ -12,8 +12,11 @@ from libcni.config.versions import (
     SINCE,
     check_known,
     choose_version,
+    greater_than,
+    greater_than_or_equal_to,
     parse_version,
     supports,
+    versions_starting_from,
 )
 from libcni.errors import VersionError
 
@@ -65,3 +68,34 @@ def test_a_long_version_is_shortened_in_the_error(version: str) -> None:
         with pytest.raises(VersionError) as caught:
             choose_version(version, versions)
         assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "greater", "equal"),
+    [
+        ("1.0.0", "0.4.0", True, False),
+        ("0.4.0", "1.0.0", False, False),
+        ("0.10.0", "0.9.9", True, False),
+        ("1.0.0", "1.0.0", False, True),
+        ("1.0", "1.0.0", False, True),
+        ("", "0.1.0", False, True),
+        ("0.3.1", "0.3.0", True, False),
+    ],
+)
+def test_versions_are_compared_as_numbers(version: str, other: str, *, greater: bool, equal: bool) -> None:
+    assert greater_than(version, other) is greater
+    assert greater_than_or_equal_to(version, other) is (greater or equal)
+
+
+def test_a_version_that_is_none_cannot_be_compared() -> None:
+    for compare in (greater_than, greater_than_or_equal_to):
+        with pytest.raises(VersionError):
+            compare("1.0.0", "1.x")
+        with pytest.raises(VersionError):
+            compare("1.2.3.4", "1.0.0")
+
+
+def test_the_versions_from_one_on() -> None:
+    assert versions_starting_from("0.4.0") == ("0.4.0", "1.0.0", "1.1.0")
+    assert versions_starting_from("0.1.0") == ALL_VERSIONS
+    assert versions_starting_from("0.5.0") == ()
