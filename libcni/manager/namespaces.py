@@ -41,7 +41,19 @@ class NamespaceMaker(Protocol):
     """An object that makes and removes network namespaces, for tests without root.
 
     Examples:
-        >>> manager = NetworkManager(cni, namespaces="/run/netns", namespace_maker=maker)
+        >>> class InMemory:
+        ...     names: dict = {}
+        ...     def make(self, path, announce):
+        ...         self.names["new"] = (len(self.names), 0, 0)
+        ...         announce("new")
+        ...         self.names[path] = self.names.pop("new")
+        ...     def remove(self, path):
+        ...         return self.names.pop(path, None) is not None
+        ...     def identity(self, path):
+        ...         return self.names.get(path)
+        >>> manager = NetworkManager(cni, namespaces="/run/netns", namespace_maker=InMemory())
+        >>> manager.set_up(Container("c1")).netns
+        '/run/netns/c1'
     """
 
     def make(self, path: str, announce: Callable[[str], object], /) -> None:
