@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -12,8 +13,25 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from libcni.executor import child
+
+
+async def until(condition: Callable[[], object], *tasks: asyncio.Future[Any], seconds: float = 60) -> None:
+    """Wait on asyncio until other processes have made a condition true.
+
+    Raises:
+        AssertionError: one of ``tasks``, which the condition needs, has ended; or ``seconds`` have passed.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        for task in tasks:
+            if task.done():
+                task.result()  # raises what it raised
+                raise AssertionError(f"{task} has ended, and nothing else makes the condition true")
+        assert time.monotonic() < end, f"not true after {seconds} s"
+        await asyncio.sleep(0.01)
 
 
 def fork(work: Callable[[], object]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers import RT, network
 from nodes import FakeNode
+from processes import until
 
 import libcni
 from libcni import AsyncCNIConfig, CNIConfig, NetworkConfigList, RuntimeConf
@@ -130,8 +131,7 @@ def test_a_cancelled_add_is_rolled_back_if_that_is_wanted(node: FakeNode, on_can
 
     async def cancel() -> None:
         task = asyncio.create_task(cni.add_network_list(network("slow"), RT, on_cancel=on_cancel))
-        while not node.verbs():  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.01)
+        await until(node.verbs, task)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -150,8 +150,7 @@ def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> No
     async def cancel_twice() -> None:
         task = asyncio.create_task(cni.add_network_list(network("slow"), RT, on_cancel="rollback"))
         for verb in ("ADD", "DEL"):
-            while node.verbs()[-1:] != [f"{verb} slow"]:  # noqa: ASYNC110 - it happens in another process
-                await asyncio.sleep(0.01)
+            await until(lambda: node.verbs()[-1:] == [f"{verb} slow"], task)  # noqa: B023 - it is called in this pass
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -59,7 +59,7 @@ def test_the_main_job(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
     assert cni.get_cached_attachments() == []
     assert (cni.path, cni.cache_dir) == ((str(node.bin),), str(node.cache))
-    assert sorted(os.listdir(node.cache)) == ["locks", "results", "tmp"]
+    assert sorted(os.listdir(node.cache)) == ["locks", "locks.plugins", "results", "tmp"]
     assert os.listdir(node.results) == os.listdir(node.cache / "tmp") == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 
 from libcni.errors import printable
@@ -23,27 +23,27 @@ _RANGE = re.compile(rb"^lock:.* (\d+) (?:\d+|EOF)$", re.MULTILINE)
 
 
 def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[str]:
-    """Yield the processes that hold a lock in a file, as ``name (PID)``; not this process.
+    """Yield the processes that hold a lock in the lock file or the plugins' file, except this one: ``name (PID)``.
 
     Args:
-        path: the file.
+        path: the lock file.
         offsets: only locks that begin at these bytes; None: any lock.
     """
     # Device and inode, not the path: a process in another mount namespace sees the file under another path.
-    identity = namespace_identity(path)
+    identities = {namespace_identity(path), namespace_identity(f"{path}.plugins")} - {None}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
-        held = _locks(pid, identity) if pid != os.getpid() and identity is not None else set()
+        held = _locks(pid, identities) if pid != os.getpid() and identities else set()
         if held if offsets is None else not held.isdisjoint(offsets):
             yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
 
 
-def _locks(pid: int, identity: tuple[int, int]) -> set[int]:
-    """Return the first bytes of the locks that a process holds in a file."""
+def _locks(pid: int, identities: Container[tuple[int, int] | None]) -> set[int]:
+    """Return the first bytes of the locks that a process holds in files."""
     try:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return set()
-    same_file = [number for number in numbers if namespace_identity(f"/proc/{pid}/fd/{number}") == identity]
+    same_file = [number for number in numbers if namespace_identity(f"/proc/{pid}/fd/{number}") in identities]
     # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
     return {int(first) for number in same_file for first in _RANGE.findall(_proc(f"{pid}/fdinfo/{number}"))}
 

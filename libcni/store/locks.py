@@ -1,5 +1,8 @@
 """Locks: one verb at a time per container, and GC excludes ADD and DEL. Each lock is a byte of ``<cache_dir>/locks``.
 
+Plugins inherit another file, ``<cache_dir>/locks.plugins``. Whoever has a descriptor can lock every byte of its file,
+and a plugin may leave a daemon. There a locked byte only says that a plugin of a container may still run.
+
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
 filelock replaces them all, and one verb runs at a time.
@@ -13,9 +16,11 @@ import errno
 import fcntl
 import functools
 import logging
+import math
 import os
 import struct
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +60,9 @@ _BUSY = {errno.EAGAIN, errno.EACCES}
 _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+_LOCKS_BETWEEN_LOOKS = 64
+"""How many locks a verb acquires between two looks at the clock."""
+
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
@@ -207,6 +215,7 @@ class LockSet:
 
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
         self.path: str = f"{cache_dir}/locks"
+        self.plugins_path: str = f"{cache_dir}/locks.plugins"
         self.request = request
         self._cache_dir = cache_dir
         self._inherited: LockFile | None = None
@@ -218,7 +227,8 @@ class LockSet:
             networks = {NETWORK + offset_of(name) for name in request.networks}
             containers = {CONTAINER + offset_of(request.container_id)} if request.container_id else set()
             self._is_outermost = not containers <= self._held_by_caller
-            self._todo = list(self._steps(networks - self._held_by_caller, containers - self._held_by_caller))
+            steps = self._steps(networks - self._held_by_caller, containers - self._held_by_caller)
+            self._todo = deque(steps)
             # The token names a random byte that only this verb locks, so the token is invalid after the verb's end.
             nonce = NONCE + int.from_bytes(system.urandom(NONCE_BITS // 8), "big")
             offsets = ",".join(map(str, sorted(networks | containers | self._held_by_caller)))
@@ -262,21 +272,28 @@ class LockSet:
         held_by_caller = is_nested and not _try_lock(lock)
         _release(lock)
         self._whole = None if held_by_caller else lock
-        self._todo = []
+        self._todo.clear()
         self._is_outermost = False
 
-    def try_acquire(self) -> bool:
+    def try_acquire(self, deadline: float = math.inf) -> bool:
         """Acquire the locks that are free, in order; return whether all are held.
+
+        Stop at the deadline: the kernel searches its list of the file's locks for each lock, so thousands take seconds.
 
         Raises:
             RecordError: the system refuses to lock, for a reason other than that the lock is held.
         """
         if self._whole is not None:
             return _try_lock(self._whole)
+        taken = 0
         while self._todo:
+            # Few free locks are taken even after the deadline.
+            if taken and not taken % _LOCKS_BETWEEN_LOOKS and system.monotonic() >= deadline:
+                return False
             if not self._file.lock(*self._todo[0]):
                 return False
-            del self._todo[0]
+            self._todo.popleft()
+            taken += 1
         return True
 
     def retry_delays(self, deadline: float) -> Iterator[float]:
@@ -289,7 +306,7 @@ class LockSet:
         started = system.monotonic()
         delay = _FIRST_DELAY
         # Polling, because a blocking F_OFD_SETLKW has no timeout, cannot be cancelled, and would block an event loop.
-        while not self.try_acquire():
+        while not self.try_acquire(deadline):
             now = system.monotonic()
             if now >= deadline:
                 what, seconds = self.request.what, now - started
@@ -309,8 +326,8 @@ class LockSet:
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; open it if necessary.
 
-        It is read-only, so a plugin or its daemon cannot lock other ranges with it. Return -1 if an outer verb holds
-        the container's lock, if this object is closed, or if a verb other than ADD cannot open it.
+        Return -1 if an outer verb holds the container's lock, if this object is closed, or if a verb other than ADD
+        cannot open it.
 
         Raises:
             RecordError: the lock file cannot be opened or locked for an ADD.
@@ -331,8 +348,9 @@ class LockSet:
         return self._inherited.descriptor
 
     def _open_inherited(self) -> LockFile:
-        # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
-        file = LockFile(self.path, self._cache_dir, os.O_RDONLY)
+        # Never the file of the locks: a plugin's daemon may keep the descriptor. Even a read-only one can lock bytes,
+        # and the verbs of all containers would time out.
+        file = LockFile(self.plugins_path, self._cache_dir, os.O_RDONLY)
         try:
             file.lock(fcntl.F_RDLCK, PLUGIN + offset_of(self.request.container_id))
         except RecordError:
@@ -357,7 +375,12 @@ class LockSet:
         if self._whole is not None or not self._is_outermost:
             return False
         self.close_plugin_descriptor()  # otherwise this verb's own copy counts as a plugin
-        return self._file.is_locked(PLUGIN + offset_of(self.request.container_id))
+        # A file of its own for this question: a lock of the same open file would not count.
+        file = LockFile(self.plugins_path, self._cache_dir, os.O_RDONLY)
+        try:
+            return file.is_locked(PLUGIN + offset_of(self.request.container_id))
+        finally:
+            file.close()
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""

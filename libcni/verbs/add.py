@@ -484,12 +484,15 @@ class Attempt:
         if self.result is not None:
             record = record.with_fields(partial=self.result.text)
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
-        await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
+        have_ended = await chain.node.plugins_have_ended(_PLUGIN_END_SECONDS)
         ownership = Ownership(chain.node, record, self.place, record.netns, record.ifname)
         results = PrevResult.of(chain.node, record, chain.net)
         report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
         problems = report.errors
-        if not problems and chain.node.has_running_plugin():
+        # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
+        # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
+        seconds = _PLUGIN_END_SECONDS if have_ended else 0.0
+        if not problems and not await chain.node.plugins_have_ended(seconds):
             # The process may still change the network, and nothing would undo that. The next verb of the container
             # waits for its end.
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"

@@ -26,7 +26,7 @@ _ORPHAN_SECONDS = 30.0
 """Seconds to wait, at most, for a plugin whose runtime was killed."""
 
 # Seconds. A killed runtime cannot send an event, so only polling finds the end of its plugin.
-_ORPHAN_POLL = 0.02
+_FIRST_POLL, _ORPHAN_POLL = 0.001, 0.02
 
 # No network's name contains a slash.
 _HOST_PORTS_LOCK = "//host-ports/"
@@ -216,12 +216,24 @@ class LockingNode:
         """Return whether this process is a plugin, and the verb that runs it works on this record."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
-    async def wait_for_plugins(self, seconds: float) -> None:
-        """Wait until no process of this verb's plugins runs, or until ``seconds`` have passed."""
-        deadline = min(self._deadline, system.monotonic() + seconds)
-        while self.has_running_plugin() and system.monotonic() < deadline:
-            await self.sleep(_ORPHAN_POLL)
+    async def plugins_have_ended(self, seconds: float) -> bool:
+        """Wait until no process of this verb's plugins runs; return False if ``seconds`` have passed.
+
+        Raises:
+            RecordError: the lock file cannot be examined.
+        """
+        deadline, delay = min(self._deadline, system.monotonic() + seconds), _FIRST_POLL
+        while self.has_running_plugin():
+            if system.monotonic() >= deadline:
+                return False
+            await self.sleep(delay)
+            delay = min(2 * delay, _ORPHAN_POLL)
+        return True
 
     def has_running_plugin(self) -> bool:
-        """Return whether a process of this verb's plugins still runs. Raises RecordError."""
+        """Return whether a process has the descriptor of this verb's plugins. Raises RecordError.
+
+        It may be the process of another verb's plugin: between its fork and the start of its program it has all
+        descriptors of this program. So believe it only after some milliseconds: see ``plugins_have_ended``.
+        """
         return bool(self._locks) and self._locks[-1].has_running_plugin()

@@ -98,7 +98,7 @@ class Fleet:
 def files(directory: Path) -> dict[str, bytes]:
     """Return every file under a directory, except what locking leaves."""
     found = {str(one.relative_to(directory)): one.read_bytes() for one in directory.rglob("*") if one.is_file()}
-    return {name: data for name, data in found.items() if name not in {"locks", "agent.lock"}}
+    return {name: data for name, data in found.items() if name not in {"locks", "locks.plugins", "agent.lock"}}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
+from processes import until
 
 from libcni import AsyncCNIConfig, CNIConfig
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager
@@ -46,8 +47,7 @@ def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(nod
     async def go() -> None:
         set_up = asyncio.create_task(one.set_up(Container("c1", "/ns", ["a", "a"])))
         tear_down = asyncio.create_task(two.tear_down("c1"))
-        while not node.calls():  # noqa: ASYNC110 - a plugin does it
-            await asyncio.sleep(0.01)
+        await until(node.calls, set_up)
         (node.root / "go").touch()  # the plugin waits for the loop
         await asyncio.gather(set_up, tear_down)
 

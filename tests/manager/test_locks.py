@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import fork, kill_after, wait
+from processes import fork, kill_after, until, wait
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
@@ -150,8 +150,7 @@ def test_operations_of_a_task_that_holds_a_container_do_not_wait_for_it(node: Ma
         await manager.tear_down("c1", timeout=60)
 
     async def wait_and_tear_down() -> None:
-        while not node.calls("ADD"):  # noqa: ASYNC110 - a plugin does it
-            await asyncio.sleep(0.01)
+        await until(lambda: node.calls("ADD"))
         await manager.tear_down("c1")
 
     asyncio.run(go())

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from processes import until
 
 from libcni import CNIError, CNIErrorGroup, PluginError
 from libcni.errors import AttachmentExistsError, NetworkNotFoundError, PluginTimeoutError
@@ -225,8 +226,7 @@ def test_a_block_of_attached_on_asyncio_is_torn_down_even_if_it_is_cancelled_twi
     async def go() -> None:
         task = asyncio.create_task(work())
         for verb in ("ADD", "DEL"):
-            while not node.calls(verb) or (verb == "ADD" and node.states() != ["ready"]):  # noqa: ASYNC110 - a plugin
-                await asyncio.sleep(0.01)
+            await until(lambda: node.calls(verb) and (verb == "DEL" or node.states() == ["ready"]), task)  # noqa: B023
             await asyncio.sleep(0.05)
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -263,11 +263,10 @@ def test_a_cancelled_set_up_leaves_its_records_or_nothing(
 
     async def go() -> None:
         task = asyncio.create_task(manager.set_up(Container("c1", networks=["a", "b"]), on_cancel=on_cancel))
-        while len(node.calls("ADD")) < 2:  # noqa: ASYNC110 - another process does it
-            await asyncio.sleep(0.01)
+        await until(lambda: len(node.calls("ADD")) == 2, task)
         task.cancel()
-        while on_cancel == "rollback" and "DEL a c1 eth0" not in node.calls():  # noqa: ASYNC110 - likewise
-            await asyncio.sleep(0.01)
+        if on_cancel == "rollback":
+            await until(lambda: "DEL a c1 eth0" in node.calls(), task)
         task.cancel()  # a second one does not cut the roll-back short
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -285,8 +284,7 @@ def test_a_cancelled_set_up_is_one_warning_in_the_log(node: ManagerNode, caplog:
 
     async def go() -> None:
         task = asyncio.create_task(manager.set_up(Container("c1", "/ns", ["a", "b"])))
-        while len(node.calls("ADD")) < 2:  # noqa: ASYNC110 - another process does it
-            await asyncio.sleep(0.01)
+        await until(lambda: len(node.calls("ADD")) == 2, task)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from nodes import FakeNode
 from processes import fork, kill_after
 
 from libcni import CNIError, RuntimeConf
+from libcni.executor import CallOptions, ProcessExecutor
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.testing import wait_until
 from libcni.verbs import locking
 
@@ -124,6 +127,25 @@ def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode) -> None:
     assert (held.exists(), node.states()) == (False, [])
     time.sleep(1)
     assert not held.exists()
+
+
+@pytest.mark.parametrize("held", ["before DEL", "after DEL"])
+def test_a_descriptor_that_another_start_copied_is_no_process_of_the_plugin(node: FakeNode, held: str) -> None:
+    """Between its fork and its new program, a process that this program starts has all descriptors of this program."""
+    node.plugin("bad", "[ $CNI_COMMAND = ADD ] && exit 1")
+    copies: list[int] = []
+
+    class Copying(ProcessExecutor):
+        def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            if (invocation.verb == "ADD") == (held == "before DEL"):
+                assert options.inherit is not None
+                copies.append(os.dup(options.inherit()))
+                threading.Timer(0.2, os.close, copies).start()
+            return super().execute(invocation, options)
+
+    with pytest.raises(CNIError) as caught:
+        node.client(executor=Copying(), start_ahead="never").add_network_list(node.network("bad"), RT)
+    assert (len(copies), caught.value.rollback_errors, node.states()) == (1, (), [])
 
 
 def test_a_daemon_that_del_stops_is_no_helper_that_works_on(node: FakeNode) -> None:

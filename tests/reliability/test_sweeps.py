@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from nodes import FakeNode
-from processes import no_child_is_left
+from processes import no_child_is_left, until
 
 from libcni import AsyncCNIConfig, CNIConfig, RuntimeConf
 from libcni.testing import wait_until
@@ -56,8 +56,7 @@ def test_a_cancelled_gc_stops_its_dels(node: FakeNode) -> None:
 
     async def main() -> None:
         sweep = asyncio.create_task(cni.gc_network_list("slow", []))
-        while not any(verb.startswith("DEL") for verb in node.verbs()):  # noqa: ASYNC110 - in other processes
-            await asyncio.sleep(0.01)
+        await until(lambda: any(verb.startswith("DEL") for verb in node.verbs()), sweep)
         sweep.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sweep

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from libcni.errors import RecordError
+from libcni.errors import LockTimeoutError, RecordError
 from libcni.kernel import system
 from libcni.store import locks
 from libcni.store.locks import LockRequest, LockSet
@@ -268,17 +268,18 @@ def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> No
     assert not hold(container="c1", token=forged).try_acquire()
 
 
-def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
-    first = hold(container="c1")
+def test_a_plugin_that_locks_all_with_its_descriptor_stops_nobody(hold: Make) -> None:
+    """A daemon keeps the descriptor, and drops its rights. A read-only descriptor can lock bytes as a reader does."""
+    first = hold("n", container="c1")
     assert first.try_acquire()
-    descriptor = first.plugin_descriptor("ADD")
+    descriptor = os.dup(first.plugin_descriptor("ADD"))
+    first.close()
+    everything = locks._FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(descriptor, locks._SETLK, everything)
+    for one in (hold("n", container="c1"), hold("m", container="c2"), hold("n", exclusive=True)):
+        assert one.try_acquire()
+        one.close()
     assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        fcntl.fcntl(
-            descriptor,
-            locks._SETLK,
-            locks._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, locks.CONTAINER + locks.offset_of("c2"), 1, 0),
-        )
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(descriptor, b"x")
 
@@ -291,7 +292,7 @@ def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_p
     assert one.try_acquire()
     with subprocess.Popen(["sleep", "60"], pass_fds=[one.plugin_descriptor("ADD")]) as plugin:
         one.close_plugin_descriptor()
-        assert opened(tmp_path / "locks") == 1
+        assert (opened(tmp_path / "locks"), opened(tmp_path / "locks.plugins")) == (1, 0)
         assert one.has_running_plugin()
         plugin.kill()
         plugin.wait()
@@ -343,3 +344,18 @@ def test_each_refusal_is_a_record_error_and_leaves_nothing(
             assert set(refusals) <= {code}
             return
     raise AssertionError("the calls do not end")
+
+
+# requests for many locks
+
+
+def test_the_deadline_holds_while_thousands_of_locks_are_taken(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel compares each lock of a file with all others, so their number must not decide over the time."""
+    one = hold(*(f"n{number}" for number in range(3000)), exclusive=True)
+    moments = iter(range(1_000_000))
+    monkeypatch.setattr(system, "monotonic", lambda: float(next(moments)))
+    with pytest.raises(LockTimeoutError):
+        list(one.retry_delays(10.0))
+    assert len(one._todo) > 8000, "some are taken between two looks at the clock, and not all"
+    monkeypatch.undo()
+    assert one.try_acquire()

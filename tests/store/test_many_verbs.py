@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
 
 from nodes import FakeNode
+from processes import until
 
 from libcni import RuntimeConf
 from libcni.store import locks
@@ -29,12 +29,9 @@ def test_a_plugins_descriptor_is_closed_once_the_plugin_has_it(node: FakeNode) -
     async def add_all() -> None:
         names = [f"c{index}" for index in range(VERBS)]
         adding = [asyncio.create_task(cni.add_network_list(net, RuntimeConf(name, None, "eth0"))) for name in names]
-        while len(node.verbs()) < VERBS:  # noqa: ASYNC110 - it happens in other processes
-            await asyncio.sleep(0.01)
-        with contextlib.suppress(TimeoutError):  # a plugin can write its log before this process hears of its start
-            async with asyncio.timeout(10):
-                while opened(node.cache / "locks") > VERBS:  # noqa: ASYNC110 - see above
-                    await asyncio.sleep(0.01)
+        await until(lambda: len(node.verbs()) == VERBS, *adding)
+        # A plugin can write its log before this process hears of its start.
+        await until(lambda: opened(node.cache / "locks.plugins") == 0, *adding)
         assert opened(node.cache / "locks") == VERBS
         for name in names:
             probe = locks.LockSet(str(node.cache), locks.LockRequest((), name))
