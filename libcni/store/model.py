@@ -315,6 +315,37 @@ class Record:
         return record
 
     @property
+    def is_complete(self) -> bool:
+        """Whether its ADD has completed, and no reload has begun since."""
+        return self.result is not None
+
+    @property
+    def lacks_drop_ins(self) -> bool:
+        """Whether its configuration may lack plugins: Go libcni records the document alone."""
+        return isinstance(self, MadeByGo)
+
+    @property
+    def is_of_earlier_boot(self) -> bool:
+        """Whether a reboot has removed all that the ADD made, except what is on disk."""
+        return self.state == STALE_BOOT
+
+    @property
+    def may_have_rules(self) -> bool:
+        """Whether rules that its plugins made may exist."""
+        return self.state not in {REFUSED, STALE_BOOT}
+
+    @property
+    def event_of_rewrite(self) -> str:
+        """The reason for which its file is restored: after a killed reload it must still say that the ADD had ended."""
+        return "reload" if self.is_reload else "restored"
+
+    def for_reload(self, interface: Interface) -> Self:
+        """Return the record while a reload runs: with the old result, so that the reload can be repeated."""
+        return self.with_fields(
+            state=PENDING, result=None, partial=self.last_result, interface=interface, is_reload=True
+        )
+
+    @property
     def has_ended(self) -> bool:
         """Whether its ADD has succeeded, or had succeeded before a reload."""
         return self.result is not None or self.is_reload
@@ -441,6 +472,11 @@ def can_reload(record: Record, state: State) -> bool:
     return STATES[state].reload and record.last_result is not None and bool(record.netns)
 
 
+def is_interrupted_reload(record: Record, state: State) -> bool:
+    """Return whether a reload was interrupted and can be repeated."""
+    return record.is_reload and can_reload(record, state)
+
+
 def needs_look(record: Record) -> bool:
     """Return whether the state depends on the interface, not on the record alone."""
     return record.state == READY and not is_namespace_unknown(record)
@@ -456,11 +492,6 @@ def state_of(record: Record, recorded: Place, seen: Place) -> State:
     if record.state != READY:
         return record.state
     return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(recorded, seen)]
-
-
-def is_of_earlier_boot(record: Record) -> bool:
-    """Return whether a reboot has removed all that the ADD made, except what is on disk."""
-    return record.state == STALE_BOOT
 
 
 def is_namespace_unknown(record: Record) -> bool:

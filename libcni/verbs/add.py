@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcni.kernel.system as system
@@ -39,6 +39,7 @@ from libcni.store.model import (
     Ours,
     Place,
     Record,
+    State,
     Unreadable,
     compare,
     same_namespace,
@@ -105,7 +106,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     async with reserved_host_ports(node, rt.container_id, ports):
         journal = await _begin(node, record, earlier, place, take_back=rollback and on_cancel == "rollback")
     with journal:
-        attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.kept)
+        attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.changed)
         attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
             result = await attempt.run()
@@ -146,23 +147,40 @@ def _unused_capabilities(
 # Before the record is written: detach the earlier attachments of the same interface.
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Earlier:
     """The records of the same (container, interface) on any network.
 
     Attributes:
-        path: the record that this ADD's record replaces, or "".
-        kept: the attachment that this ADD changes, with ``on_existing="allow"``, or None.
+        network: the network of the ADD.
         live: the attachments whose records are complete and whose interfaces exist.
+        kept: those of ``live`` that the ADD leaves, with ``on_existing="allow"``.
         to_detach: the attachments that are detached first.
         has_damaged: whether an unreadable record may be of the same attachment.
     """
 
-    path: str = ""
-    kept: Record | None = None
-    live: list[Record] = field(default_factory=list)
-    to_detach: list[Record] = field(default_factory=list)
+    network: str
+    live: tuple[Record, ...] = ()
+    kept: tuple[Record, ...] = ()
+    to_detach: tuple[Record, ...] = ()
     has_damaged: bool = False
+
+    @property
+    def changed(self) -> Record | None:
+        """The attachment in use that this ADD changes, or None."""
+        return next((one for one in self.kept if one.network == self.network), None)
+
+    def keeps_record(self, other: Record) -> bool:
+        """Return whether the record of a detached attachment stays until the ADD's own record replaces it.
+
+        After a kill in between, a reload can restore a complete attachment.
+        """
+        return other.network == self.network and other in self.live
+
+    @property
+    def replaced_path(self) -> str:
+        """The record that the ADD's record replaces, or ""."""
+        return next((one.path for one in self.to_detach if self.keeps_record(one)), "")
 
 
 async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports: tuple[HostPort, ...]) -> _Earlier:
@@ -203,22 +221,25 @@ async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports:
 
 
 def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
-    earlier = _Earlier()
-    for other in _records_of_interface(node, record, on_existing):
-        if isinstance(other, Unreadable):
-            earlier.has_damaged = True
-        # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
-        elif other.network == record.network or not node.is_of_caller(other):
-            is_live = STATES[node.sight.state_of(other)].add == "refuse"
-            if is_live and on_existing == "refuse":
-                raise _attached(other)
-            if is_live:
-                earlier.live.append(other)
-            if is_live and on_existing == "allow":
-                earlier.kept = other if other.network == record.network else earlier.kept
-            else:
-                earlier.to_detach.append(other)
-    return earlier
+    found = _records_of_interface(node, record, on_existing)
+    # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
+    others = [other for other in found if other.network == record.network or not node.is_of_caller(other)]
+    states = [(other, node.sight.state_of(other)) for other in others if not isinstance(other, Unreadable)]
+    has_damaged = any(isinstance(other, Unreadable) for other in found)
+    return _earlier(record.network, states, on_existing, has_damaged=has_damaged)
+
+
+def _earlier(
+    network: str, others: Iterable[tuple[Record, State]], on_existing: OnExisting, *, has_damaged: bool
+) -> _Earlier:
+    """Return what an ADD does with the records of its interface; raises AttachmentExistsError if it is refused."""
+    others = tuple(others)
+    live = tuple(other for other, state in others if STATES[state].add == "refuse")
+    if live and on_existing == "refuse":
+        raise _attached(live[0])
+    kept = live if on_existing == "allow" else ()
+    to_detach = tuple(other for other, _ in others if other not in kept)
+    return _Earlier(network, live, kept, to_detach, has_damaged)
 
 
 def _records_of_interface(node: Node, record: Ours, on_existing: OnExisting) -> list[Record]:
@@ -243,7 +264,7 @@ def _attached(other: Record) -> AttachmentExistsError:
     )
 
 
-def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]) -> None:
+def _refuse_anothers_interface(node: Node, record: Ours, to_detach: Iterable[Record]) -> None:
     """Raise InterfaceExistsError if the interface exists, but belongs to none of the attachments to detach."""
     seen = node.sight.look(record.netns, record.ifname)
     has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
@@ -253,20 +274,14 @@ def _refuse_anothers_interface(node: Node, record: Ours, to_detach: list[Record]
 
 
 async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> None:
-    """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments.
-
-    The record of a complete attachment to the same network stays until the new record replaces it, so that after a kill
-    in between a reload can restore it.
-    """
+    """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments."""
     assert chain.rt is not None
     is_same = other.network == chain.net.name
-    keeps = is_same and other in earlier.live
     conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
     # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
     conf = conf if not other.netns and is_same else replace(conf, netns=None)
-    await detach(chain.node, other, chain.net if is_same else None, conf, DelPolicy(), keep_record=keeps)
-    if keeps:
-        earlier.path = other.path
+    net = chain.net if is_same else None
+    await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
 
 
 # The steps that write the record and run the plugins.
@@ -274,9 +289,9 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
 
 async def _begin(node: Node, record: Ours, earlier: _Earlier, place: Place, *, take_back: bool) -> Journal:
     """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-    kept = earlier.kept
+    kept = earlier.changed
     record = record.with_fields(
-        path=earlier.path,
+        path=earlier.replaced_path,
         netns_id=place.netns,
         netns_cookie=place.cookie or None,
         owner=node.settings.owner,

@@ -8,12 +8,13 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import Hint, NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.model import READY, STATES, Record, State, Unreadable, can_reload
+from libcni.store.model import READY, STATES, Record, State, is_interrupted_reload
 from libcni.store.recorded_place import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import checked_conf, not_attached, path_to_use
+from libcni.verbs.target import Damaged, Recorded, find_target
 
 
 async def check(
@@ -28,13 +29,14 @@ async def check(
     # CHECK only reads, so a read-only disk must not stop it.
     await lock_if_possible(node, [network], rt.container_id)
     identity = (network, rt.container_id, rt.ifname)
-    record = node.records.find(identity)
-    if isinstance(record, Unreadable):
+    target = find_target(node, identity)
+    if isinstance(target, Damaged):
         raise RecordError(
-            f"{record.path}: the record cannot be used: {record.problem}",
-            path=record.path,
+            f"{target.file.path}: the record cannot be used: {target.file.problem}",
+            path=target.file.path,
             hint="detach the container by its network and namespace, then attach it again",
         )
+    record = target.record if isinstance(target, Recorded) else None
     if record is None and net is None:
         raise not_attached(identity, "there is no record of an ADD")
     used = network_to_use(record, net, use_given=use_given)
@@ -69,6 +71,6 @@ def _error_of(node: Node, record: Record, path: str, state: State) -> NotAttache
         present = node.sight.find(record, place_of(record), path, record.ifname, everywhere=True)
         problem = f"its interface {record.ifname} is now {present.found_as}" if present.found_as else problem
     error = not_attached(record.identity, problem, state)
-    if record.is_reload and can_reload(record, state):
+    if is_interrupted_reload(record, state):
         error.suggest(Hint.about(error, "its reload was interrupted: reload it again", "reload"))
     return error

@@ -216,7 +216,7 @@ class ClientBase(Generic[ExecutorT]):
             InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
         """
         record = self._recorded(net, rt)
-        if record is None or record.result is None:
+        if record is None or not record.is_complete:
             return None
         used = net if isinstance(net, NetworkConfigList) else network_to_use(record, None, use_given=False)
         return recorded_result(record, used.cni_version)

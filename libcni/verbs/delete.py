@@ -27,14 +27,13 @@ from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import IPConfig, Result
 from libcni.store.attachments import network_to_use, recorded_conf
 from libcni.store.model import (
+    NOT_OURS,
     READY,
-    STALE_BOOT,
     STATES,
     Identity,
-    MadeByGo,
+    Place,
     Record,
     Unreadable,
-    is_of_earlier_boot,
     unreadable,
 )
 from libcni.store.recorded_place import addresses_of, last_result
@@ -42,6 +41,7 @@ from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, check_no_interface, check_own_netns, checked_conf, path_to_use
+from libcni.verbs.target import Damaged, Found, Recorded, Target, Unrecorded, find_target
 
 __all__ = ["DelReport", "Leftover", "PluginReport"]
 
@@ -119,7 +119,7 @@ class DelReport:
     """
 
     plugins: tuple[PluginReport, ...]
-    record: Literal["found", "missing", "unreadable"] = "found"
+    record: Found = "found"
     netns: str = ""
     left: tuple[Leftover, ...] = ()
 
@@ -157,33 +157,70 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
-    record = _find_record(node, (network, rt.container_id, rt.ifname))
-    damaged = record if isinstance(record, Unreadable) else None
-    if damaged is not None:
-        record = None
-    if record is not None and listed is not None:
-        check_unchanged(record, listed)
-    if net is None and listed is None and (record is None or policy.use_given):
+    target = _find_target(node, (network, rt.container_id, rt.ifname))
+    is_recorded = isinstance(target, Recorded)
+    if net is None and listed is None and (policy.use_given or not is_recorded):
         net = node.configured(network)
-    if damaged is not None and rt.netns is None:
+    match target:
+        case Recorded(record):
+            if listed is not None:
+                check_unchanged(record, listed)
+            report = await detach(node, record, net, rt, policy)
+        case Damaged(file):
+            report = await _detach_damaged(node, file, network, net, rt, policy)
+        case Unrecorded():
+            if net is None and listed is not None:
+                return DelReport((), record="missing")  # another program has detached it since it was listed
+            report = await _detach_unrecorded(node, network, net, rt, policy, Place(interface=NOT_OURS))
+    return replace(report, record=target.found)
+
+
+def _find_target(node: Node, identity: Identity) -> Target:
+    """Return what is recorded of an attachment. An error of the disk must not stop a DEL."""
+    try:
+        target = find_target(node, identity)
+    except RecordError as error:
+        target = Damaged(unreadable("", str(error)))
+    if isinstance(target, Damaged):
+        path = f"{target.file.path}: " if target.file.path else ""
+        logger.warning("DEL goes on without a record: %s%s", path, target.file.problem)
+    return target
+
+
+async def _detach_damaged(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
+    node: Node, file: Unreadable, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> DelReport:
+    """Run DEL for an attachment whose record cannot be read, and move the file aside."""
+    if rt.netns is None:
         raise RecordError(
-            f"{damaged.path}: the record cannot be read, so the namespace of the attachment is not known",
-            path=damaged.path,
+            f"{file.path}: the record cannot be read, so the namespace of the attachment is not known",
+            path=file.path,
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
-    if record is None and net is None and listed is not None and damaged is None:
-        return DelReport((), record="missing")  # another program has detached it since it was listed
-    if record is None and net is None:
+    report = await _detach_unrecorded(node, network, net, rt, policy, Place())
+    _remove_record(node, file)
+    return report
+
+
+async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
+    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy, place: Place
+) -> DelReport:
+    """Run DEL for an attachment without a usable record, with the caller's configuration.
+
+    ``place``: without a record no interface belongs to the attachment. With a damaged one any may.
+    """
+    if net is None:
         problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
         hint = Hint("see the configured networks", "networks")
         raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
-    if record is None and policy.refuse_unrecorded and not policy.use_given:
+    if policy.refuse_unrecorded and not policy.use_given:
         check_no_interface(node, network, rt)
-    report = await detach(node, record, net, rt, policy, is_unreadable=damaged is not None)
-    if damaged is not None:
-        _remove_record(node, damaged)
-    return replace(report, record="unreadable" if damaged else "found" if record else "missing")
+    if policy.use_given and rt.netns:
+        ownership = Ownership.of_caller(node, None, rt.netns, rt.ifname)
+    else:
+        ownership = Ownership.unrecorded(node, place, rt.netns or "", rt.ifname)
+    return await _run_plan(node, None, net, rt, policy, ownership)
 
 
 async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
@@ -192,18 +229,6 @@ async def lock_if_possible(node: Node, networks: Sequence[str], container_id: st
         await node.lock(networks, container_id)
     except RecordError as error:
         logger.warning("container %s: going on without locks: %s", container_id, error)
-
-
-def _find_record(node: Node, identity: Identity) -> Record | None:
-    """Return the record of an attachment or None; Unreadable if an unreadable file may be its record. Never raises."""
-    try:
-        record = node.records.find(identity)
-    except RecordError as error:
-        logger.warning("DEL goes on without a record: %s", error)
-        return unreadable("", str(error))
-    if isinstance(record, Unreadable):
-        logger.warning("DEL goes on without a record: %s: %s", record.path, record.problem)
-    return record
 
 
 def is_unchanged(record: Record, listed: Record) -> bool:
@@ -222,15 +247,14 @@ def check_unchanged(record: Record, listed: Record) -> None:
 
 async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     node: Node,
-    record: Record | None,
+    record: Record,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
     policy: DelPolicy,
     *,
-    is_unreadable: bool = False,
     keep_record: bool = False,
 ) -> DelReport:
-    """Run DEL for an attachment and remove its record. The caller holds the locks.
+    """Run DEL for a recorded attachment and remove its record. The caller holds the locks.
 
     The recorded configuration is used. If the ADD did not succeed and its plugins refuse DEL with that configuration,
     a second try uses the caller's configuration and arguments, with an empty CNI_NETNS if the path leads to no
@@ -238,11 +262,10 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
 
     Args:
         node: runs the plugins.
-        record: the attachment's record, or None.
-        net: the current configuration, or None; used if there is no record or the record is incomplete.
+        record: the attachment's record.
+        net: the current configuration, or None; used if the record is incomplete.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
-        is_unreadable: whether ``record`` is None because it cannot be read.
         keep_record: do not remove the record, because the caller replaces it.
 
     Raises:
@@ -251,35 +274,43 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         PluginError: a plugin failed.
         CNIErrorGroup: with ``policy.keep_going``: plugins failed.
     """
-    if record is not None and STATES[record.state].delete == "nothing" and not policy.use_given:
+    if STATES[record.state].delete == "nothing" and not policy.use_given:
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        ownership = _resolve(node, record, rt, policy, is_unreadable=is_unreadable)
-        if ownership.asks_others():
-            await node.on_disk(node.others.read)
-        chains = _plan(node, record, net, rt.with_netns(ownership.netns()), policy)
-        report = await _run(chains, record, policy, ownership)
-    if record is not None and not keep_record:
+        report = await _run_plan(node, record, net, rt, policy, _ownership(node, record, rt, policy))
+    if not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
         _remove_record(node, record)
     return report
 
 
-def _resolve(
-    node: Node, record: Record | None, rt: RuntimeConf, policy: DelPolicy, *, is_unreadable: bool
-) -> Ownership:
+def _ownership(node: Node, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Ownership:
     """Return the namespace of a DEL, with the check of it before each plugin."""
-    if record is not None and record.state == STALE_BOOT and not policy.use_given:
+    if STATES[record.state].delete == "empty" and not policy.use_given:
         # A namespace at the path was created after the reboot.
         return Ownership.of(node, record, "", rt.ifname)
     path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
     if policy.use_given and rt.netns:
         return Ownership.of_caller(node, record, path, rt.ifname)
-    if record is not None and record.is_own_netns:
+    if record.is_own_netns:
         check_own_netns(node, record, path)
-    return Ownership.of(node, record, path, rt.ifname, is_unreadable=is_unreadable)
+    return Ownership.of(node, record, path, rt.ifname)
+
+
+async def _run_plan(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
+    node: Node,
+    record: Record | None,
+    net: NetworkConfigList | None,
+    rt: RuntimeConf,
+    policy: DelPolicy,
+    ownership: Ownership,
+) -> DelReport:
+    if ownership.asks_others():
+        await node.on_disk(node.others.read)
+    chains = _plan(node, record, net, rt.with_netns(ownership.netns()), policy)
+    return await _run(chains, record, policy, ownership)
 
 
 def _plan(
@@ -289,8 +320,8 @@ def _plan(
 
     If the ADD has not completed, a chain with the caller's configuration and arguments may follow, for a second try.
     """
-    is_complete = record is None or record.result is not None
-    if net is None and record is not None and (isinstance(record, MadeByGo) or not is_complete):
+    is_complete = record is None or record.is_complete
+    if net is None and record is not None and (record.lacks_drop_ins or not is_complete):
         # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
         net = node.configured(record.network)
     try:
@@ -336,7 +367,7 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
             node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
         # After one plugin's DEL the attachment is incomplete, even if it was ready.
         record = node.records.mark_detaching(record)
-    is_stale = record is not None and record.state == STALE_BOOT
+    is_stale = record is not None and record.is_of_earlier_boot
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(policy, keep_going=policy.keep_going or is_stale)
     try:
@@ -359,7 +390,7 @@ async def _run_chain(
     results = PrevResult.of(chain.node, record, chain.net)
     report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
-    if record is not None and record.state == STALE_BOOT:
+    if record is not None and record.is_of_earlier_boot:
         # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
         keeping = {plugin.type for plugin in chain.net.plugins if plugin.ipam_type}
         for plugin in failed:
@@ -414,7 +445,7 @@ class PrevResult:
         record, result = self.record, self.result
         if record is None or result is None:
             return None
-        if is_of_earlier_boot(record):
+        if record.is_of_earlier_boot:
             # No rule has survived a reboot, and another container may have the addresses by now.
             return jsontext.merge(result.text, {"ips": []})
         own = [ip for ip in result.ips if not self._has_another(record, _host(ip))]
@@ -425,7 +456,7 @@ class PrevResult:
 
     def asks_others(self) -> bool:
         """Return whether ``text`` reads the records of all attachments."""
-        if self.record is None or self.result is None or is_of_earlier_boot(self.record):
+        if self.record is None or self.result is None or self.record.is_of_earlier_boot:
             return False
         return any(self._holder(self.record, _host(ip)) == "unknown" for ip in self.result.ips)
 
@@ -502,7 +533,7 @@ def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftove
         return []
     kinds: list[Literal["masquerade", "reservation"]] = []
     # No rule survives a reboot. An ADD without any result has created no rule.
-    may_be_masked = record.state != STALE_BOOT and record.last_result is not None
+    may_be_masked = not record.is_of_earlier_boot and record.last_result is not None
     if plugin.type in {"bridge", "ptp"} and may_be_masked and jsontext.parse(plugin.text).get("ipMasq") is True:
         kinds.append("masquerade")
     if plugin.type == "host-device" and plugin.ipam_type and not has_netns:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
-from libcni.store.model import Unreadable
 from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
+from libcni.verbs.target import Recorded, find_target
 
 __all__ = ["ForgetReport"]
 
@@ -63,10 +63,10 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
         RecordError: the record no longer exists, cannot be read, or cannot be written.
     """
     await node.lock([attachment.network], attachment.container_id)
-    record = node.records.find(attachment.record.identity)
-    if record is None or isinstance(record, Unreadable):
+    target = find_target(node, attachment.record.identity)
+    if not isinstance(target, Recorded):
         problem = f"{attachment.path}: the record no longer exists, or cannot be read: it cannot be taken over"
         raise RecordError(problem, path=attachment.path, hint="list the attachments again")
-    taken = record.with_fields(owner=node.settings.owner)
+    taken = target.record.with_fields(owner=node.settings.owner)
     node.records.rewrite(taken, "taken over")
     return attachments_of([taken], node.records)[0]

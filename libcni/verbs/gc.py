@@ -26,7 +26,7 @@ from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment, check_type
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
-from libcni.store.model import STALE_BOOT, UNFINISHED, MadeByGo, Record, Unreadable
+from libcni.store.model import UNFINISHED, Record, Unreadable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.detach_each import detach_side_by_side
@@ -127,16 +127,13 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     node.release()
     outcomes = list(zip(report.stale, await _detach_all(node, network, listing, net, policy), strict=True))
     failed = tuple((attachment, outcome) for attachment, outcome in outcomes if isinstance(outcome, CNIError))
-    errors = list(dict.fromkeys(error for _, error in failed))
-    called: list[str] = []
-    try:
-        await node.take_turn()
-        if supports(used.cni_version, "GC") and not (errors and node.seconds_left() == 0):
-            await _call_plugins(node, used, pairs, policy, called, errors)
-    except CNIError as error:
-        errors.append(error)
+    errors = tuple(dict.fromkeys(error for _, error in failed))
+    called: tuple[str, ...] = ()
+    if supports(used.cni_version, "GC") and not (errors and node.seconds_left() == 0):
+        called, further = await _call_plugins(node, used, pairs, policy)
+        errors += further
     detached = tuple(attachment for attachment, outcome in outcomes if outcome is True)
-    report = replace(report, detached=detached, failed=failed, plugins=tuple(called), errors=tuple(errors))
+    report = replace(report, detached=detached, failed=failed, plugins=called, errors=errors)
     CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", errors, report)
     return report
 
@@ -169,6 +166,15 @@ class _Listing:
     unfinished: set[str] = field(default_factory=set)
     network: NetworkConfigList | None = None
 
+    def add(self, record: Record, valid: set[Pair]) -> None:
+        """Note a record of the network."""
+        pair = (record.container_id, record.ifname)
+        if pair not in valid:
+            self.recorded.append(pair)
+        if record.state in UNFINISHED:
+            self.unfinished.add(record.container_id)
+        self.network = self.network or recorded_network(record)
+
 
 def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Listing:
     listing = _Listing()
@@ -179,23 +185,22 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, befor
         if isinstance(record, Unreadable):
             if _may_be_of(record, network):
                 listing.corrupt.append(record)
-            continue
-        if record.network != network:
-            continue
-        pair = (record.container_id, record.ifname)
-        is_later = record.state != STALE_BOOT and record.uptime is not None and record.uptime >= before
-        if pair not in valid:
-            listing.recorded.append(pair)
-            if record.owner == node.settings.owner and not is_later:
-                is_swept = include_go or not isinstance(record, MadeByGo)
-                (listing.stale if is_swept else listing.made_by_go).append(record)
-        if record.state in UNFINISHED:
-            listing.unfinished.add(record.container_id)
-        listing.network = listing.network or recorded_network(record)
+        elif record.network == network:
+            listing.add(record, valid)
+            if _is_swept(node, record, valid, before):
+                is_kept = record.lacks_drop_ins and not include_go
+                (listing.made_by_go if is_kept else listing.stale).append(record)
     # A file system lists its files in any order. Sort, so that DELs and reports have the same order on every node.
     for records in (listing.stale, listing.corrupt, listing.made_by_go):
         records.sort(key=lambda record: record.path)
     return listing
+
+
+def _is_swept(node: Node, record: Record, valid: set[Pair], before: float) -> bool:
+    """Return whether a record is not valid, of the client's owner, and its ADD began early enough."""
+    if (record.container_id, record.ifname) in valid or record.owner != node.settings.owner:
+        return False
+    return record.is_of_earlier_boot or record.uptime is None or record.uptime < before
 
 
 def _may_be_of(record: Record, network: str) -> bool:
@@ -286,27 +291,41 @@ async def _detach_all(
     return [late if isinstance(outcome, _NotReachedError) else outcome for outcome in outcomes]
 
 
-async def _call_plugins(  # noqa: PLR0913, PLR0917 - the outcome of GC so far
-    node: Node, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy, called: list[str], errors: list[CNIError]
-) -> None:
-    """Run GC of each plugin, go on after errors, and add the types of the plugins that succeeded to ``called``."""
-    for index, plugin in enumerate(net.plugins):
-        # An exclusive lock: no ADD that is missing in the list may run while a plugin uses the list. Acquire it anew
-        # for each plugin, so that an ADD waits for one plugin at most, and is in the list of the next plugin.
-        await node.lock([net.name], exclusive=True)
-        listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
-        _check_all_readable(listing.corrupt)
-        for container_id in sorted(listing.unfinished):
-            # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
-            await node.lock_container(container_id, _LOCK_SECONDS)
-        # Include stale attachments that are still on record: they could not be detached, so their addresses are in use.
-        text = valid_attachments(list(dict.fromkeys([*pairs, *listing.recorded])))
-        try:
-            chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
-            await node.execute(chain.invocation("GC", index, valid=text))
-            called.append(plugin.type)
-        except CNIError as error:
-            if policy.skip_missing and isinstance(error, PluginNotFoundError):
+async def _call_plugins(
+    node: Node, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy
+) -> tuple[tuple[str, ...], tuple[CNIError, ...]]:
+    """Run GC of each plugin and go on after its error; return the types of those that succeeded, and the errors."""
+    called, errors = [], []
+    try:
+        await node.take_turn()
+        for index, plugin in enumerate(net.plugins):
+            error = await _call_plugin(node, net, index, pairs)
+            if error is None:
+                called.append(plugin.type)
+            elif policy.skip_missing and isinstance(error, PluginNotFoundError):
                 logger.warning('GC of network %s: plugin "%s" is missing and was skipped', net.name, plugin.type)
             else:
                 errors.append(error)
+    except CNIError as error:  # without the lock, or with an unreadable record, no further plugin may be called
+        errors.append(error)
+    return tuple(called), tuple(errors)
+
+
+async def _call_plugin(node: Node, net: NetworkConfigList, index: int, pairs: list[Pair]) -> CNIError | None:
+    """Run GC of one plugin and return its error; raises CNIError if the list of the valid attachments is incomplete."""
+    # An exclusive lock: no ADD that is missing in the list may run while a plugin uses the list. Acquire it anew
+    # for each plugin, so that an ADD waits for one plugin at most, and is in the list of the next plugin.
+    await node.lock([net.name], exclusive=True)
+    listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
+    _check_all_readable(listing.corrupt)
+    for container_id in sorted(listing.unfinished):
+        # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
+        await node.lock_container(container_id, _LOCK_SECONDS)
+    # Include stale attachments that are still on record: they could not be detached, so their addresses are in use.
+    text = valid_attachments(list(dict.fromkeys([*pairs, *listing.recorded])))
+    try:
+        chain = Chain(node, net, None, ("",) * index + (node.find(net.plugins[index].type),))
+        await node.execute(chain.invocation("GC", index, valid=text))
+    except CNIError as error:
+        return error
+    return None

@@ -11,7 +11,6 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import namespace_has_gone, recorded_network
-from libcni.store.model import REFUSED, STALE_BOOT
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -27,7 +26,7 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
     """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
     for other in node.others.with_host_ports(port.number for port in ports):
         record = node.records.find(other.identity) if other.identity[1] != container_id else None
-        if record is None or record.state in {REFUSED, STALE_BOOT}:  # then it has no rules
+        if record is None or not record.may_have_rules:
             continue
         net = recorded_network(record)
         published = host_ports(net, record.decoded_capability_args) if net is not None else ()

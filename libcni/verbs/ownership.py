@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, NotAttachedError, RecordError
@@ -11,7 +13,6 @@ from libcni.store.kept_namespaces import is_abandoned
 from libcni.store.model import (
     ABSENT,
     NOT_OURS,
-    UNKNOWN,
     Identity,
     Known,
     Place,
@@ -42,14 +43,14 @@ def checked_conf(rt: RuntimeConf) -> RuntimeConf:
     return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
 
 
-def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_given: bool = False) -> str:
+def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: bool = False) -> str:
     """Return the path of the namespace for DEL and CHECK, or "" for no namespace.
 
     The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
 
     Args:
         node: examines the namespaces.
-        record: the attachment's record, or None.
+        record: the attachment's record.
         netns: the path that the caller gives; None: the recorded path.
         use_given: whether the caller's path, if any, replaces the recorded one.
 
@@ -57,9 +58,9 @@ def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_giv
         NamespaceMismatchError: the caller's namespace is not the recorded namespace, and both exist.
         RecordError: the record names no namespace, and neither does the caller.
     """
-    if record is None or (use_given and netns is not None):
-        return netns or ""
-    if netns is None and is_namespace_unknown(record):
+    if netns is not None and (use_given or is_namespace_unknown(record)):
+        return netns
+    if is_namespace_unknown(record):
         raise RecordError(
             f"{record.path}: Go libcni recorded no namespace, so it is unknown whether the container still exists",
             path=record.path,
@@ -68,21 +69,52 @@ def path_to_use(node: Node, record: Record | None, netns: str | None, *, use_giv
         )
     if netns is None or netns == record.netns:
         return record.netns
-    if is_namespace_unknown(record):
-        return netns
-    recorded, at_recorded, at_given = place_of(record), node.sight.namespace(record.netns), node.sight.namespace(netns)
-    recorded_exists = at_recorded.netns is not None and same_namespace(recorded, at_recorded)
-    if at_given.netns is None:
-        # Even if the caller gives "": with it the plugins would free the address of an interface that still exists.
-        return record.netns if recorded_exists and (recorded.netns or recorded.mac) else netns
-    if same_namespace(recorded if recorded.netns else at_recorded, at_given):
-        return record.netns if recorded_exists else netns
-    # The caller gives another namespace. An ADD with a wrong path, which leads to no namespace, created nothing there,
-    # and must not prevent the ADD with the right path.
-    if recorded_exists and (record.result is not None or not node.sight.is_no_namespace(record.netns)):
+    at_recorded = node.sight.namespace(record.netns)
+    path = _PATHS[_recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)]
+    if path == "refuse":
         problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"
         raise mismatch(record, problem, netns)
-    return ""
+    return {"recorded": record.netns, "given": netns, "none": ""}[path]
+
+
+_RecordedPath = Literal["its own", "any", "a mistake", "gone"]
+_GivenPath = Literal["nothing", "the same", "another"]
+
+_PATHS: Mapping[tuple[_RecordedPath, _GivenPath], Literal["recorded", "given", "none", "refuse"]] = {
+    # "" as well is nothing: with it the plugins would free the address of an interface that still exists.
+    ("its own", "nothing"): "recorded",
+    ("its own", "the same"): "recorded",
+    ("its own", "another"): "refuse",
+    ("any", "nothing"): "given",
+    ("any", "the same"): "recorded",
+    ("any", "another"): "refuse",
+    # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
+    ("a mistake", "nothing"): "recorded",
+    ("a mistake", "the same"): "recorded",
+    ("a mistake", "another"): "none",
+    ("gone", "nothing"): "given",
+    ("gone", "the same"): "given",
+    ("gone", "another"): "none",
+}
+"""Which path DEL and CHECK use if the caller gives another than the recorded one."""
+
+
+def _recorded_path(node: Node, record: Record, seen: Place) -> _RecordedPath:
+    """Return whether the recorded path leads to the recorded namespace; ``any``: the record does not identify it."""
+    recorded = place_of(record)
+    if seen.netns is None or not same_namespace(recorded, seen):
+        return "gone"
+    if not record.is_complete and node.sight.is_no_namespace(record.netns):
+        return "a mistake"
+    return "its own" if recorded.netns or recorded.mac else "any"
+
+
+def _given_path(node: Node, record: Record, at_recorded: Place, netns: str) -> _GivenPath:
+    """Return whether the caller's path leads to the recorded namespace."""
+    recorded, given = place_of(record), node.sight.namespace(netns)
+    if given.netns is None:
+        return "nothing"
+    return "the same" if same_namespace(recorded if recorded.netns else at_recorded, given) else "another"
 
 
 def check_own_netns(node: Node, record: Record, path: str) -> None:
@@ -143,20 +175,18 @@ class Ownership:
     is_callers: bool = False
 
     @classmethod
-    def of(cls, node: Node, record: Record | None, path: str, ifname: str, *, is_unreadable: bool = False) -> Ownership:
-        """Return the Ownership for a DEL in the namespace at a path; ``is_unreadable``: the record cannot be read.
-
-        Without a record no interface in the namespace belongs to this attachment.
-        """
-        recorded = place_of(record) if record is not None else Place(interface=UNKNOWN if is_unreadable else NOT_OURS)
-        # ADD refuses this program's own namespace. Go records only a path: /proc/PID may be a host process now.
-        if path and not recorded.netns and node.sight.is_own_namespace(path):
-            logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
-            path = ""
+    def of(cls, node: Node, record: Record, path: str, ifname: str) -> Ownership:
+        """Return the Ownership for a DEL of a recorded attachment in the namespace at a path."""
         # Another namespace may appear at the path. Plugins may give a meaning to a text that is not a path.
-        if record is not None and path == record.netns and has_go_path_gone(record, node.sight.namespace(path)):
+        if path == record.netns and has_go_path_gone(record, node.sight.namespace(path)):
             path = ""
-        return cls(node, record, recorded, path, ifname)
+        place = place_of(record)
+        return cls(node, record, place, path if place.netns else _other_than_own(node, path, ifname), ifname)
+
+    @classmethod
+    def unrecorded(cls, node: Node, place: Place, path: str, ifname: str) -> Ownership:
+        """Return the Ownership for a DEL without a usable record."""
+        return cls(node, None, place, _other_than_own(node, path, ifname), ifname)
 
     @classmethod
     def of_caller(cls, node: Node, record: Record | None, path: str, ifname: str) -> Ownership:
@@ -264,6 +294,17 @@ class Ownership:
 def _two_records(record: Record, other: OtherRecord, netns: str) -> NamespaceMismatchError:
     hint = "one of the two records is a copy: find out which, and drop it (forget)"
     return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
+
+
+def _other_than_own(node: Node, path: str, ifname: str) -> str:
+    """Return a namespace's path; "" for this program's own namespace, if a record does not identify it.
+
+    ADD refuses it. Go records only a path: /proc/PID may be a host process now.
+    """
+    if not path or not node.sight.is_own_namespace(path):
+        return path
+    logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
+    return ""
 
 
 def mismatch(record: Record | None, problem: str, netns: str, hint: Hint | str | None = None) -> NamespaceMismatchError:

@@ -26,7 +26,6 @@ from libcni.store.model import (
     STATES,
     UNKNOWN,
     Identity,
-    MadeByGo,
     Place,
     Record,
     Unreadable,
@@ -40,6 +39,7 @@ from libcni.verbs.detach_each import checked_attachments
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
 from libcni.verbs.settings import SideBySide
+from libcni.verbs.target import Recorded, find_target
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -73,13 +73,7 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
     _refuse_rules_of_others(node, parts)
     with ExitStack() as stack:
         for number, part in enumerate(parts):
-            pending = part.record.with_fields(
-                state=PENDING,
-                result=None,
-                partial=part.record.last_result,
-                interface=place_of(part.record).interface,
-                is_reload=True,
-            )
+            pending = part.record.for_reload(place_of(part.record).interface)
             try:
                 journal = await node.begin(pending, part.record, "reload", take_back=True)
             except BaseException as error:
@@ -100,8 +94,7 @@ def _restore(node: Node, parts: Iterable[_Part], error: BaseException) -> None:
     """Restore the records of attachments from before the reload; a failure becomes a note of ``error``."""
     for part in parts:
         try:
-            # If an earlier reload was killed, the record must still say that its attachment had been complete.
-            node.records.rewrite(part.record, "reload" if part.record.is_reload else "restored")
+            node.records.rewrite(part.record, part.record.event_of_rewrite)
         except RecordError as problem:
             error.add_note(f"when its record was restored: {problem}")
 
@@ -168,9 +161,10 @@ async def reload_each(
 def _find(node: Node, attachment: Attachment) -> list[_Part]:
     """Return the attachment and all that share rules with it, in the order of their ADDs."""
     identity = attachment.record.identity
-    record = node.records.find(identity)
-    if record is None or isinstance(record, Unreadable):
+    target = find_target(node, identity)
+    if not isinstance(target, Recorded):
         raise not_attached(identity, "this attachment has no usable record")
+    record = target.record
     check_unchanged(record, attachment.record)
     parts = [_part(node, record)]
     records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
@@ -210,6 +204,10 @@ def _share_rules(part: _Part, other: Record) -> bool:
 def _part(node: Node, record: Record) -> _Part:
     """Return an attachment to reload, after all checks that can be made before it is detached."""
     state = node.sight.state_of(record)
+    if not record.netns:
+        raise not_attached(
+            record.identity, "it was attached without a namespace, so reload has none to attach it in", state
+        )
     if not can_reload(record, state) and state != "renamed":  # Ownership names its present place
         if STATES[state].reload:
             state = PENDING if record.last_result is None else "gone"
@@ -220,7 +218,7 @@ def _part(node: Node, record: Record) -> _Part:
     ownership = Ownership.of(node, record, record.netns, record.ifname)
     if not ownership.netns() and ownership.path:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
-    net = node.configured(record.network) if isinstance(record, MadeByGo) else None
+    net = node.configured(record.network) if record.lacks_drop_ins else None
     net = network_to_use(record, net, use_given=False)
     chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from libcni import verbs
 from libcni.errors import RecordError
 from libcni.store.model import (
     ABSENT,
@@ -158,3 +161,15 @@ def test_an_event_that_the_table_does_not_have_is_refused() -> None:
     assert begun.after("started", interface=NOT_OURS) == begun.with_fields(state="pending", interface=NOT_OURS)
     with pytest.raises(RecordError, match="/x: complete is no event of an attachment that is begun"):
         begun.after("complete")
+
+
+def test_verbs_ask_the_model_instead_of_testing_fields() -> None:
+    """One table says what each verb does in each state."""
+    tested = re.compile(r"MadeByGo|STALE_BOOT|is_reload\b|record\.result is|REFUSED")
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in Path(verbs.__file__).parent.glob("*.py")
+        for line in path.read_text().splitlines()
+        if tested.search(line)
+    ]
+    assert found == []

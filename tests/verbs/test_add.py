@@ -15,6 +15,7 @@ from helpers import RESULT, RT, RecordingNode, a_call, attached, failed, network
 from libcni import CNIConfig, Invocation
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
+    AttachmentExistsError,
     CNIError,
     InterfaceExistsError,
     InvalidIdentifierError,
@@ -28,7 +29,8 @@ from libcni.errors import (
 from libcni.executor import CallOptions
 from libcni.protocol.invocation import Outcome
 from libcni.store.journal import Journal
-from libcni.store.model import PENDING, READY, STALE_BOOT, Ours
+from libcni.store.model import PENDING, READY, STALE_BOOT, Ours, Record, State
+from libcni.verbs.add import _earlier
 from libcni.verbs.add import add as add_verb
 
 GIVEN = RuntimeConf(
@@ -481,3 +483,19 @@ def test_an_add_whose_record_cannot_be_closed_is_rolled_back(tmp_path: Path, mon
         cni.add_network_list(network("a"), RuntimeConf("c1", "", "eth0"))
     assert verbs == ["ADD a", "DEL a"]
     assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_what_an_add_does_with_the_records_of_its_interface() -> None:
+    """Two networks may have an attachment of one interface: a living one on another network, and a lost one on this."""
+    here, there = attached(network("a"), path="/here"), attached(network("a", name="other"), path="/there")
+    both: list[tuple[Record, State]] = [(here, "ready"), (there, "ready")]
+    with pytest.raises(AttachmentExistsError):
+        _earlier("net", both, "refuse", has_damaged=False)
+    replaced = _earlier("net", both, "replace", has_damaged=True)
+    assert (replaced.to_detach, replaced.changed, replaced.replaced_path) == ((here, there), None, "/here")
+    assert (replaced.has_damaged, replaced.keeps_record(here), replaced.keeps_record(there)) == (True, True, False)
+    allowed = _earlier("net", both, "allow", has_damaged=False)
+    assert (allowed.to_detach, allowed.changed, allowed.live) == ((), here, (here, there))
+    lost = _earlier("net", [(here, "lost"), (there, "ready")], "allow", has_damaged=False)
+    assert (lost.to_detach, lost.changed, lost.replaced_path) == ((here,), None, "")
+    assert _earlier("net", [(here, "lost")], "refuse", has_damaged=False).to_detach == (here,)

@@ -230,8 +230,6 @@ def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Pl
 @pytest.mark.parametrize(
     ("record", "given", "use_given", "path"),
     [
-        (None, "/here", False, "/here"),
-        (None, None, False, ""),
         (Unreadable(state=CORRUPT), None, False, ""),
         (recorded(), "/other", True, "/other"),
         (recorded(), "", True, ""),
@@ -260,7 +258,7 @@ def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Pl
         (recorded(netns="/file", netns_id=(1, 1), netns_cookie=None, result=None), "/other", False, ""),
     ],
 )
-def test_path_to_use(record: Record | None, given: str | None, use_given: bool, path: str) -> None:
+def test_path_to_use(record: Record, given: str | None, use_given: bool, path: str) -> None:
     node = World(namespaces={**NAMESPACES, "/file": (1, 1)}, not_namespaces=["/file"])
     assert path_to_use(node, record, given, use_given=use_given) == path
 

@@ -321,3 +321,11 @@ def test_a_del_that_fails_is_repeated_once(node: FakeNode) -> None:
     node.plugin("net")
     reload(node, "c1")
     assert node.states() == ["ready"]
+
+
+def test_an_attachment_without_a_namespace_is_not_reloaded_and_the_words_say_why(node: FakeNode) -> None:
+    node.configure("net", {"type": "a"})
+    node.cni.add_network_list("net", RuntimeConf("c1", "", "eth0"))
+    with pytest.raises(NotAttachedError, match="it was attached without a namespace"):
+        reload(node, "c1")
+    assert node.verbs() == ["ADD a"]

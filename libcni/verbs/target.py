@@ -1,0 +1,45 @@
+"""What a verb finds on the disk for an attachment: its record, a damaged file, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from libcni.store.model import Identity, Record, Unreadable
+from libcni.verbs.node import Node
+
+Found = Literal["found", "missing", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The attachment has a record."""
+
+    record: Record
+    found: ClassVar[Found] = "found"
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A file that cannot be read may be the attachment's record."""
+
+    file: Unreadable
+    found: ClassVar[Found] = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """The attachment has no record."""
+
+    found: ClassVar[Found] = "missing"
+
+
+Target = Recorded | Damaged | Unrecorded
+
+
+def find_target(node: Node, identity: Identity) -> Target:
+    """Return what is recorded of an attachment; raises RecordError if the directory cannot be read."""
+    record = node.records.find(identity)
+    if isinstance(record, Unreadable):
+        return Damaged(record)
+    return Unrecorded() if record is None else Recorded(record)
