@@ -49,7 +49,7 @@ from libcni.store.present_interfaces import lasting_path
 from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import PrevResult, detach, detach_chain
-from libcni.verbs.host_ports import check_host_ports, host_ports, reserved_host_ports
+from libcni.verbs.host_ports import check_host_ports, check_request, host_ports, reserved_host_ports
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
 
@@ -82,6 +82,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
+    check_request(host_ports(net, rt.capability_args))
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
     if is_own_netns and not allow_own_netns:

@@ -41,7 +41,7 @@ from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, check_no_interface, check_own_netns, checked_conf, path_to_use
-from libcni.verbs.target import Damaged, Found, Recorded, Target, Unrecorded, find_target
+from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
 
 __all__ = ["DelReport", "Leftover", "PluginReport"]
 
@@ -119,7 +119,7 @@ class DelReport:
     """
 
     plugins: tuple[PluginReport, ...]
-    record: Found = "found"
+    record: Literal["found", "missing", "unreadable"] = "found"
     netns: str = ""
     left: tuple[Leftover, ...] = ()
 

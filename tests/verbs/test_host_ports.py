@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import RecordingNode, network
 from nodes import FakeNode, both_clients
 
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
-from libcni.errors import AttachmentExistsError
+from libcni.errors import AttachmentExistsError, ConfigError
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
 from libcni.store.records import RecordStore
+from libcni.verbs.add import add
 from libcni.verbs.node import Node
 
 
@@ -141,3 +143,38 @@ def test_of_two_at_the_same_time_one_is_refused(
 def test_which_ports_collide(one: Any, other: Any, collides: bool) -> None:
     assert HostPort(*one).collides(HostPort(*other)) is collides
     assert HostPort(*other).collides(HostPort(*one)) is collides
+
+
+@pytest.mark.parametrize(
+    ("mappings", "problem"),
+    [
+        (
+            [{"hostPort": 80, "protocol": "tcp"}, {"hostPort": 80, "protocol": "tcp"}],
+            "host port 80/tcp is mapped twice",
+        ),
+        ([{"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.1"}, {"hostPort": 80, "protocol": "tcp"}], "twice"),
+        ([{"hostPort": number, "protocol": "tcp"} for number in range(1, 5000)], "4,999 host ports are mapped"),
+    ],
+)
+@pytest.mark.parametrize("on_existing", ["refuse", "allow"])
+def test_a_request_that_no_add_can_publish_is_refused_before_anything_runs(
+    mappings: list[dict[str, Any]], problem: str, on_existing: Any
+) -> None:
+    world = RecordingNode()
+    net = network({"type": "portmap", "capabilities": {"portMappings": True}})
+    rt = RuntimeConf("c1", "", "eth0", capability_args={"portMappings": mappings})
+    with pytest.raises(ConfigError, match=problem):
+        world.run(add, net, rt, on_existing=on_existing)
+    assert (world.calls, world.recorded) == ([], {})
+
+
+def test_one_number_for_two_protocols_or_addresses_is_one_request() -> None:
+    mappings = [
+        {"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.1"},
+        {"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.2"},
+        {"hostPort": 80, "protocol": "udp"},
+    ]
+    world = RecordingNode()
+    net = network({"type": "portmap", "capabilities": {"portMappings": True}})
+    world.run(add, net, RuntimeConf("c1", "", "eth0", capability_args={"portMappings": mappings}))
+    assert world.verbs() == ["ADD portmap"]
