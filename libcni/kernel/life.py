@@ -281,9 +281,9 @@ class Life:
         """All network namespaces that the walk found, read once. The device is that of this program's namespace."""
         own = system.stat("/proc/self/ns/net")
         reader, spaces = Foreign(), {}
-        found = [(inode, held) for inode, held in self.walk.held.items() if held.path]
+        found = self.walk.held.items()
         others = [(held.path, (own.st_dev, inode)) for inode, held in found if inode != own.st_ino]
-        trusted = [other for other in others if _is_trusted_at(*other)]
+        trusted = [other for other in others if other[0] and _is_trusted_at(*other)]
         for inode, held in found:
             identity = (own.st_dev, inode)
             read = (reader.read(identity, path, held.process, trusted) for path in held.all_paths)

@@ -54,6 +54,7 @@ SECONDS = 5.0
 _MOST_BYTES = 1 << 24
 """The largest size of all answers about a foreign namespace: 20,000 interfaces, or 200,000 routes."""
 _TOO_SLOW = "the kernel's answers about it take too long"
+_MOST_ERRNO = 4095
 _TRIES = 8
 """How often a list is read that changes while it is read."""
 
@@ -440,7 +441,7 @@ def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:
 def _raise_error(answer: bytes) -> None:
     """Raise the error of an ERROR or DONE message. A DONE of an old kernel has none."""
     number = -_INT.unpack_from(answer)[0] if len(answer) >= _INT.size else 0
-    if number < 0:
+    if not 0 <= number <= _MOST_ERRNO:
         raise _malformed(answer)
     if number:
         raise OSError(number, os.strerror(number))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -229,11 +229,16 @@ class Walk:
     def _mounts(self, mountinfo: bytes, inode: int | None, root: str | None, *, is_trusted: bool) -> None:
         if inode is not None:
             self._read_mounts.add(inode)
-        for line in mountinfo.split(b"\n") if b" - nsfs " in mountinfo else ():
-            words = line.split(b" ", 5) if b" - nsfs " in line else []
-            if len(words) > 5:  # noqa: PLR2004 - the fifth is the path
+        lines = [line.split(b" ") for line in mountinfo.split(b"\n")] if b" - nsfs " in mountinfo else []
+        mounts = {words[0]: words for words in lines if len(words) > 5}  # noqa: PLR2004 - the fifth is the path
+        if mounts:
+            is_covered = _cover_of(mounts)
+            for words in mounts.values():
+                if b"nsfs" not in words:
+                    continue
                 kind, path = words[3], _unescaped(words[4])
-                usable = f"{root}{path}" if is_trusted and root is not None else ""
+                is_usable = is_trusted and root is not None and not is_covered(words)
+                usable = f"{root}{path}" if is_usable else ""
                 if kind.startswith(b"net:["):
                     self._hold(_inode(kind), "mount", usable).mounts.add(path)
                     self._mounted_names.add(path)
@@ -323,6 +328,27 @@ def _read(path: str, directory: int | None = None) -> bytes:
         return data
     finally:
         system.close(descriptor)
+
+
+def _cover_of(mounts: Mapping[bytes, list[bytes]]) -> Callable[[list[bytes]], bool]:
+    """Return a function that says whether another mount covers the path of a mount; both as words of mountinfo."""
+    at: dict[bytes, set[bytes]] = {}
+    for words in mounts.values():
+        at.setdefault(words[4], set()).add(words[0])
+
+    def is_covered(words: list[bytes]) -> bool:
+        below, number = set(), words[0]
+        while number in mounts and number not in below:
+            below.add(number)
+            number = mounts[number][1]
+        path, above = words[4], [words[4]]
+        while path.strip(b"/"):
+            path = path.rpartition(b"/")[0] or b"/"
+            above.append(path)
+        # A mount at the path, or above it, that this one is not mounted on.
+        return any(not at.get(one, set()) <= below for one in above)
+
+    return is_covered
 
 
 def _inode_or_none(path: str) -> int | None:

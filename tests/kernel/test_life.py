@@ -535,3 +535,16 @@ def test_a_socket_is_no_walk(container: Namespace) -> None:
     """This program's own descriptors prove nothing: it may have opened them to look."""
     with open(container.path, "rb"), socket.socket(), lost(container) as subject:
         expect_dead(subject, by_handle=False)
+
+
+def test_a_covered_mount_is_read_by_its_path_in_another_mount_namespace(
+    host: Namespace, container: Namespace, start: Start
+) -> None:
+    container.run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
+    container.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "d0")
+    cover = 'mount -t tmpfs none /run/netns && exec "$@"'
+    way = ["unshare", "--mount", "--propagation", "private", "sh", "-c", cover, "sh"]
+    for _ in range(10):  # more programs that have covered it
+        start(*way, *SLEEP)
+    reserved = Subject(addresses=(ADDRESS,), age=1000.0)
+    assert ask_elsewhere(way, reserved, by_handle=False)[:2] == ["alive", "address"]

@@ -80,6 +80,8 @@ def test_a_wrong_length_is_an_error_of_the_namespace(name: str, rest: bytes) -> 
         ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + netlink._attribute(1, b"10.1"))),
         ("change", answers.message(netlink._NLMSG_ERROR, b"\0")),
         ("change", answers.error(-5)),
+        ("change", answers.error(5000)),
+        ("change", answers.message(netlink._NLMSG_ERROR, struct.pack("=i", -(1 << 31)) + bytes(16))),
     ],
 )
 def test_a_malformed_message_is_an_error_of_the_namespace(name: str, bad: bytes) -> None:

@@ -44,7 +44,10 @@ def mounts_of(world: World, process: Process) -> dict[str, Namespace]:
 
 
 def _mountinfo(mounts: dict[str, Namespace]) -> bytes:
-    lines = [f"9 1 0:4 net:[{one.ino}] {path} rw - nsfs nsfs rw\n" for path, one in mounts.items()]
+    lines = [
+        f"{number} 1 0:4 net:[{one.ino}] {path} rw - nsfs nsfs rw\n"
+        for number, (path, one) in enumerate(mounts.items(), 2)
+    ]
     return "".join(lines).encode() or b"1 1 8:1 / / rw - ext4 disk rw\n"
 
 
