@@ -122,8 +122,8 @@ class ContainerdNode:
         assert self._holder.poll() is None, self.said()
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         self.init = int(children.read_text(encoding="ascii").split()[0])
-        self._outside = self._start("ip", "netns", "exec", "outside", sys.executable, str(HERE / "traffic.py"), "serve")
-        self._containerd: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.start("ip", "netns", "exec", "outside", sys.executable, str(HERE / "traffic.py"), "serve")
         self.cri = CRI(self.socket)
 
     def said(self) -> str:
@@ -134,8 +134,9 @@ class ContainerdNode:
         namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
         return ["nsenter", "-t", str(self.init), *namespaces, "--wd=/", "--", *words]
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._entered(words), env=self.env, stdout=self._log, stderr=self._log)
+    def start(self, *words: str) -> None:
+        """Start a program in the node; it ends with the node."""
+        self._started.append(subprocess.Popen(self._entered(words), env=self.env, stdout=self._log, stderr=self._log))
 
     def run(
         self, *words: str, given: str = "", code: int | None = 0, timeout: float = 120.0
@@ -180,7 +181,7 @@ class ContainerdNode:
 
     def start_containerd(self) -> None:
         (self.root / "config.toml").write_text(CONFIG.format(root=self.root, image=IMAGE), encoding="utf-8")
-        self._containerd = self._start("containerd", "-c", str(self.root / "config.toml"))
+        self.start("containerd", "-c", str(self.root / "config.toml"))
         try:
             self.cri.wait()
         except CRIError as error:
@@ -248,10 +249,9 @@ class ContainerdNode:
         self.cri.close()
         self._holder.kill()
         self._holder.wait()
-        for process in (self._containerd, self._outside):
-            if process is not None:
-                process.kill()
-                process.wait()
+        for process in self._started:
+            process.kill()
+            process.wait()
         self._log.close()
 
 
