@@ -85,13 +85,8 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_request(host_ports(net, rt.capability_args))
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
-    if is_own_netns and not allow_own_netns:
-        # A roll-back would delete this program's own interface.
-        text = "give the container's namespace, or {argument} to attach this program's own"
-        problem = f"{rt.netns} is the network namespace of this program itself"
-        raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
     if is_own_netns:
-        rt = rt.with_netns(lasting_path(rt.netns or ""))
+        rt = _in_own_namespace(rt, is_allowed=allow_own_netns)
     chain = Chain(node, net, rt, node.find_all(net), is_own_netns)
     # Examine the namespace before an earlier attachment is detached for this ADD.
     namespace = namespace or node.sight.namespace(rt.netns or "")
@@ -116,6 +111,16 @@ async def add(  # noqa: PLR0913 - the options of the verb
         except BaseException as error:
             await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
             raise
+
+
+def _in_own_namespace(rt: RuntimeConf, *, is_allowed: bool) -> RuntimeConf:
+    """Return the parameters of an ADD in this program's own namespace; raises ConfigError if it is not allowed."""
+    if not is_allowed:
+        # A roll-back would delete this program's own interface.
+        text = "give the container's namespace, or {argument} to attach this program's own"
+        problem = f"{rt.netns} is the network namespace of this program itself"
+        raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
+    return rt.with_netns(lasting_path(rt.netns or ""))
 
 
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:

@@ -202,14 +202,7 @@ class Ownership:
         """
         if not self.path or self.is_callers:
             return self.path
-        self.seen = seen = self.node.sight.find(
-            self.record, self.recorded, self.path, self.ifname, everywhere=self.is_first
-        )
-        if seen.found_as and self._removes_abandoned():
-            self.seen = seen = self.node.sight.look(self.path, self.ifname)
-        elif seen.found_as:
-            hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
-            raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
+        self.seen = seen = self._look()
         if self.is_first:
             self._refuse_address_in_use(seen)
         # If the namespace does not exist, another one may appear at the path at any time.
@@ -225,6 +218,17 @@ class Ownership:
             self.has_warned = True
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
+
+    def _look(self) -> Place:
+        """Return the present place; raises NamespaceMismatchError if the interface was renamed or moved."""
+        sight = self.node.sight
+        seen = sight.find(self.record, self.recorded, self.path, self.ifname, everywhere=self.is_first)
+        if not seen.found_as:
+            return seen
+        if self._removes_abandoned():
+            return sight.look(self.path, self.ifname)
+        hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
+        raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
 
     def _removes_abandoned(self) -> bool:
         """Remove the renamed interface by its index if nothing lives in a namespace that only this library keeps.

@@ -177,17 +177,15 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
             problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
         )
     # Repeat until nothing is added: the second attachment may share rules with a third.
-    while True:
-        further = [
-            other
-            for other in others
-            if all(other.identity != part.record.identity for part in parts)
-            and can_reload(other, other.state)
-            and any(_share_rules(part, other) for part in parts)
-        ]
-        if not further:
-            return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
+    while further := [other for other in others if _is_further(parts, other)]:
         parts += [_part(node, other) for other in further]
+    return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
+
+
+def _is_further(parts: list[_Part], other: Record) -> bool:
+    """Return whether another attachment shares rules with one that is reloaded, and can be reloaded too."""
+    is_new = all(other.identity != part.record.identity for part in parts)
+    return is_new and can_reload(other, other.state) and any(_share_rules(part, other) for part in parts)
 
 
 def _share_rules(part: _Part, other: Record) -> bool:
