@@ -13,10 +13,11 @@ from libcni.plugin import Plugin, Request, VerbError
 plugin = Plugin("uplink", about="connect a container to the host", ipam=True)
 
 
-def _ip(*words: str) -> None:
+def _ip(*words: str) -> str:
     done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
     if done.returncode:
         raise VerbError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _host_end(request: Request) -> str:
@@ -43,9 +44,12 @@ def add(request: Request) -> None:
 
 @plugin.check
 def check(request: Request) -> None:
-    """Insist that the interface exists."""
+    """Insist that the interface exists, with its addresses."""
     with request.in_namespace():
-        _ip("link", "show", "dev", request.ifname)
+        shown = _ip("-oneline", "address", "show", "dev", request.ifname).split()
+    for address in request.require_prev_result().ips:
+        if address["address"] not in shown:
+            raise VerbError(f"{request.ifname} lacks {address['address']}", code=100)
 
 
 @plugin.delete

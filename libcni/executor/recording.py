@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
-from libcni.errors import PluginNotFoundError
+from libcni.errors import PluginNotFoundError, PluginTimeoutError
 from libcni.executor.interface import AsyncExecutor, CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = ["RecordedCall", "RecordingExecutor", "error_outcome"]
+__all__ = ["RecordedCall", "RecordingExecutor", "error_outcome", "timeout_error"]
 
 Canned: TypeAlias = "Outcome | Mapping[str, Any] | BaseException | Callable[[Invocation], Any] | None"
 Answers: TypeAlias = Mapping[tuple[str, str], "Canned | Sequence[Canned]"]
@@ -52,7 +53,8 @@ class RecordingExecutor:
     Args:
         answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
             (``cniVersion`` is added if it is missing), an Outcome, an exception to raise, a callable that takes the
-            Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
+            Invocation and returns one of these, or None for the default. With ``on_asyncio`` it may be a coroutine
+            function. Each call takes the next answer of a list;
             all later calls get the last answer. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
             versions, and the other verbs succeed.
         plugins: the plugin types that ``find`` finds; None: all.
@@ -97,15 +99,18 @@ class RecordingExecutor:
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Record the call and return its answer, or raise the answer if it is an exception."""
+        answer = self._answer(invocation, options)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"the answer to {invocation.verb} of {invocation.plugin} is a coroutine: use on_asyncio")
+        return _finished(invocation, answer)
+
+    def _answer(self, invocation: Invocation, options: CallOptions) -> Any:
         with self._lock:
             self.calls.append(RecordedCall(invocation, options))
             answer = self._next(invocation.plugin, invocation.verb)
         # Outside the lock: the function may call the client, which calls this executor again.
-        if callable(answer):
-            answer = answer(invocation)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer if isinstance(answer, Outcome) else _outcome(invocation, answer)
+        return answer(invocation) if callable(answer) else answer
 
     def _next(self, plugin: str, verb: str) -> Any:
         key = next((key for key in ((plugin, verb), (_ANY, verb)) if key in self.answers), None)
@@ -123,10 +128,20 @@ class _AsyncRecordingExecutor:
 
     def __init__(self, recorder: RecordingExecutor) -> None:
         self.find = recorder.find
-        self._execute = recorder.execute
+        self._answer = recorder._answer  # noqa: SLF001 - the other half of this class
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        return self._execute(invocation, options)
+        answer = self._answer(invocation, options)
+        return _finished(invocation, await answer if inspect.isawaitable(answer) else answer)
+
+
+def timeout_error(seconds: float = 1.0) -> Callable[[Invocation], PluginTimeoutError]:
+    """Return the answer of a plugin that was stopped at its timeout, for ``RecordingExecutor``.
+
+    Args:
+        seconds: the time that it took, for the error's text.
+    """
+    return lambda invocation: PluginTimeoutError(f"it did not end within {seconds:.3g} s, and was stopped", invocation)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
@@ -142,6 +157,12 @@ def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -
     if details:
         document["details"] = details
     return Outcome(exit_status=1, stdout=json.dumps(document).encode(), stderr=stderr.encode())
+
+
+def _finished(invocation: Invocation, answer: Any) -> Outcome:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer if isinstance(answer, Outcome) else _outcome(invocation, answer)
 
 
 def _outcome(invocation: Invocation, document: Mapping[str, Any] | None) -> Outcome:

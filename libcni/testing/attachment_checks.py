@@ -10,8 +10,10 @@ from uuid import uuid4
 from libcni.plugin import PluginResult, VerbError
 from libcni.testing.calling import Answer
 from libcni.testing.document_checks import result_problems
-from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, without
+from libcni.testing.examination import ATTACHMENT, Examination, document_of, without
+from libcni.testing.reality_checks import check_reality
 from libcni.testing.snapshot import difference, settled, snapshot, without_routes
+from libcni.testing.surroundings import run_ip
 
 
 def check_attachment(exam: Examination) -> None:
@@ -27,7 +29,7 @@ def check_host(exam: Examination) -> None:
     if exam.namespace is None:
         return
     before = snapshot(None)
-    container = _container()
+    container = new_container()
     added = exam.call("ADD", exam.config(), container_id=container)
     exam.call("DEL", exam.config(result=document_of(added)[0]), container_id=container)
     exam.add_finding("DEL leaves nothing on the host", sorted(settled(None, before) - before))
@@ -39,7 +41,8 @@ def gives_fixed_addresses(exam: Examination, result: dict[str, Any]) -> bool:
     return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, exam.version).ips)
 
 
-def _container() -> str:
+def new_container() -> str:
+    """Return the ID of a container that does not exist."""
     return f"conformance-{uuid4().hex[:8]}"
 
 
@@ -48,7 +51,7 @@ class _Life:
 
     def __init__(self, exam: Examination) -> None:
         self.exam = exam
-        self.container = _container()
+        self.container = new_container()
         self.result: dict[str, Any] = {}
         self.has_state = bool(exam.keeps_state)
         self.before = exam.snapshot()
@@ -64,7 +67,7 @@ class _Life:
             # Also after an ADD that failed or hung: the plugin may have allocated an address before.
             self._deleted()
         exam.add_finding("DEL leaves nothing", self._left())
-        never = exam.call("DEL", exam.config(), container_id=_container())
+        never = exam.call("DEL", exam.config(), container_id=new_container())
         exam.expect_success("DEL without an earlier ADD", never)
         if self.result and exam.prev_result is None:
             again = self._call("ADD", exam.config())
@@ -73,6 +76,8 @@ class _Life:
             if self.result and exam.has_verb("GC"):
                 self._gc_everything()
             self._call("DEL", self._config())
+        if self.result and exam.makes_interface and exam.prev_result is None and exam.check_works:
+            self._gone_before_check()
         exam.add_finding("DEL creates no namespace file", self._created_file())
 
     def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
@@ -113,10 +118,13 @@ class _Life:
             self.has_state = not gives_fixed_addresses(exam, result)
         elif exam.keeps_state is None:
             self.has_state = exam.snapshot() != self.before
+        exam.makes_interface = any(part.get("name") == exam.ifname for part in result.get("interfaces") or [])
         exam.add_finding("ADD keeps prevResult", self._lost_of_prev_result())
+        check_reality(exam, result)
         if exam.has_verb("CHECK"):
             checked = self._call_forwarded("CHECK", self._config())
             exam.expect_success("CHECK", checked)
+            exam.check_works = checked.status == 0
             if exam.has_verb("GC"):
                 self._gc_valid(checked)
         # A chained plugin is attached only once. Other plugins get a second attachment for this GC, because a DEL after
@@ -125,12 +133,15 @@ class _Life:
             self._gc_everything()
 
     def _gc_valid(self, checked: Answer) -> None:
-        config = self._gc_config([{"containerID": self.container, "ifname": IFNAME}])
+        config = self._gc_config([{"containerID": self.container, "ifname": self.exam.ifname}])
         answer = self._call_forwarded("GC", config, env=ATTACHMENT)
         self.exam.expect_success("GC", answer)
         if checked.status:
             return  # a CHECK that always fails cannot tell whether a GC has freed something
         self.exam.expect_success("GC keeps valid attachments", self._check())
+        bare = {key: value for key, value in self._gc_config([]).items() if not key.startswith("cni.dev/")}
+        self._call("GC", bare, env=ATTACHMENT)
+        self.exam.expect_success("GC without a list of attachments frees nothing", self._check())
         other = {**self._gc_config([]), "name": f"{self.exam.config_base['name']}-other"}
         self._call("GC", other, env=ATTACHMENT)
         self.exam.expect_success("GC keeps other networks", self._check())
@@ -140,6 +151,7 @@ class _Life:
         # An interface may stay until its namespace ends, but nothing else frees an address.
         if self.exam.keeps_state or (self.exam.ipam and self.has_state):
             self._expect_failed_check("GC without valid attachments frees all")
+            self.exam.gc_frees = not self.exam.report.findings[-1].problem
 
     def _gc_config(self, valid: list[dict[str, str]]) -> dict[str, Any]:
         lists = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
@@ -158,6 +170,19 @@ class _Life:
         ):
             self.exam.expect_success(check, self._call("DEL", config, env=env))
         self.exam.expect_success("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
+
+    def _gone_before_check(self) -> None:
+        """Take the addresses and then the interface away from an attachment: CHECK must see both."""
+        exam, namespace = self.exam, self.exam.namespace
+        if namespace is None or exam.needs_host:  # a device of the host would be lost
+            return
+        self.result = document_of(self._call("ADD", exam.config()))[0]
+        where = ("-netns", namespace.name)
+        if self.result.get("ips") and run_ip(*where, "address", "flush", "dev", exam.ifname, check=False):
+            self._expect_failed_check("CHECK sees that the address is gone")
+        if run_ip(*where, "link", "delete", exam.ifname, check=False):
+            self._expect_failed_check("CHECK sees that the interface is gone")
+        exam.expect_success("DEL of an interface that is gone", self._call("DEL", self._config()))
 
     def _left(self) -> str:
         if self.exam.namespace is None:
@@ -190,4 +215,17 @@ class _Life:
                 values = tuple(part.get(key) for key in keys)
                 if values not in left:
                     lost.append(f"{kind}: {' by '.join(str(value) for value in values if value)} is lost")
+        owners = [{str(ip["address"]): _owner(ip, result) for ip in result.ips} for result in (before, after)]
+        for address, owner in owners[0].items():
+            other = owners[1].get(address)
+            if owner and other and other != owner:
+                lost.append(f"ips: {address} is of {owner} in prevResult, and of {other} in the result")
         return lost
+
+
+def _owner(ip: dict[str, Any], result: PluginResult) -> str:
+    """Return the name of the interface that an address belongs to, or ""."""
+    index = ip.get("interface")
+    if not isinstance(index, int) or not 0 <= index < len(result.interfaces):
+        return ""
+    return str(result.interfaces[index].get("name"))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from types import MappingProxyType
 from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.attachment_checks import check_attachment, check_host
 from libcni.testing.calling import Target
 from libcni.testing.examination import Examination, TooSlowError
+from libcni.testing.hostile_checks import check_failed_adds
 from libcni.testing.ipam_checks import check_addresses
 from libcni.testing.ipam_recorder import recording_ipam
+from libcni.testing.many_checks import check_many
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.refusal_checks import check_invalid_calls, check_version_verb
 from libcni.testing.report import ConformanceFinding, ConformanceReport
+from libcni.testing.surroundings import own_host, surroundings_of
 
 __all__ = ["ConformanceFinding", "ConformanceReport", "assert_plugin_conforms", "check_plugin"]
 
@@ -48,11 +53,14 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     versions: Sequence[str] = ALL_VERSIONS,
     keeps_state: bool | None = None,
     timeout: float = 30.0,
+    known: Mapping[str, str] = MappingProxyType({}),
+    surroundings: Callable[[], AbstractContextManager[NetworkNamespace]] | None = None,
 ) -> ConformanceReport:
     """Run every verb of a plugin in every version, and compare answers and state with the specification.
 
     The containers do not exist and the interface is ``cnitest0``. The plugin must take down everything that it makes.
-    A call that hangs ends the check. The report has the findings until then.
+    A call that hangs ends the check. The report has the findings until then. With a namespace the calls are made in a
+    network namespace that stands for the host, unless the configuration names a link of this host.
 
     Args:
         plugin: a Plugin, which is called in this process, or the path of an executable. Only an executable can be
@@ -69,6 +77,12 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         versions: the versions to check, of those that the plugin supports.
         keeps_state: whether CHECK must fail after DEL and after GC. None: only if the helper sees state: allocated
             addresses, an interface, or another change of the host or the namespace.
+        known: checks that the plugin is known to fail, with the reasons, such as ``{"VERSION echoes cniVersion": "Go's
+            skel"}``. They are reported and are no failures. A known check that passes is a failure.
+        surroundings: makes a context for each version; the context gives the namespace, in place of ``namespace``, and
+            may make links on the host. The host is a namespace of its own then, and the ``sandbox`` of ``prev_result``
+            becomes the new namespace. Without it a chained plugin with a ``namespace`` gets a new one each time, with
+            the interfaces, addresses and routes of ``prev_result``.
         timeout: seconds for each call of an executable. A Plugin is called in this thread, which nothing can stop.
 
     Raises:
@@ -76,26 +90,35 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             an address.
     """
     examination = Examination(
-        plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout
-    )
+        plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout,
+        surroundings=surroundings,
+    )  # fmt: skip
     report = examination.report
     # A stack keeps the recorder until the last call, even if the check ends early.
     with ExitStack() as stack:
         try:
+            stack.enter_context(own_host(examination))
             supported = check_version_verb(examination)
             report.versions = tuple(version for version in supported if version in versions)
             if report.versions:
-                check_invalid_calls(examination, report.versions[-1])
+                with surroundings_of(examination):
+                    check_invalid_calls(examination, report.versions[-1])
                 examination.recorder = stack.enter_context(recording_ipam(examination))
                 for examination.version in report.versions:
-                    check_attachment(examination)
+                    with surroundings_of(examination):
+                        check_attachment(examination)
                 # In the newest version only: these checks make many calls.
-                check_addresses(examination)
-                check_host(examination)
+                for check in (check_host, check_many, check_addresses):
+                    with surroundings_of(examination):
+                        check(examination)
+                check_failed_adds(examination)
             slow = ""
         except TooSlowError as error:
             slow = str(error)
         examination.version = ""
+        with suppress(FileNotFoundError):
+            os.unlink(examination.missing_netns)  # a plugin that creates it has its finding
         examination.add_finding("every call is answered in time", slow)
         examination.report_observations()
+        report.apply_known(known)
     return report

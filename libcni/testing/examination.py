@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from tempfile import gettempdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from libcni._error_code import ErrorCode
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.calling import Answer, Target, call_plugin
-from libcni.testing.fakes import FakePlugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
-from libcni.testing.snapshot import Snapshot, snapshot
+from libcni.testing.snapshot import Snapshot, link_names, snapshot
+
+if TYPE_CHECKING:
+    from libcni.testing.ipam_recorder import Recorder
 
 ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "CNI_IFNAME": None}
 """The variables that a verb without an attachment does not get."""
@@ -40,6 +43,10 @@ class Examination:
     Attributes:
         version: the spec version that is being checked; "" during the checks that do not depend on one.
         recorder: the recording IPAM plugin, if the plugin delegates.
+        surroundings: makes a namespace, and what the plugin needs on the host, for each version.
+        makes_interface: whether the last ADD reported the interface of CNI_IFNAME.
+        check_works: whether the last CHECK of an attachment succeeded.
+        gc_frees: whether GC has freed an attachment that is not valid.
         missing_netns: a path without a namespace.
         report: the findings so far.
     """
@@ -54,7 +61,11 @@ class Examination:
     keeps_state: bool | None = None
     timeout: float = 30.0
     version: str = ""
-    recorder: FakePlugin | None = None
+    recorder: Recorder | None = None
+    surroundings: Callable[[], AbstractContextManager[NetworkNamespace]] | None = None
+    makes_interface: bool = False
+    check_works: bool = False
+    gc_frees: bool = False
     # A random name, so that no other test creates a namespace at this path.
     missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
     _chatty: set[str] = field(default_factory=set)
@@ -65,9 +76,25 @@ class Examination:
         # the list of valid attachments has only those of this examination.
         name = f"{self.config_base.get('name', 'conformance')}-{uuid4().hex[:8]}"
         self.config_base = {**self.config_base, "name": name}
+        self._links = link_names(None) - {"lo"} if self.namespace else set()
         self.report: ConformanceReport = ConformanceReport(
             self.plugin.name if isinstance(self.plugin, Plugin) else os.fspath(self.plugin)
         )
+
+    @property
+    def ifname(self) -> str:
+        """CNI_IFNAME; for a chained plugin the interface of ``prev_result``."""
+        names = [str(part["name"]) for part in self.previous_interfaces() if part.get("sandbox")]
+        return names[0] if names and names[0] != "lo" else IFNAME
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether the configuration names a link of the host."""
+        return self.surroundings is None and not self._links.isdisjoint(_texts(self.config_base))
+
+    def previous_interfaces(self) -> Sequence[Mapping[str, Any]]:
+        """Return the interfaces of ``prev_result``."""
+        return (self.prev_result or {}).get("interfaces") or []
 
     def snapshot(self) -> Snapshot:
         """Return the state of the namespace, if there is one."""
@@ -102,6 +129,12 @@ class Examination:
             config["prevResult"] = result
         elif self.prev_result is not None:
             previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
+            if self.namespace is not None and self.previous_interfaces():
+                # The surroundings may be new.
+                previous["interfaces"] = [
+                    {**part, "sandbox": self.namespace.path} if part.get("sandbox") else part
+                    for part in self.previous_interfaces()
+                ]
             try:
                 config["prevResult"] = PluginResult.from_document(previous, version).to_document()
             except VerbError as error:
@@ -111,10 +144,8 @@ class Examination:
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
         """Call the plugin; raises TooSlowError if it does not answer in time."""
-        netns = self.namespace.path if self.namespace else self.missing_netns
-        options = {"netns": netns, "ifname": IFNAME, "args": self.args, "path": self.path, **changes}
         try:
-            answer = call_plugin(self.plugin, verb, config, timeout=self.timeout, **options)
+            answer = self.start(verb, config, timeout=self.timeout, **changes)
         except subprocess.TimeoutExpired as error:
             problem = [f"no answer to {verb} within {self.timeout:g} s", *getattr(error, "__notes__", ())]
             raise TooSlowError("; ".join([*problem, "the other checks were not run"])) from None
@@ -122,6 +153,12 @@ class Examination:
             return Answer(127, "", f"it cannot be started: {error}")
         self._observe(verb, answer)
         return answer
+
+    def start(self, verb: str, config: Mapping[str, Any] | bytes, *, timeout: float, **changes: Any) -> Answer:
+        """Call the plugin; raises TimeoutExpired if it does not answer in time, after killing it."""
+        netns = self.namespace.path if self.namespace else self.missing_netns
+        options = {"netns": netns, "ifname": self.ifname, "args": self.args, "path": self.path, **changes}
+        return call_plugin(self.plugin, verb, config, timeout=timeout, **options)
 
     def _observe(self, verb: str, answer: Answer) -> None:
         if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
@@ -135,6 +172,14 @@ class Examination:
         """Add the findings that concern all calls."""
         self.add_finding("only ADD and VERSION print on stdout", sorted(self._chatty))
         self.add_finding("error codes below 100 are the specification's", sorted(self._odd_codes))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)
 
 
 def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -21,11 +21,17 @@ __all__ = ["FakeCall", "FakePlugin", "FakePlugins"]
 
 _LOG = ".calls"
 _SHELL = """#!/bin/sh
-stdin={home}/$$.stdin
+number=$$
 calls={log}
+# -C: in another PID namespace a process may have the same number.
+set -C
+while ! true 2>/dev/null > {home}/$number.stdin; do number=$((number + 1)); done
+set +C
+stdin={home}/$number.stdin
 cat > "$stdin"
-cat /proc/$$/environ > {home}/$$.env
-echo "$CNI_COMMAND" {name} $$ >> "$calls"
+# The shell opens the file, so it is the environment of this shell, also if /proc is another PID namespace's.
+cat < /proc/self/environ > {home}/$number.env
+echo "$CNI_COMMAND" {name} $number >> "$calls"
 {body}
 """
 _SHELL_ANSWERS = """case "$CNI_COMMAND" in
@@ -219,7 +225,10 @@ def _checked(steps: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if isinstance(steps, str):
         import yaml
 
-        document = yaml.safe_load(dedent(steps))
+        try:
+            document = yaml.safe_load(dedent(steps))
+        except yaml.YAMLError as error:
+            raise ValueError(f"the steps of a fake plugin are no YAML: {error}") from error
     document = dict(document or {}) if isinstance(document, Mapping | None) else document
     problem = runpy.run_path(str(_engine() / "fakecni/language.py"))["problem_of"](document)
     if problem:

@@ -9,12 +9,13 @@ from uuid import uuid4
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.attachment_checks import gives_fixed_addresses
 from libcni.testing.calling import Answer
-from libcni.testing.examination import Examination, document_of, shown
+from libcni.testing.document_checks import error_problems
+from libcni.testing.examination import ATTACHMENT, Examination, document_of, shown
 
 _AT_ONCE = 6
 _ROUNDS = 2
-_CYCLES = 300
-_CYCLE_SECONDS = 30.0
+_MOST = 300
+_FILL_SECONDS = 20.0
 
 
 def check_addresses(exam: Examination) -> None:
@@ -34,10 +35,28 @@ def check_addresses(exam: Examination) -> None:
     second = pool.addresses(pool.add("second"))
     shared = sorted(set(pool.addresses(answer)) & set(second))
     exam.add_finding("two containers get different addresses", f"both have {', '.join(shared)}" if shared else "")
+    _check_full_pool(exam, pool)
     pool.delete_all()
-    exam.add_finding("DEL frees the address", pool.leak(pool.addresses(answer)))
     if not isinstance(exam.plugin, Plugin):
         exam.add_finding("ADDs at the same time get different addresses", pool.shared_addresses())
+
+
+def _check_full_pool(exam: Examination, pool: _Pool) -> None:
+    """Use all addresses: STATUS must say so, and the DEL of one container must make one ADD possible."""
+    refused = pool.fill()
+    if refused is None:
+        return
+    document, problem = document_of(refused, must_fail=True)
+    exam.add_finding("an ADD that finds no address fails", problem or error_problems(document))
+    if exam.has_verb("STATUS"):
+        status = exam.call("STATUS", exam.config(), env=ATTACHMENT)
+        text = f"no address is free (ADD: {shown(refused)}), and STATUS says that the plugin is ready"
+        exam.add_finding("STATUS fails if no address is free", "" if status.status else text)
+    container = pool.attached.pop(0)
+    exam.call("DEL", exam.config(), container_id=container)
+    last = pool.add("last")
+    text = f"no address was free; after the DEL of one of {len(pool.attached)} containers ADD fails: {shown(last)}"
+    exam.add_finding("DEL frees the address", text if last.status else "")
 
 
 class _Pool:
@@ -63,21 +82,17 @@ class _Pool:
             return []
         return [str(ip.get("address")) for ip in result.ips]
 
-    def leak(self, freed: list[str]) -> str:
-        """Allocate until ADD returns an address that DEL has freed; return the problem if ADD fails before.
-
-        Many plugins allocate the next address instead of the lowest one, so the whole pool may have to be used once.
-        """
-        deadline = time.monotonic() + _CYCLE_SECONDS
-        for count in range(_CYCLES):
-            answer = self.add("cycle")
-            self.delete_all()
+    def fill(self) -> Answer | None:
+        """Run ADDs until one fails, and return it; None if the pool is too large for that."""
+        deadline = time.monotonic() + _FILL_SECONDS
+        for _ in range(_MOST):
+            answer = self.add("fill")
             if answer.status != 0:
-                return f"after {count + 2} ADDs, each with its DEL, ADD fails: {shown(answer)}"
-            addresses = self.addresses(answer)
-            if not addresses or freed[0] in addresses or time.monotonic() >= deadline:
+                self.attached.pop()
+                return answer
+            if time.monotonic() >= deadline:
                 break
-        return ""
+        return None
 
     def shared_addresses(self) -> str:
         """Run ADDs at the same time; return the problem if several of them got the same address."""

@@ -29,10 +29,10 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
     for verb in ("ADD", "DEL", "CHECK"):
         if verb not in SINCE or supports(version, verb):
             for name in REQUIRED[verb]:
-                answer = exam.call(verb, config, env={name: None})
+                answer = _call(exam, verb, config, env={name: None})
                 _check_refused(exam, f"{verb} without {name}", answer, 4, mention=name)
     for name, value in (("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b")):
-        _check_refused(exam, f"an invalid {name}", exam.call("ADD", config, env={name: value}), 4)
+        _check_refused(exam, f"an invalid {name}", _call(exam, "ADD", config, env={name: value}), 4)
     if "ipam" not in config or exam.ipam:
         exam.expect_success("DEL without CNI_PATH", exam.call("DEL", config, env={"CNI_PATH": None}))
     wrong: list[tuple[str, dict[str, Any] | bytes, int]] = [
@@ -44,10 +44,18 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
         ("an unknown cniVersion", {**config, "cniVersion": "9.9.9"}, 1),
     ]
     for check, stdin, code in wrong:
-        _check_refused(exam, check, exam.call("ADD", stdin), code)
+        _check_refused(exam, check, _call(exam, "ADD", stdin), code)
     _check_refused(exam, "an unknown verb", exam.call("NOPE", config), 4)
-    refused = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), must_fail=True)[0]
+    refused = document_of(_call(exam, "ADD", config, env={"CNI_IFNAME": None}), must_fail=True)[0]
     exam.add_finding("an error has the cniVersion", _wrong_version(refused, version))
+
+
+def _call(exam: Examination, verb: str, config: dict[str, Any] | bytes, **changes: Any) -> Answer:
+    """Call the plugin; take down what an ADD has made that it should have refused."""
+    answer = exam.call(verb, config, **changes)
+    if verb == "ADD" and answer.status == 0:
+        exam.call("DEL", config, **changes)
+    return answer
 
 
 def _wrong_version(document: dict[str, Any], expected: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,7 @@ class ConformanceFinding:
         check: the rule that was checked, in a few words.
         version: the spec version of the configuration, or "" if the check does not depend on one.
         problem: how the plugin broke the rule; "" if it did not.
+        known: the reason that the caller gave for this failure in ``known``, or "".
 
     Examples:
         >>> print(ConformanceFinding("DEL again", "1.1.0", "exit status 1"))
@@ -22,9 +24,13 @@ class ConformanceFinding:
     check: str
     version: str
     problem: str
+    known: str = ""
 
     def __str__(self) -> str:
-        return f"{self.check}{f' ({self.version})' if self.version else ''}: {self.problem or 'passed'}"
+        version, known = (
+            f" ({text})" if text else "" for text in (self.version, self.known and f"known: {self.known}")
+        )
+        return f"{self.check}{version}: {self.problem or 'passed'}{known}"
 
 
 @dataclass
@@ -53,10 +59,23 @@ class ConformanceReport:
 
     @property
     def failures(self) -> list[ConformanceFinding]:
-        """The findings with a problem."""
-        return [finding for finding in self.findings if finding.problem]
+        """The findings with a problem that is not known."""
+        return [finding for finding in self.findings if finding.problem and not finding.known]
+
+    def apply_known(self, known: Mapping[str, str]) -> None:
+        """Mark the failures whose check is in ``known``; add a failure for each known check that has none."""
+        self.findings = [
+            replace(finding, known=known.get(finding.check, "")) if finding.problem else finding
+            for finding in self.findings
+        ]
+        for check, reason in known.items():
+            if not any(finding.known for finding in self.findings if finding.check == check):
+                was_run = any(finding.check == check for finding in self.findings)
+                problem = f"it {'passes' if was_run else 'was not run'}: remove it from known ({reason})"
+                self.findings.append(ConformanceFinding(check, "", problem))
 
     def __str__(self) -> str:
         failures = self.failures
         title = f"{self.plugin}: {len(failures)} of {len(self.findings)} checks failed"
-        return "\n".join([title, *(f"  {finding}" for finding in failures)])
+        shown = [*failures, *(finding for finding in self.findings if finding.known)]
+        return "\n".join([title, *(f"  {finding}" for finding in shown)])

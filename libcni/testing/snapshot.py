@@ -31,6 +31,25 @@ def without_routes(snapshot: Snapshot) -> Snapshot:
     return frozenset(line for line in snapshot if not line.startswith("route "))
 
 
+def lines_of_link(snapshot: Snapshot, name: str) -> Snapshot:
+    """Return the lines of a snapshot that are about an interface."""
+    return frozenset(line for line in snapshot if name in line.split())
+
+
+def link_names(namespace: NetworkNamespace | None) -> set[str]:
+    """Return the names of the interfaces in ``namespace``; None: on the host."""
+    return {*links_of(namespace)}
+
+
+def links_of(namespace: NetworkNamespace | None) -> dict[str, dict[str, Any]]:
+    """Return iproute2's description of each interface by its name; ``addresses`` has its addresses as text."""
+    with namespace.entered() if namespace else nullcontext():
+        shown = _ip("address", "show")
+    for link in shown:
+        link["addresses"] = [f"{ip.get('local')}/{ip.get('prefixlen')}" for ip in link.get("addr_info", [])]
+    return {link["ifname"]: link for link in shown}
+
+
 def settled(namespace: NetworkNamespace | None, expected: Snapshot) -> Snapshot:
     """Wait until the state of ``namespace`` (None: the host) is ``expected``, but at most a second; return the state.
 

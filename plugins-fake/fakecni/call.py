@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import sys
 
 from fakecni import results
@@ -54,6 +55,13 @@ class Call:
             raise Failure(6, "cannot decode the network configuration", self.problem)
         if not self.network:
             raise Failure(7, "missing network name")
+        if not _is_name(self.network):
+            raise Failure(7, "invalid characters found in network name", str(self.network))
+        if self.verb in ("ADD", "CHECK", "DEL"):
+            if not _is_name(self.container):
+                raise Failure(4, "invalid characters in containerID", self.container)
+            if not _is_ifname(self.ifname):
+                raise Failure(4, "interface name is invalid", self.ifname)
         if self.verb not in VERBS:
             raise Failure(4, f"unknown CNI_COMMAND: {self.verb}")
         if (self.version or results.VERSIONS[0]) not in supported:
@@ -78,6 +86,17 @@ class Call:
         if previous is None:
             raise Failure(7, "required prevResult missing")
         return previous
+
+
+def _is_name(value: object) -> bool:
+    """Return whether a network name or container ID is one that real plugins accept. They become parts of paths."""
+    allowed = string.ascii_letters + string.digits
+    return isinstance(value, str) and value[:1] in allowed and not set(value) - set(allowed + "_.-")
+
+
+def _is_ifname(name: str) -> bool:
+    long = len(name.encode("utf-8", "surrogateescape")) > 15  # noqa: PLR2004 - IFNAMSIZ without the closing NUL
+    return not long and name not in (".", "..") and not any(char in "/:" or char.isspace() for char in name)
 
 
 def _parsed(stdin: bytes) -> tuple:

@@ -48,7 +48,9 @@ class Plugin:
 
     def stale(self, owner: Owner) -> bool:
         """Return whether GC removes the resources of ``owner``: of this network or unknown, and not valid."""
-        valid = self.call.config.get("cni.dev/valid-attachments") or []
+        if "cni.dev/valid-attachments" not in self.call.config:
+            return False  # no list is not an empty list; Go sends null for an empty one
+        valid = self.call.config["cni.dev/valid-attachments"] or []
         known = [(entry["containerID"], entry["ifname"]) for entry in valid]
         return owner[2] in (self.call.network, "") and owner[:2] not in known
 

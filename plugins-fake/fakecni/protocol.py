@@ -10,18 +10,22 @@ import time
 from fakecni import results
 from fakecni.call import Call, Failure
 from fakecni.language import KINDS, VERBS, problem_of
+from fakecni.log import record
 from fakecni.plugins import ACTIONS, PLUGINS
 
 
-def main(plugin: str, file: str, counts: str) -> None:
+def main(plugin: str, file: str, counts: str, *, keeps_log: bool = False) -> None:
     """Serve one call and exit.
 
     ``plugin``: the path of the executable. ``file``: its steps; it need not exist. ``counts``: the directory in which
-    lists of steps are counted.
+    lists of steps are counted. ``keeps_log``: whether to write the call to the log in the state directory.
     """
     call = Call(dict(os.environ), sys.stdin.buffer.read())
     name, own, step = os.path.basename(plugin), call.config.get("fake", {}), {}
     steps = _steps(file)
+    state = {**steps, **(own if isinstance(own, dict) else {})}.get("stateDir") or call.env.get("FAKE_CNI_STATE")
+    if keeps_log and isinstance(state, str):
+        record(state, name, call.verb, call.stdin)
     try:
         problem = problem_of(own) or problem_of(steps)
         if problem or any(isinstance(own.get(verb), list) for verb in VERBS):
@@ -31,7 +35,6 @@ def main(plugin: str, file: str, counts: str) -> None:
         _write(2, step.get("stderr", "").encode())
         time.sleep(step.get("sleep", 0))
         kind = steps.get("kind") or (name[5:] if name.startswith("fake-") and name[5:] in KINDS else "fake")
-        state = steps.get("stateDir") or call.env.get("FAKE_CNI_STATE")
         document, status = _answer(call, step, steps.get("versions"), PLUGINS[kind](call, state)), 0
     except Failure as failure:
         document, status = failure.document(call.version), 1

@@ -22,6 +22,12 @@ class Shelf:
     def __init__(self, *parts: str) -> None:
         self.path = os.path.join(*parts)
 
+    def _file(self, name: str) -> str:
+        """Return the path of the file for ``name``; a configuration must not lead out of this directory."""
+        if "/" in name or name in ("", ".", ".."):
+            raise Failure(7, f"invalid name {name!r}")
+        return os.path.join(self.path, name)
+
     def names(self) -> list[str]:
         """Return all names, in order."""
         try:
@@ -33,7 +39,7 @@ class Shelf:
         """Take ``name`` for ``owner``; False if it is taken."""
         os.makedirs(self.path, exist_ok=True)
         try:
-            with open(os.path.join(self.path, name), "x") as file:
+            with open(self._file(name), "x") as file:
                 file.write("\n".join(owner) + "\n")
         except FileExistsError:
             return False
@@ -51,7 +57,7 @@ class Shelf:
     def drop(self, name: str) -> None:
         """Give back ``name``, if it is taken."""
         try:
-            os.unlink(os.path.join(self.path, name))
+            os.unlink(self._file(name))
         except FileNotFoundError:
             pass
 

@@ -87,3 +87,22 @@ def test_the_delegating_plugin_of_the_page_conforms(
             versions=["1.1.0"],
         )
     assert "GC is forwarded to the IPAM plugin (1.1.0): passed" in map(str, report.findings)
+
+
+def test_the_thick_plugin_of_the_page_works(tmp_path: Path) -> None:
+    names: dict[str, Any] = {"__name__": "daemon"}
+    exec(compile(TITLED["daemon.py"], "daemon.py", "exec", dont_inherit=True), names)
+    path = tmp_path / "thick.sock"
+    shim = tmp_path / "thick"
+    text = TITLED["shim.py"].replace("/run/thick.sock", str(path))
+    shim.write_text(f"#!{sys.executable} -IS\n{text}", encoding="utf-8")
+    shim.chmod(0o755)
+    with names["serve"](str(path)) as server, ThreadPoolExecutor(5) as threads:
+        threads.submit(server.serve_forever)
+        try:
+            add, delete = (partial(call_plugin, shim, verb, config()) for verb in ("ADD", "DEL"))
+            answers = list(threads.map(lambda number: (add(), delete(container_id=f"c{number}")), range(4)))
+        finally:
+            server.shutdown()
+    assert [one.document["ips"] for one, _ in answers] == [[{"address": "10.61.0.9/24"}]] * 4
+    assert [(two.status, two.stderr) for _, two in answers] == [(0, f"gone: c{number}\n") for number in range(4)]

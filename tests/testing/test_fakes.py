@@ -11,6 +11,7 @@ import pytest
 from plugin.plugins import config
 
 from libcni.testing import Answer, FakePlugins, call_plugin
+from libcni.testing.__main__ import main
 
 
 def call(fakes: FakePlugins, verb: str = "ADD", name: str = "fake", **more: Any) -> Answer:
@@ -126,3 +127,39 @@ def test_nothing_but_a_fake_is_replaced(tmp_path: Path, there: str, write: str) 
     with pytest.raises(FileExistsError, match="is no fake plugin"):
         getattr(FakePlugins(tmp_path), write)("bridge")
     assert path.read_text(encoding="utf-8") == "theirs"
+
+
+def test_calls_in_pid_namespaces_are_kept_apart(cni_fakes: FakePlugins) -> None:
+    """In each namespace the process has the same number."""
+    fake = cni_fakes.shell("fake")
+    for number in range(3):
+        command = ["unshare", "--pid", "--fork", "--map-root-user", "--user", str(fake.path)]
+        env = {"PATH": os.environ["PATH"], "CNI_COMMAND": "DEL", "N": str(number)}
+        done = subprocess.run(command, env=env, input=str(number).encode(), check=False, capture_output=True)
+        if b"unshare failed" in done.stderr:
+            pytest.skip("this machine allows no user namespaces")
+    assert [(one.env["N"], one.stdin) for one in fake.calls] == [(str(n), str(n).encode()) for n in range(3)]
+
+
+def test_broken_yaml_is_a_value_error(cni_fakes: FakePlugins) -> None:
+    with pytest.raises(ValueError, match="the steps of a fake plugin are no YAML"):
+        cni_fakes.scenario("fake", "ADD: [")
+
+
+def test_the_stand_alone_fakes_keep_the_same_log(fake_path: str, fake_state: Path) -> None:
+    document = config(ipam={"subnet": "10.9.0.0/29"}, runtimeConfig={"mac": "02:00:00:00:00:01"})
+    assert call_plugin(f"{fake_path}/fake-bridge", "ADD", document, container_id="c1").status == 0
+    (one,) = FakePlugins(fake_state).calls
+    assert (one.plugin, one.verb, one.env["CNI_CONTAINERID"]) == ("fake-bridge", "ADD", "c1")
+    assert one.config == document
+
+
+def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fakes", str(tmp_path / "fakes"), "fake", "bridge=bridge"]) == 0
+    assert f"CNI_PATH={tmp_path}/fakes" in capsys.readouterr().out
+    plugin = str(tmp_path / "fakes" / "bridge")
+    bad = call_plugin(plugin, "ADD", config(ipam={"subnet": "10.9.0.0/29"}), container_id="../../escaped")
+    assert bad.code == 4
+    assert main(["check", plugin, "[]"]) == 2
+    assert main(["check", plugin, '{"type": "bridge"}', "--versions", "0.4.0", "--known", "ADD=why"]) == 1
+    assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out

@@ -20,33 +20,49 @@ class Pool(Recorder):
 
     def __init__(self, fault: str = "", size: int = 20) -> None:
         self.fault, self.size = fault, size
-        self.held: dict[str, int] = {}
-        self.networks: dict[str, str] = {}
-        super().__init__(add=self._add, delete=self._delete, check=self._check, gc=self._gc)
+        self.held: dict[tuple[str, str], int] = {}
+        self.networks: dict[tuple[str, str], str] = {}
+        super().__init__(add=self._add, delete=self._delete, check=self._check, gc=self._gc, status=self._status)
+
+    def key(self, request: Request) -> tuple[str, str]:
+        return request.container_id, "" if self.fault == "one address for a container" else request.ifname
+
+    def _status(self, request: Request) -> None:
+        if len(self.held) >= self.size - 2 and self.fault != "a full pool is ready":
+            raise VerbError("no free address", code=50)
 
     def _add(self, request: Request) -> None:
-        if request.container_id in self.held and self.fault != "DEL frees nothing, and ADD does not mind":
+        if self.key(request) in self.held and self.fault != "DEL frees nothing, and ADD does not mind":
             raise VerbError("duplicate allocation")
         free = [number for number in range(2, self.size) if number not in self.held.values()]
         if not free:
             raise VerbError("no free address", code=11)
         number = 2 if self.fault == "one address for all" else free[0]
-        self.held[request.container_id] = number
-        self.networks[request.container_id] = request.name
+        self.held[self.key(request)] = number
+        self.networks[self.key(request)] = request.name
         request.result.add_ip(f"10.9.0.{number}/24")
 
     def _delete(self, request: Request) -> None:
         if not self.fault.startswith("DEL frees nothing"):
-            self.held.pop(request.container_id, None)
+            ifname = request.ifname if self.fault != "DEL frees by container" else None
+            self.held = {
+                key: number
+                for key, number in self.held.items()
+                if key[0] != request.container_id or key[1] not in {ifname or key[1], ""}
+            }
 
     def _check(self, request: Request) -> None:
-        if request.container_id not in self.held and self.fault != "CHECK says yes":
+        if self.key(request) not in self.held and self.fault != "CHECK says yes":
             raise VerbError("no address")
 
     def _gc(self, request: Request) -> None:
         if self.fault != "GC does nothing":
-            valid = {container for container, _ in request.valid_attachments}
-            own = {container for container, name in self.networks.items() if name == request.name}
+            valid = set(request.valid_attachments) if "cni.dev/valid-attachments" in request.config else set()
+            if self.fault == "GC keeps by container":
+                valid = {key for key in self.held if key[0] in {container for container, _ in valid}}
+            if "cni.dev/valid-attachments" not in request.config and self.fault != "GC without a list frees all":
+                raise VerbError("no list", code=7)
+            own = {key for key, name in self.networks.items() if name == request.name}
             self.held = {one: number for one, number in self.held.items() if one in valid or one not in own}
 
 
@@ -57,11 +73,24 @@ def test_a_right_ipam_plugin_has_no_failure() -> None:
 @pytest.mark.parametrize(
     ("fault", "checks"),
     [
+        ("a full pool is ready", {"STATUS fails if no address is free"}),
+        ("DEL frees by container", {"DEL keeps other attachments", "GC keeps a valid interface"}),
+        ("GC keeps by container", {"GC frees the other interface of a container"}),
+        (
+            "one address for a container",
+            {
+                "ADD of a second interface",
+                "GC without a list of attachments frees nothing",
+                "GC keeps other networks",
+                "GC keeps valid attachments",
+            },
+        ),
+        ("GC without a list frees all", {"GC without a list of attachments frees nothing", "GC keeps other networks"}),
         ("DEL frees nothing", {"CHECK fails after DEL", "ADD after DEL", "DEL frees the address"}),
         ("DEL frees nothing, and ADD does not mind", {"CHECK fails after DEL", "DEL frees the address"}),
         ("CHECK says yes", {"CHECK fails after DEL", "GC without valid attachments frees all"}),
         ("GC does nothing", {"GC without valid attachments frees all"}),
-        ("one address for all", {"two containers get different addresses"}),
+        ("one address for all", {"two containers get different addresses", "two interfaces get different addresses"}),
     ],
 )
 def test_a_faulty_ipam_plugin_is_found(fault: str, checks: set[str]) -> None:
@@ -122,9 +151,11 @@ def test_no_container_of_a_network_in_use_loses_its_address() -> None:
     def pool(verb: str) -> Callable[[Request], None]:
         return lambda request: getattr(pools.setdefault(request.name, Pool()), verb)(request)
 
-    shared = Recorder(add=pool("_add"), delete=pool("_delete"), check=pool("_check"), gc=pool("_gc"))
+    shared = Recorder(
+        add=pool("_add"), delete=pool("_delete"), check=pool("_check"), gc=pool("_gc"), status=pool("_status")
+    )
     pools["dbnet"] = Pool()
-    pools["dbnet"].held["c1"], pools["dbnet"].networks["c1"] = 2, "dbnet"
+    pools["dbnet"].held["c1", "eth0"], pools["dbnet"].networks["c1", "eth0"] = 2, "dbnet"
     report = check_plugin(shared.plugin, {"name": "dbnet"}, ipam=True, versions=NEWEST)
     assert report.failures == []
-    assert pools["dbnet"].held == {"c1": 2}
+    assert pools["dbnet"].held == {("c1", "eth0"): 2}

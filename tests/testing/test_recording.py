@@ -12,7 +12,7 @@ import pytest
 from libcni import CNIConfig, Invocation, NetworkConfigList, Outcome, PluginError, PluginNotFoundError, RuntimeConf
 from libcni.aio import AsyncCNIConfig
 from libcni.errors import PluginTimeoutError
-from libcni.testing import RecordingExecutor, error_outcome
+from libcni.testing import RecordingExecutor, error_outcome, timeout_error
 
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0", args={"A": "1"})
 IPS = {"ips": [{"address": "10.0.0.2/24"}]}
@@ -98,3 +98,22 @@ def test_the_same_for_asyncio(net: NetworkConfigList, tmp_path: Path) -> None:
 
     asyncio.run(live())
     assert executor.verbs[:2] == [("ADD", "bridge"), ("ADD", "tuning")]
+
+
+def test_a_timeout_is_ready_made(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor({("bridge", "ADD"): timeout_error(3)})
+    with pytest.raises(PluginTimeoutError, match="it did not end within 3 s") as caught:
+        client(executor, tmp_path).add_network_list(net, RT)
+    assert caught.value.plugin == "bridge"
+
+
+def test_an_answer_on_asyncio_may_be_a_coroutine(net: NetworkConfigList, tmp_path: Path) -> None:
+    async def answer(invocation: Invocation) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return IPS
+
+    executor = RecordingExecutor({("bridge", "ADD"): answer})
+    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=executor.on_asyncio)
+    assert asyncio.run(cni.add_network_list(net, RT)).ips[0].address == "10.0.0.2/24"
+    with pytest.raises(TypeError, match="is a coroutine: use on_asyncio"):
+        client(executor, tmp_path / "other").add_network_list(net, RT)
