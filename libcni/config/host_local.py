@@ -30,6 +30,8 @@ class AddressRange:
     start: IPAddress
     end: IPAddress
     gateway: IPAddress
+    prefix: int = 0
+    """The prefix length of its subnet."""
 
     def __contains__(self, address: IPAddress) -> bool:
         # Python refuses to compare addresses of two families.
@@ -174,4 +176,4 @@ def _range(part: Mapping[str, Any]) -> AddressRange:
         ipaddress.ip_address(str(part.get(key) or default))
         for key, default in (("rangeStart", subnet[1]), ("rangeEnd", last), ("gateway", subnet[1]))
     )
-    return AddressRange(start, end, gateway)
+    return AddressRange(start, end, gateway, subnet.prefixlen)

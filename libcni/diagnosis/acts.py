@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -85,8 +86,10 @@ def _check_unchanged(node: NodeState, path: str) -> None:
 
 
 def _mount(node: NodeState, mend: Mend) -> None:
-    record = next(attachment.record for attachment in node.attachments if attachment.path == mend.netns)
-    descriptor = node.life.open(subject_of(record))
+    attachment = next(attachment for attachment in node.attachments if attachment.path == mend.netns)
+    # Go records no identity: there the namespace is the one that has the container's address.
+    answer = node.life_of(attachment)
+    descriptor = node.life.open(replace(subject_of(attachment.record), netns=answer.netns, path=answer.path))
     try:
         bind(f"/proc/self/fd/{descriptor}", mend.target, onto=is_empty_file(mend.target))
     finally:

@@ -12,6 +12,7 @@ from libcni.diagnosis.drift import check_drift
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.namespaces import check_namespaces
+from libcni.diagnosis.next_container import check_next
 from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_node
 from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.pool import check_pools
@@ -32,11 +33,14 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("rules", check_rules),
     ("ipam", check_ipam),
     ("drift", check_drift),
+    ("next", check_next),
 )
 
 
 def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = PENDING_AFTER) -> DoctorReport:
     """Check a node: configurations, plugins, disks, records, namespaces, interfaces, rules and addresses.
+
+    Also find out whether the next container could be attached.
 
     Changes nothing. Plugins are called with VERSION and STATUS only, and with CHECK if ``run_check`` is true.
 

@@ -90,7 +90,7 @@ def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeF
     seen = f"{attachment.netns} no longer leads to its namespace, but it lives: {answer.reason}"
     about = partial(finding_about, "namespaces", "error", attachment, "lost-path", seen)
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
-    if _can_mount(attachment.netns, attachment.record.netns_id):
+    if _can_mount(attachment.netns, answer.netns):
         mend = Mend("mount", attachment.netns, (), (id_of(attachment),), (), attachment.network, attachment.path)
         return about(meaning, mends=(mend,))
     return about(meaning, "restart the container, or call repair again when it has ended")

@@ -169,10 +169,19 @@ class NodeState:
             elif attachment.made_by_go and attachment.netns:
                 # The path alone, before the result is decoded for more signs: Go records nothing else.
                 answer = self.life.of(Subject(path=attachment.netns), walk=False)
-            self._answers[id(attachment)] = (
-                answer if answer is not None and answer.is_alive else life_of(record, self.life)
-            )
+            if answer is None or not answer.is_alive:
+                answer = self._with_place(life_of(record, self.life), attachment)
+            self._answers[id(attachment)] = answer
         return self._answers[id(attachment)]
+
+    def _with_place(self, answer: Answer, attachment: Attachment) -> Answer:
+        """Return the answer with the namespace that alone has the addresses of a living container of Go's."""
+        places = self.life.addresses
+        found = {place for address in self.addresses_of(attachment) for place, _ in places.get(address, ())}
+        if not answer.is_alive or answer.netns is not None or len(found) != 1:
+            return answer
+        [namespace] = found
+        return answer._replace(netns=namespace, path=self.spaces[namespace].path)
 
     def reservation_life(self, reservations: Iterable[Reservation]) -> Answer:
         """Return whether the container of reservations without a record lives: by their addresses alone."""

@@ -247,6 +247,13 @@ class _Repair:
     def look_at_the_living(self, node: NodeState) -> None:
         """Stop the repair if a living container has lost something, and no mend since the last look names it."""
         named = {name for mend in self.done for name in (*mend.containers, *mend.interrupts)}
+        # An address of the node that a mend has removed: nobody lived on the bridge.
+        earlier = self.belongings.get(None)
+        if earlier is not None:
+            earlier.things -= {
+                f"{mend.target} with {address}"
+                for mend in self.done if mend.kind == "remove-address" and not mend.netns for address in mend.details
+            }  # fmt: skip
         belongings = belongings_of(node)
         lost = losses(self.belongings, belongings, named) if self.done else []
         deadline = time.monotonic() + _PATIENCE

@@ -12,9 +12,11 @@ from libcni.diagnosis.mends import Mend, merged
 __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
-    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "containers",
+    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "next",
+    "containers",
 ]  # fmt: skip
-"""The name of a check. ``containers``: the command line's check for attachments of ended containers."""
+"""The name of a check. ``next``: whether the next container can be attached. ``containers``: the command line's check
+for attachments of ended containers."""
 
 Severity = Literal["error", "warning", "note"]
 

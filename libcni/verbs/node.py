@@ -47,6 +47,7 @@ plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
 # host-local's message (allocator.go, Get). It has a general error code; other plugins use code 11.
 _NO_ADDRESS = "no IP addresses available in range set"
+_OTHER_ADDRESS = "already has an IP address different from"
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -349,4 +350,6 @@ def _failure(invocation: Invocation, outcome: Outcome) -> PluginError:
     error = plugin_error(invocation, outcome)
     if error.verb == "ADD" and _NO_ADDRESS in error.msg + error.details:
         error.hint = Hint("see who has the addresses", "doctor")
+    elif error.verb == "ADD" and _OTHER_ADDRESS in error.msg + error.details:
+        error.hint = Hint("see which file and which bridge differ, and who lives there", "doctor")
     return error

@@ -38,6 +38,7 @@ SMALL = {**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/26"}}
 @pytest.fixture
 def made(made: MadeNode) -> MadeNode:
     """Return a node with a network of 61 addresses and three living containers."""
+    made.host.links["br0"].addresses = ["10.1.0.1/26"]
     config = {"cniVersion": "1.0.0", "name": "net", "plugins": [SMALL]}
     Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps(config), encoding="utf-8")
     for number in (2, 3, 4):

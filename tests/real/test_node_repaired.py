@@ -17,11 +17,10 @@ pytestmark = pytest.mark.slow
 
 OLD, NEW = "containerd@bookworm", "containerd@sid"
 TOGETHER = [*PAIRS, *THREES]
-LIVES = pytest.mark.xfail(reason="a pod whose namespace's path was unmounted is taken for dead, though it lives")
 
 
 def case(peer: str, *names: str) -> Any:
-    marks = [LIVES] if "path-unmounted" in names else []
+    marks: list[pytest.MarkDecorator] = []
     if peer == NEW:
         marks.append(pytest.mark.may_skip)  # the packages of sid are not always whole
     return pytest.param(peer, names, id=f"{peer.partition('@')[2]}: {' + '.join(names)}", marks=marks)

@@ -9,7 +9,7 @@ import libcni
 from libcni.cli.listing import short_names, whole_names
 from libcni.cli.options import CONTAINER, INCLUDE_GO, SKIP_MISSING, Argument
 from libcni.cli.render import Fields, Table, note, one_line
-from libcni.cli.repair_text import repair_commands, rows_of
+from libcni.cli.repair_text import examples, repair_commands, rows_of
 from libcni.cli.session import Session
 from libcni.config.timeouts import seconds
 from libcni.diagnosis import NodeRepair, repair_node
@@ -71,8 +71,9 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     # "nothing to repair" must not include objects that this program cannot see.
     empty = "nothing to repair" + (" in what was checked" if unseen else "")
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty=empty))
-    for one in unseen:
-        note(f"not checked, so not repaired: {one.subject}: {one.reason}")
+    for one, more in examples((one.check, one) for one in unseen):
+        what = f"{more} more of the check {one.check}" if more else f"{one.subject}: {one.reason}"
+        note(f"not checked, so not repaired: {what}")
     for name in _unknown(cni, {*names, *interrupt} - {"all"}, done):
         note(f"no finding and no container is named {name}")
     if yes and done.report.findings:

@@ -1,0 +1,97 @@
+"""Find out whether the next container could be attached: the default network, the bridges, and the way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from libcni._wording import some
+from libcni.config.host_local import range_sets
+from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.node_state import NodeState, bridge_of, grouped, id_of, is_gateway
+from libcni.diagnosis.packets import drops_forwarded
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.rules import ACCEPT, DROPPED
+from libcni.kernel.netlink import Link
+from libcni.store.model import LIVING
+
+
+def check_next(node: NodeState) -> Observations:
+    """Find out what an ADD of each configured network would meet. Plugins and pools have checks of their own."""
+    if not node.networks:
+        return
+    yield from _default(node)
+    if node.host is None:
+        yield NotChecked("next", "bridges", node.unread.get("this node", "the node's interfaces are unknown"))
+        return
+    used = {attachment.network for attachment, _ in node.live}
+    for net in node.networks:
+        documents = plugin_documents(net)
+        accepts = any(document.get("type") == "firewall" for document in documents)
+        for document in documents:
+            if document.get("type") == "bridge" and is_gateway(document):
+                link = node.host.links.get(bridge_of(document))
+                if link is not None:
+                    yield from _bridge(node, net, document, link)
+                if net.name not in used and not accepts:  # for its containers the check of the rules has said it
+                    yield from _way_out(node, net, bridge_of(document))
+    yield Checked("next", f"bridges of {some([net.name for net in node.networks])}")
+
+
+def _default(node: NodeState) -> Observations:
+    """Say to which network Kubernetes' next pod is attached, and find out whether that is another one than before."""
+    default = node.networks[0]
+    what = f"the next pod is attached to {default.name} of {os.path.basename(default.file or '?')}"
+    pods = grouped(
+        (attachment.network, id_of(attachment))
+        for attachment in node.attachments
+        if attachment.pod and attachment.state in LIVING and not node.is_loopback(attachment)
+    )
+    others = [name for network, names in pods.items() if network != default.name for name in names]
+    if others and default.name not in pods:
+        known = sorted({network for network in pods if node.configured(network)})
+        files = [f"{name} of {os.path.basename(net.file or '?')}" for name in known if (net := node.configured(name))]
+        yield NodeFinding(
+            "next", "warning", "default-changed", default.file or default.name,
+            f"{what}, because its name sorts first; all pods of this node are on {some(sorted(pods))}",
+            "pods of two networks may not reach each other, and two networks may want the same bridge",
+            f"if it is left over, move it away{f': then the next pod is attached to {some(files)}' if files else ''}",
+            containers=tuple(others),
+        )  # fmt: skip
+    yield Checked("next", what)
+
+
+def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> Iterator[NodeFinding]:
+    """Find a bridge whose address the plugin refuses: it accepts no other IPv4 address before the gateway's."""
+    if document.get("forceAddress") is True:
+        return
+    gateways = [f"{span.gateway}/{span.prefix}" for spans in range_sets(net, net.name) for span in spans[:1]]
+    wanted = [gateway for gateway in gateways if ":" not in gateway]
+    present = [address for address in link.addresses if ":" not in address]
+    if not wanted or not present or present[0] in wanted:
+        return
+    ports = [other for other in (node.host.links.values() if node.host else ()) if other.master == link.index]
+    living = [
+        id_of(attachment)
+        for attachment in node.attachments
+        if attachment.state in LIVING and any(end.master == link.index for end in node.host_ends(attachment))
+    ]
+    wrong = [address for address in present if address not in wanted]
+    mends = () if ports else tuple(Mend("remove-address", link.name, (address,)) for address in wrong)
+    who = some(living or [port.name for port in ports]) if ports else "nobody"
+    yield NodeFinding(
+        "next", "error", "bridge-address", f"network {net.name} of {net.file}",
+        f"its gateway is {wanted[0]}, and its bridge {link.name} has another address, {some(wrong)}; on it: {who}",
+        f'no new container can be attached: "{link.name} already has an IP address different from {wanted[0]}"',
+        "" if mends else "give this network another bridge; or move its containers away, then call repair again",
+        mends, tuple(dict.fromkeys(living)),
+    )  # fmt: skip
+
+
+def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:
+    for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
+        if place := drops_forwarded(node.rules, first, bridge):
+            meaning = f"containers of network {net.name} could not reach other networks"
+            yield NodeFinding("next", "warning", "policy-drops", place, DROPPED, meaning, ACCEPT)

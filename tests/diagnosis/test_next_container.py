@@ -1,0 +1,96 @@
+"""Would the next container work? The default network, the bridges' addresses, and the way out of the node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from diagnosis.conftest import OperatorNode
+from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
+from libcni import CNIError, RuntimeConf
+from libcni.diagnosis.next_container import check_next
+
+POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
+
+
+def test_a_node_in_order_says_which_network_is_the_default(made: MadeNode) -> None:
+    made.attach("c1", args=POD)
+    configure(made)
+    assert made.findings(check_next) == []
+    assert made.checked(check_next) == ["the next pod is attached to net of net.conflist", "bridges of net"]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "more", "is_refused"),
+    [
+        (["10.9.0.1/24"], {}, True),
+        (["10.9.0.1/24", "10.1.0.1/24"], {}, True),
+        (["10.1.0.1/16"], {}, True),
+        (["10.1.0.1/24", "10.9.0.1/24"], {}, False),
+        (["fe80::1/64"], {}, False),
+        ([], {}, False),
+        (["10.9.0.1/24"], {"forceAddress": True}, False),
+        (["10.9.0.1/24"], {"isGateway": False, "isDefaultGateway": False}, False),
+    ],
+)
+def test_a_bridge_whose_address_the_plugin_refuses(
+    made: MadeNode, addresses: list[str], more: dict[str, bool], is_refused: bool
+) -> None:
+    """The plugin takes the addresses in order, and stops at the gateway's or at the first other one."""
+    configure(made, {**BRIDGE, **more})
+    made.host.links["br0"].addresses = addresses
+    found = made.findings(check_next)
+    assert [one.name for one in found] == ["bridge-address"] * is_refused
+    if found:
+        wrong = [address for address in addresses if address != "10.1.0.1/24"]
+        assert [(one.kind, one.target, one.details) for one in found[0].mends] == [
+            ("remove-address", "br0", (address,)) for address in wrong
+        ]
+        made.attach("c1")
+        [inhabited] = made.findings(check_next)
+        assert (inhabited.mends, inhabited.containers) == ((), ("c1:eth0",)), "nobody who lives there loses the gateway"
+        assert inhabited.seen.endswith("on it: c1:eth0")
+
+
+def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode) -> None:
+    made.attach("c1", args=POD)
+    configure(made)
+    first = {"cniVersion": "1.0.0", "name": "left", "plugins": [{**BRIDGE, "bridge": "br1", "ipam": IPAM}]}
+    Path(made.cni.conf_dir, "00-left.conflist").write_text(json.dumps(first), encoding="utf-8")
+    found = made.finding(check_next)
+    assert (found.name, found.severity) == ("default-changed", "warning")
+    assert found.seen.startswith("the next pod is attached to left of 00-left.conflist")
+    assert found.remedy.endswith("then the next pod is attached to net of net.conflist")
+    made.records[0] = made.records[0].with_fields(args=())
+    assert made.findings(check_next) == [], "podman and nerdctl choose the network of a container"
+
+
+@pytest.mark.real
+def test_the_address_of_an_earlier_network_is_removed_from_a_bridge_on_which_nobody_lives(node: OperatorNode) -> None:
+    for command in ("add br-node type bridge", "set br-node up"):
+        subprocess.run(["ip", "link", *command.split()], check=True)
+    subprocess.run(["ip", "address", "add", "10.9.77.1/24", "dev", "br-node"], check=True)
+    with pytest.raises(CNIError, match="already has an IP address different from") as caught:
+        node.attach("c1")
+    assert caught.value.hint is not None
+    assert caught.value.hint.command == "doctor"
+    found = node.mend("and its bridge br-node has another address, 10.9.77.1/24; on it: nobody")
+    assert found.severity == "error"
+    node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    with suppress(CNIError):  # the plugin cannot set the MAC of a bridge that it has not made, and can a second time
+        node.attach("c1")
+    node.attach("c2")
+    assert "bridge-address" not in [one.name for one in node.diagnose().findings]
+
+
+@pytest.mark.real
+def test_a_policy_that_would_drop_the_packets_of_the_first_container(node: OperatorNode) -> None:
+    subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
+    found = node.finding("its policy drops")
+    assert (found.check, found.severity) == ("next", "warning")
+    node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})
+    node.assert_healthy()
