@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go check types api frozen format coverage bench docs docs-serve package clean
+.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go peers check types api frozen format coverage bench docs docs-serve package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -78,6 +78,11 @@ fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
 conformance-go: $(READY) ## run the vectors with Go libcni and write testdata/evidence/differences.md; fails on one without a reason
 	@scripts/system-packages golang-go golang-github-appc-cni-dev
 	@PYTHONPATH=tests $(BIN)/python -m conformance.differences && echo testdata/evidence/differences.md
+
+# Two at a time, in about ten minutes; what cannot be had is in the table.
+peers: $(COMPILED) ## run the tests with other programs and write testdata/evidence/peers.md, with their versions
+	@scripts/need peers
+	@PYTHONPATH=tests $(BIN)/python -m real.peers_page && echo testdata/evidence/peers.md
 
 check: $(READY) ## lint and type-check; edits nothing
 	@$(BIN)/ruff check

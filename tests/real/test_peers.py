@@ -11,7 +11,7 @@ from peers import REPOSITORY
 
 def peers(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [str(REPOSITORY / "scripts/peers"), *words]
-    environment = {**os.environ, **variables}
+    environment = {**os.environ, "PEERS_MISSING": "/dev/null", **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -1,0 +1,98 @@
+"""Write testdata/evidence/peers.md, versions and results of all peers: ``make peers``, in about ten minutes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "testdata/evidence/peers.md"
+HEAD = """# Other programs, and what was tried with them
+
+`make peers` writes this page: it asks each program for its version and runs the tests that use it. `scripts/peers`
+unpacks the programs from a release of Debian and installs none. A failure that is expected has its reason in the test.
+
+| program | version | tests | passed | expected to fail | skipped | failed |
+| --- | --- | --- | --: | --: | --: | --: |
+"""
+
+
+class Peer(NamedTuple):
+    """A row: the peer for ``scripts/peers``, a command that prints its version, and its tests."""
+
+    name: str
+    peer: str
+    version: Sequence[str]
+    tests: Sequence[str]
+    with_peer: bool = False
+
+
+ROWS = [
+    Peer("containerd, runc", "containerd@bookworm", ("sh", "-c", "containerd --version; runc --version"),
+         ("tests/real/test_containerd.py", "tests/real/test_node_repaired.py", "-k", "bookworm")),
+    Peer("containerd, runc", "containerd@sid", ("sh", "-c", "containerd --version; runc --version"),
+         ("tests/real/test_containerd.py", "tests/real/test_node_repaired.py", "-k", "sid")),
+    Peer("apptainer", "apptainer", ("apptainer", "--version"), ("tests/real/test_three_runtimes.py",)),
+    Peer("Go libcni 1.1.2, 1.3.0", "go", ("go", "version"),
+         ("tests/conformance/test_go.py", "tests/conformance/test_records_across.py",
+          "tests/conformance/test_nodes_across.py", "tests/conformance/test_plugins_across.py")),
+    Peer("podman 5.4, 5.8, 6", "podman@sid", ("podman", "--version"), ("tests/netavark/test_podman.py",)),
+    Peer("netavark", "netavark", ("netavark", "--version"), ("tests/netavark/test_netavark.py", "-m", "not slow")),
+    Peer("plugins", "plugins", ("sh", "-c", "grep ^containernetworking-plugins $PEER_PLUGINS/.packages"),
+         ("tests/real", "-m", "real and not slow"), with_peer=True),
+]  # fmt: skip
+
+
+def versions(row: Peer) -> str:
+    done = subprocess.run(
+        [REPOSITORY / "scripts/peers", row.peer, "--", *row.version], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1]
+    lines = re.findall(
+        r"^(?:containerd|runc|apptainer|go|podman|netavark|containernetworking).*", done.stdout, re.MULTILINE
+    )
+    found = re.findall(r"(?<![\d.])\d+\.\d+(?:\.\d+)?", "\n".join(lines))
+    return ", ".join(dict.fromkeys(found))
+
+
+def results(row: Peer) -> list[str]:
+    """Run the tests of a row; return how many passed, failed as expected, were skipped, and failed."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory, "report.xml")
+        words = [sys.executable, "-m", "pytest", "-q", "-m", "slow", "--junitxml", str(report), *row.tests]
+        if row.with_peer:
+            words = [str(REPOSITORY / "scripts/peers"), row.peer, "--", *words]
+        subprocess.run(words, cwd=REPOSITORY, check=False, stdout=sys.stderr)
+        cases = list(ET.parse(report).iter("testcase"))
+    expected = skipped = failed = 0
+    for case in cases:
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif (skip := case.find("skipped")) is not None:
+            expected += skip.get("type") == "pytest.xfail"
+            skipped += skip.get("type") != "pytest.xfail"
+    return [str(len(cases) - expected - skipped - failed), str(expected), str(skipped), str(failed)]
+
+
+def main() -> None:
+    """Write the page; the side-by-side tests share nothing but processors."""
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(results, ROWS))
+    rows = []
+    for row, numbers in zip(ROWS, found, strict=True):
+        release = row.peer.partition("@")[2] or "sid"
+        tests = ", ".join(f"`{one.removeprefix('tests/')}`" for one in row.tests if one.startswith("tests/"))
+        rows.append(f"| {' | '.join([f'{row.name} of Debian {release}', versions(row), tests, *numbers])} |\n")
+    PAGE.write_text(HEAD + "".join(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
