@@ -26,7 +26,8 @@ import libcni.netavark.command
 import libcni.oci.command
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.failures import _CODES
-from libcni.cli.parser import EXIT_CODES, parser_of
+from libcni.cli.overview import EXIT_CODES
+from libcni.cli.parser import parser_of
 from libcni.testing import FakePlugins
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,7 +16,8 @@ from argcomplete import shellcode
 from libcni import __version__
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.options import COMMON, Argument
-from libcni.cli.parser import EXIT_CODES, usage_of
+from libcni.cli.overview import EXIT_CODES
+from libcni.cli.parser import usage_of
 
 SHARE = Path(__file__).parent.parent / "share"
 SCRIPTS = {

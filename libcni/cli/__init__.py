@@ -16,7 +16,7 @@ from contextlib import suppress
 
 __all__ = ["main", "run"]
 
-_FAILED = 1
+_FAILED, _USAGE = 1, 2
 # Errors of writing stdout. Errors of writing records are RecordErrors.
 _UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -64,6 +64,11 @@ def _run(arguments: Sequence[str]) -> int:
 
         print(f"libcni {libcni.__version__} (CNI {libcni.ALL_VERSIONS[0]} to {libcni.CURRENT_VERSION})")
         return 0
+    if arguments[:1] in ([], ["-h"], ["--help"]) and "_ARGCOMPLETE" not in os.environ:
+        from libcni.cli.overview import overview
+
+        print(overview(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else _USAGE
     from libcni.cli.app import run_app
 
     return run_app(arguments)

@@ -14,7 +14,7 @@ from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import exit_code, print_error
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import check_order
-from libcni.cli.parser import closest, complete, overview, read_words
+from libcni.cli.parser import closest, complete, read_words
 from libcni.cli.render import Fields, print_block
 from libcni.cli.session import Session
 
@@ -65,9 +65,6 @@ def _run(argv: Sequence[str]) -> None:
     if "_ARGCOMPLETE" in os.environ:
         complete()
         return
-    if not argv or argv[0] in {"-h", "--help"}:
-        print_block(overview(), sys.stdout if argv else sys.stderr)
-        raise SystemExit(0 if argv else 2)
     command = next((known for known in COMMANDS if known.name == argv[0]), None)
     if command is None:
         near = _OTHER_WORDS.get(argv[0]) or closest(argv[0], [known.name for known in COMMANDS])

@@ -1,4 +1,4 @@
-"""The parser of each command, the list of commands, and completion in a shell."""
+"""The parser of each command, and completion in a shell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import inspect
 import io
 import os
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -17,10 +16,8 @@ from typing import Any, NoReturn
 
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.options import COMMON
+from libcni.cli.overview import width as overview_width
 from libcni.cli.render import Fields, print_block
-
-_WIDTH, _NARROWEST = 100, 20
-EXIT_CODES = "0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
 def parser_of(command: Command) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     function, arguments = command.load()
-    width = _width()
+    width = overview_width()
     parser = _Parser(
         prog=f"libcni {command.name}",
         usage=usage_of(command),
@@ -108,28 +105,10 @@ def usage_of(command: Command) -> str:
     return " ".join([f"libcni {command.name}", *words, "[OPTION]..."])
 
 
-def _width() -> int:
-    return min(_WIDTH, max(_NARROWEST, shutil.get_terminal_size().columns - 2))
-
-
 def _folded(text: str, width: int) -> str:
     """Fold the paragraphs of a text. An example stays as it is, so that it can be copied."""
     parts = text.split("\n\n")
     return "\n\n".join(part if part.startswith("Example:") else textwrap.fill(part, width) for part in parts)
-
-
-def overview() -> str:
-    """Return the help of the program: the commands with the first line of their own help."""
-    lines = ["usage: libcni COMMAND [ARGUMENT]... [OPTION]...", "", "Run, see and repair CNI networks."]
-    section = ""
-    for command in COMMANDS:
-        if command.section != section:
-            section = command.section
-            lines += ["", f"{section}:"]
-        function, _ = command.load()
-        lines.append(f"  {command.name:17}{inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
-    codes = textwrap.fill(f"Exit codes: {EXIT_CODES}", _width())
-    return "\n".join([*lines, "", "libcni COMMAND --help has the options.", codes])
 
 
 def complete() -> None:

@@ -11,11 +11,15 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """A command: its name, its module (which has a function of that name), and its section of the help."""
+    """A command: its name, its module (which has a function of that name), and its section and line of the help.
+
+    The line is that of the function's docstring, so that the help need not import all commands.
+    """
 
     name: str
     module: str
     section: str
+    summary: str
 
     def load(self) -> tuple[Callable[..., Any], tuple[Argument, ...]]:
         """Import the command; return its function and its own arguments."""
@@ -31,19 +35,21 @@ class Command(NamedTuple):
 _ATTACH, _SEE, _REPAIR, _ENGINES = "Attach and detach (like cnitool)", "See", "Repair", "Called by container engines"
 
 COMMANDS = (
-    Command("add", "add", _ATTACH),
-    Command("check", "check", _ATTACH),
-    Command("del", "delete", _ATTACH),
-    Command("gc", "gc", _ATTACH),
-    Command("status", "status", _ATTACH),
-    Command("networks", "networks", _SEE),
-    Command("attachments", "attachments", _SEE),
-    Command("show", "show", _SEE),
-    Command("explain", "explain", _SEE),
-    Command("doctor", "doctor", _REPAIR),
-    Command("repair", "repair", _REPAIR),
-    Command("reload", "reload", _REPAIR),
-    Command("forget", "forget", _REPAIR),
-    Command("oci-hook", "oci_hook", _ENGINES),
-    Command("netavark-plugin", "netavark_plugin", _ENGINES),
+    Command("add", "add", _ATTACH, "Attach a container to a network."),
+    Command("check", "check", _ATTACH, "Check a container."),
+    Command("del", "delete", _ATTACH, "Detach a container."),
+    Command("gc", "gc", _ATTACH, "Detach the attachments of a network except the valid ones."),
+    Command("status", "status", _ATTACH, "Ask whether a network can serve ADD."),
+    Command("networks", "networks", _SEE, "List the configured networks and unusable files."),
+    Command("attachments", "attachments", _SEE, "List the recorded attachments and their state."),
+    Command("show", "show", _SEE, "Show all recorded data of a container."),
+    Command("explain", "explain", _SEE, "Show what each verb would run."),
+    Command("doctor", "doctor", _REPAIR, "Check this node, and print the commands that repair it."),
+    Command("repair", "repair", _REPAIR, "Repair this node."),
+    Command("reload", "reload", _REPAIR, "Detach containers and attach them again in place."),
+    Command("forget", "forget", _REPAIR, "Remove the records of a container, and run no plugin."),
+    Command("oci-hook", "oci_hook", _ENGINES, "Attach containers of runc, crun and youki, as their hook."),
+    Command(
+        "netavark-plugin", "netavark_plugin", _ENGINES, "Attach containers of podman 5 and 6, as a netavark driver."
+    ),
 )
