@@ -76,7 +76,7 @@ def report_on(
     explained = {
         container
         for observation in observations
-        if isinstance(observation, NodeFinding) and observation.check != "drift"
+        if isinstance(observation, NodeFinding) and observation.check not in {"drift", "next"}
         for container in observation.containers
     }
     collect("interfaces", run_checks(node, explained, checked))
