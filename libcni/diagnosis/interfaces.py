@@ -218,7 +218,8 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
     yield from _addresses(node, attachment, inside)
-    yield from _routes(node, attachment, inside, link)
+    if not lost_addresses(attachment, inside):  # the kernel removes the routes with the address
+        yield from _routes(node, attachment, inside, link)
 
 
 def lost_addresses(attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
@@ -244,6 +245,11 @@ def replacing_addresses(node: NodeState) -> set[str]:
     return {
         text.partition("/")[0]
         for attachment, inside in node.live
+        # Most containers have their addresses: do not decode their results again.
+        if not all(
+            any(holder.space.network is inside for holder in node.holders.get(address, ()))
+            for address in node.addresses_of(attachment)
+        )
         for name, cidr in lost_addresses(attachment, inside)
         for text in _others(node, inside.links[name], cidr)
     }
@@ -279,8 +285,6 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
 
 def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
     """Find the reported routes that are missing, or that lead to another gateway than was reported."""
-    if lost_addresses(attachment, inside):  # the kernel removes the routes with the address
-        return
     netns = attachment.netns
     present = grouped((route.destination, route) for route in inside.routes if route.ifindex != DROPS_PACKETS)
     reported = grouped((destination, gateway) for destination, gateway, _ in _reported_routes(node, attachment))
