@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import libcni.kernel.system as system
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.executor.baton import Waiting
 from libcni.executor.interface import Executor
-from libcni.executor.process import ProcessExecutor, run_to_end
+from libcni.executor.process import ProcessExecutor, run_holding, run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
 from libcni.protocol.answer import PluginInfo
+from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
@@ -337,16 +339,19 @@ class CNIConfig(ClientBase[Executor]):
         **kwargs: _P.kwargs,
     ) -> _T:
         # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
-        return run_to_end(self._node(operation, timeout).run(verb, *args, **kwargs))
+        coroutine = self._node(operation, timeout).run(verb, *args, **kwargs)
+        # Another executor is foreign code. It may wait for a verb of another thread.
+        return run_holding(coroutine) if type(self._executor) is ProcessExecutor else run_to_end(coroutine)
 
     @staticmethod
     async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
         """Run coroutines that never suspend in at most ``most`` threads, and return their values in order."""
         if min(most, len(works)) < 2:  # noqa: PLR2004 - a single coroutine needs no thread
             return [await work() for work in works]
-        with system.thread_pool(min(most, len(works))) as pool:
+        with Waiting() as had_baton, system.thread_pool(min(most, len(works))) as pool:
+            run = run_holding if had_baton else run_to_end
             # Each in a copy of the context, so that an observer finds the current trace.
-            futures = [pool.submit(copy_context().run, lambda work=work: run_to_end(work())) for work in works]
+            futures = [pool.submit(copy_context().run, lambda work=work: run(work())) for work in works]
             try:
                 return [future.result() for future in futures]
             finally:
@@ -364,8 +369,25 @@ class _BlockingNode(Node):
         if self._turn is not None and not self._turns.enter(self._turn):
             has_come = system.event()
             self._turns.call_when_it_comes(self._turn, has_come.set)
-            if not has_come.wait(self.seconds_left()):
+            with Waiting():
+                is_in_time = has_come.wait(self.seconds_left())
+            if not is_in_time:
                 raise self._turns.timeout(self._turn, self._seconds or 0.0)
 
     async def sleep(self, seconds: float) -> None:
-        system.sleep(seconds)
+        with Waiting():
+            system.sleep(seconds)
+
+    async def on_disk(self, work: Callable[[], _T]) -> _T:
+        with Waiting():
+            return work()
+
+    # Foreign code may wait for a verb of another thread.
+
+    def _notify(self, method: Callable[..., _T], *args: object) -> _T | None:
+        with Waiting():
+            return super()._notify(method, *args)
+
+    def _forward_stderr(self, invocation: Invocation, text: str) -> None:
+        with Waiting():
+            super()._forward_stderr(invocation, text)

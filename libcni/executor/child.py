@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
+from libcni.executor.baton import Waiting
 from libcni.executor.interface import CallOptions
 from libcni.executor.spawn import prepare_fork, prepare_spawn
 from libcni.executor.streams import OutputLimitError, Streams
@@ -172,7 +173,8 @@ class Child:
             self._state, self._starter = "starting", threading.get_ident()
         self._began = time.monotonic()
         try:
-            self._launch(self._pid)
+            with Waiting():  # the system needs a millisecond for it
+                self._launch(self._pid)
         finally:
             with self._lock:
                 is_left = self._state == "left"
@@ -270,7 +272,8 @@ class Child:
         self.signal(signal.SIGKILL)
         try:
             while not self._reap() and time.monotonic() < deadline:
-                time.sleep(delay)
+                with Waiting():
+                    time.sleep(delay)
                 delay = min(2 * delay, POLL_SECONDS)
         finally:
             self.release()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from libcni.executor.baton import Holding, Waiting
 from libcni.executor.child import KILL_WAIT, POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
@@ -55,6 +56,12 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError(f"{coroutine} suspended without an event loop")
 
 
+def run_holding(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine as ``run_to_end`` does, with the baton."""
+    with Holding():
+        return run_to_end(coroutine)
+
+
 class Waiter:
     """Start a plugin process and wait for it. This class blocks, and its subclass for asyncio suspends."""
 
@@ -70,7 +77,8 @@ class Waiter:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep before another start."""
-        time.sleep(seconds)  # noqa: ASYNC251 - this class blocks
+        with Waiting():
+            time.sleep(seconds)  # noqa: ASYNC251 - this class blocks
 
     def watch(self) -> None:
         """Watch the process from now on. Raises OSError."""
@@ -86,7 +94,8 @@ class Waiter:
         if child.exit_fd >= 0:
             poll.register(child.exit_fd, select.POLLIN)
         # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
-        poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
+        with Waiting():
+            poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
         for pipe in child.streams.open_pipes:
             poll.register(pipe, select.POLLIN)
         pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS
@@ -94,7 +103,9 @@ class Waiter:
             moment = time.monotonic()
             if moment >= deadline:
                 return False
-            for descriptor, _ in poll.poll(_milliseconds(min(deadline, moment + pause))):
+            with Waiting():
+                events = poll.poll(_milliseconds(min(deadline, moment + pause)))
+            for descriptor, _ in events:
                 if descriptor != child.exit_fd:
                     child.streams.read(descriptor)
                     if descriptor not in child.streams.open_pipes:

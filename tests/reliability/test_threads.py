@@ -1,0 +1,104 @@
+"""Many ADDs in threads, beside all that could lose or keep the lock that threads pass on: a soak."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from nodes import FakeNode
+from processes import fork, wait
+
+from libcni import RuntimeConf
+from libcni.executor import CallOptions, ProcessExecutor, baton
+from libcni.observe import Observer
+from libcni.protocol.invocation import Invocation, Outcome
+
+THREADS = 64
+ADDS = int(os.environ.get("LIBCNI_SOAK_ADDS", "1500"))
+
+
+class _RaisedError(Exception):
+    """What the program's signal handler raises."""
+
+
+_armed = threading.Event()
+
+
+@pytest.fixture
+def raising() -> Iterator[None]:
+    def handler(*_: Any) -> None:
+        if _armed.is_set():
+            _armed.clear()
+            raise _RaisedError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    _armed.clear()
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised where Python cannot raise it
+@pytest.mark.usefixtures("raising")
+def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: FakeNode) -> None:  # noqa: C901
+    net, plain = node.network("a"), node.client(timeout=None)
+    failed: list[BaseException] = []
+    others = ThreadPoolExecutor(8)
+
+    def inner(name: str) -> None:
+        plain.add_network_list(net, RuntimeConf(name, None, "eth0"))
+
+    class Waits(ProcessExecutor):
+        def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            others.submit(inner, f"{invocation.container_id}-x").result(300)
+            return super().execute(invocation, options)
+
+    class Watches(Observer):
+        def before_call(self, operation: Any, _invocation: Invocation) -> None:
+            others.submit(inner, f"{operation.container_id}-o").result(300)
+
+    clients = [plain] * 6 + [node.client(timeout=None, executor=Waits()), node.client(timeout=None, observer=Watches())]
+
+    numbers, lock = iter(range(ADDS)), threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                clients[number % len(clients)].add_network_list(net, RuntimeConf(f"c{number}", None, "eth0"))
+            except BaseException as error:  # noqa: BLE001 - the test asks for it
+                failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    interrupted, forked, mine = 0, 0, 0
+    while any(thread.is_alive() for thread in threads):
+        mine += 1
+        try:
+            _armed.set()
+            threading.Timer(0.001 + mine % 40 / 1000, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            plain.add_network_list(net, RuntimeConf(f"main{mine}", None, "eth0"))
+            _armed.clear()
+        except _RaisedError:
+            interrupted += 1
+        if mine % 10 == 0:
+            child = fork(partial(inner, f"child{mine}"))
+            assert wait(child, 120) == 0
+            forked += 1
+    others.shutdown()
+    assert failed == []
+    assert (interrupted > 0, forked > 0) == (True, True)
+    plain.add_network_list(net, RuntimeConf("last", None, "eth0"))
+    assert not baton._lock.locked()
+    print(f"{ADDS} ADDs in {THREADS} threads, {interrupted} of the main thread interrupted, {forked} forks")  # noqa: T201
