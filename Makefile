@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go peers check types api frozen format coverage bench docs docs-serve package clean
+.PHONY: help setup demo demo-real demo-runc demo-node demo-podman test test-slow test-newer soak fuzz conformance-go peers check types api frozen format coverage bench docs docs-serve package zipapp clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -135,6 +135,11 @@ package: $(READY) ## build sdist and wheel into dist/, and run the tests with th
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@scripts/need package
 	@scripts/package
+
+# filelock and PyYAML as pyproject.toml pins them, so that the same sources make the same file everywhere.
+zipapp: $(READY) ## write dist/libcni.pyz, the command as one file that needs nothing but Python
+	@scripts/need zipapp
+	@$(BIN)/python scripts/one_file.py --packages build/zipapp
 
 clean: ## remove all that these commands have made
 	@rm -rf .venv build dist site htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -82,8 +82,20 @@ def installed_words(options: argparse.Namespace) -> list[str]:
     return [*words, f"--timeout={options.timeout:g}"]
 
 
+def archive() -> str | None:
+    """Return the path of the one file (``libcni.pyz``) that this program runs from; None: it is installed."""
+    path = getattr(__spec__.loader, "archive", None)  # that of zipimporter
+    return path and os.path.abspath(path)
+
+
+def what_must_stay() -> list[str]:
+    """Return a line for the user if his engine runs one file, which nothing protects from being moved or removed."""
+    file = archive()
+    return [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
+
+
 def command_line() -> list[str]:
-    """Return the command that runs this program from another process: Python, with this script or the module.
+    """Return the command that runs this program from another process: Python, with this file or the module.
 
     An engine runs it as root, in a directory and with variables of others. ``-I`` keeps Python from importing from that
     directory and from PYTHONPATH.
@@ -91,9 +103,9 @@ def command_line() -> list[str]:
     Raises:
         ConfigError: the command would not find this library.
     """
-    script = os.path.abspath(sys.argv[0])
-    is_file = os.path.basename(script) == "libcni" or script.endswith(".pyz")
-    command = [sys.executable, "-I", *([script] if is_file and os.path.isfile(script) else ["-m", "libcni"])]
+    script = archive() or os.path.abspath(sys.argv[0])
+    is_file = os.path.isfile(script) and (script == archive() or os.path.basename(script) == "libcni")
+    command = [sys.executable, "-I", *([script] if is_file else ["-m", "libcni"])]
     import subprocess  # only an installation needs it
 
     # The library may be found by the current directory or by PYTHONPATH alone, for example in a clone.

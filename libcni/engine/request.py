@@ -103,8 +103,11 @@ def check_size(requests: Sequence[Any], capabilities: Iterable[Mapping[str, Any]
 
 def known_capabilities(capabilities: Any) -> dict[str, Any]:
     """Check capability arguments against the conventions. Arguments that the conventions do not have stay unchanged."""
-    from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
-
     if not isinstance(capabilities, dict):
         raise ConfigError(f"capabilities: {short_repr(capabilities)} is not an object")
+    try:
+        from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
+    except ModuleNotFoundError as error:  # libcni.pyz, which has no compiled part
+        problem = f"{', '.join(capabilities)}: this Python has no {error.name} to check them with"
+        raise ConfigError(problem, hint="install libcni with pip; the one file libcni.pyz takes ports only") from error
     return CapabilityArgs.from_json(capabilities).to_json()

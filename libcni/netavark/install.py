@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 
-from libcni.engine.program import command_line, install_file, installed_words
+from libcni.engine.program import command_line, install_file, installed_words, what_must_stay
 from libcni.errors import ConfigError
 from libcni.store.files import make_directory
 
@@ -33,7 +33,11 @@ def install(options: argparse.Namespace) -> list[str]:
         install_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
-    lines = [f"installed as {file}", f"create a network: podman network create --driver {NAME} NETWORK"]
+    lines = [
+        f"installed as {file}",
+        *what_must_stay(),
+        f"create a network: podman network create --driver {NAME} NETWORK",
+    ]
     if directory in _SEARCHED:
         return lines
     conf = "/etc/containers/containers.conf" if os.geteuid() == 0 else "~/.config/containers/containers.conf"

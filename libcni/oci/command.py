@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from libcni.engine.program import Parser, installed_words, log_to, name_options, read_stdin
+from libcni.engine.program import Parser, installed_words, log_to, name_options, read_stdin, what_must_stay
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.oci.state import ContainerState, read_state
@@ -82,7 +82,7 @@ def _install(options: argparse.Namespace) -> None:
         print(text, end="")  # noqa: T201 - the program's output
         return
     write(file, text, resolv_conf=options.resolv_conf)
-    print(f"installed in {file}")  # noqa: T201 - the program's output
+    print("\n".join([f"installed in {file}", *what_must_stay()]))  # noqa: T201 - the program's output
 
 
 def _print_error(error: CNIError) -> None:
