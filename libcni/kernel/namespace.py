@@ -9,6 +9,7 @@ import gc
 import operator
 import os
 import stat
+import sys
 
 import libcni.kernel.system as system
 
@@ -237,14 +238,17 @@ def netlink_socket(namespace: int) -> int:
         return -1
     try:
         # Each time: a program may drop privileges, or enter a user namespace, between two calls.
-        if system.functions_without_release()[0](home, CLONE_NEWNET) == 0:
+        # From Python 3.14 on a signal handler may run between two C functions of one map, but only in the main thread.
+        can_return = sys.version_info < (3, 14) and system.functions_without_release()[0](home, CLONE_NEWNET) == 0
+        if can_return:
             socket_fd, came_back = _visit(namespace, home)
             if not came_back:
                 raise AssertionError("this thread is in another network namespace and cannot return")
             return socket_fd
     finally:
         system.close(home)
-    # In a thread that ends: a rootless program may enter a namespace of its own and not return.
+    # In a thread that ends: a rootless program may enter a namespace of its own and not return, and no signal handler
+    # runs in it.
     return call_in_thread(lambda: _visit(namespace, -1)[0])
 
 

@@ -14,8 +14,8 @@ from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.report import Item, Report
 from libcni.options import DelPolicy
-from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
-from libcni.store.model import STALE_BOOT, Record
+from libcni.store.attachments import Attachment, unnamed_error
+from libcni.store.model import Record
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
@@ -140,6 +140,12 @@ class TearDown:
 
 def _netns(attachments: list[Attachment]) -> str | None:
     """Return the namespace for a torn record: the only namespace of the container's other records, else None."""
-    records = [attachment.record for attachment in attachments if attachment.network]
-    paths = {"" if record.state == STALE_BOOT or namespace_has_gone(record) else record.netns for record in records}
+    from libcni.kernel.life import Life  # few tear-downs meet a torn record
+    from libcni.store.life import life_of
+
+    life = Life()
+    answers = [
+        (attachment.record, life_of(attachment.record, life)) for attachment in attachments if attachment.network
+    ]
+    paths = {"" if answer.is_dead else answer.path or record.netns for record, answer in answers}
     return paths.pop() if len(paths) == 1 else None

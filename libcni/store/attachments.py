@@ -17,7 +17,6 @@ from libcni.config.identifiers import validate_container_id, validate_interface_
 from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, Hint, InvalidIdentifierError, RecordError
-from libcni.kernel.namespace import namespace_identity
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload
@@ -184,18 +183,6 @@ def is_valid_pair(container_id: str, ifname: str) -> bool:
     except InvalidIdentifierError:
         return False
     return True
-
-
-def namespace_has_gone(record: Record) -> bool:
-    """Return whether a record's path no longer leads to the namespace of its ADD.
-
-    A path that did not exist at the ADD proves nothing: some plugins need no namespace. Records of Go libcni do not
-    identify the namespace: it no longer exists if nothing is at the path.
-    """
-    if record.netns_id is None:
-        return isinstance(record, MadeByGo) and record.netns.startswith("/") and not system.exists(record.netns)
-    # A path alone proves nothing: another container may have a namespace at the same path by now.
-    return namespace_identity(record.netns) != record.netns_id
 
 
 def _when(created: float | None) -> datetime | None:

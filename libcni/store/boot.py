@@ -6,9 +6,7 @@ import functools
 import os
 
 import libcni.kernel.system as system
-from libcni.kernel.namespace import namespace_identity
 from libcni.store.files import record_error
-from libcni.store.model import Record
 
 
 @functools.cache  # an exception is not cached: after EMFILE the next call must try again
@@ -30,23 +28,6 @@ def boot_id() -> str:
         return ""
     except OSError as error:
         raise record_error("the boot ID cannot be read", path, error) from error
-
-
-def namespaces_of_processes() -> dict[tuple[int, int], list[str]]:
-    """Return (device, inode) of the network namespaces in /proc, each with the IDs of the processes in it."""
-    processes: dict[tuple[int, int], list[str]] = {}
-    for number in filter(str.isdigit, system.listdir("/proc")):
-        if (identity := namespace_identity(f"/proc/{number}/ns/net")) is not None:
-            processes.setdefault(identity, []).append(number)
-    return processes
-
-
-def sees_same_processes(record: Record) -> bool:
-    """Return whether this program is in the PID namespace of the program that ran the ADD; True if that is unknown.
-
-    In another PID namespace the processes of a running container are missing in /proc.
-    """
-    return record.pid_namespace in {None, pid_namespace()}
 
 
 def pid_namespace() -> int | None:

@@ -48,8 +48,14 @@ from libcni.store.model import (
 from libcni.store.present_interfaces import lasting_path
 from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import PrevResult, detach, detach_chain
-from libcni.verbs.host_ports import check_host_ports, check_request, host_ports, reserved_host_ports
+from libcni.verbs.delete import PrevResult, detach, detach_chain, is_unchanged
+from libcni.verbs.host_ports import (
+    check_host_ports,
+    check_request,
+    host_ports,
+    port_owners,
+    reserved_host_ports,
+)
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
 
@@ -92,6 +98,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     namespace = namespace or node.sight.namespace(rt.netns or "")
     ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
     record = new_record(net, rt, is_own_netns=is_own_netns)
+    await _detach_dead_owners(chain, ports)
     earlier = await _make_room(chain, record, on_existing, ports)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
@@ -187,6 +194,38 @@ class _Earlier:
     def replaced_path(self) -> str:
         """The record that the ADD's record replaces, or ""."""
         return next((one.path for one in self.to_detach if self.keeps_record(one)), "")
+
+
+async def _detach_dead_owners(chain: Chain, ports: tuple[HostPort, ...]) -> None:
+    """Detach the attachments of other containers that publish one of these ports and are dead with proof.
+
+    Their rules come first: the new container would get no connection. This verb holds no other lock meanwhile.
+
+    Raises:
+        CNIError: a DEL failed; nothing of this ADD was run.
+    """
+    node, rt = chain.node, chain.rt
+    if not ports or rt is None:
+        return
+    await node.on_disk(node.others.read)
+    from libcni.store.life import life_of  # few ADDs publish ports
+
+    for owner in [owner for owner in port_owners(node, rt.container_id, ports) if owner.life.is_dead]:
+        record = owner.record
+        await node.lock([record.network], record.container_id)
+        current = node.records.find(record.identity)
+        # Another verb may have detached it, or attached it again, before the lock.
+        if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
+            continue
+        text = "%s: detaching this attachment before the ADD: it publishes host port %s, and it is dead: %s"
+        logger.warning(text, record.path, owner.port, owner.life.reason)
+        try:
+            await detach(node, current, None, RuntimeConf(record.container_id, None, record.ifname), DelPolicy())
+        except CNIError as error:
+            error.add_note(
+                f"ADD was detaching {record.path}, which is dead and publishes host port {owner.port}, first"
+            )
+            raise
 
 
 async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports: tuple[HostPort, ...]) -> _Earlier:

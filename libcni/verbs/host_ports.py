@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.errors import AttachmentExistsError, ConfigError, Hint
-from libcni.store.attachments import namespace_has_gone, recorded_network
+from libcni.store.attachments import recorded_network
+from libcni.store.model import Record
 from libcni.verbs.node import Node
+
+if TYPE_CHECKING:
+    from libcni.kernel.life import Answer
 
 MOST_PORTS = 4096
 """How many host ports one attachment may have."""
-
-logger: logging.Logger = logging.getLogger("libcni")
 
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
@@ -42,8 +43,26 @@ def check_request(ports: tuple[HostPort, ...]) -> None:
         of_number.append(port)
 
 
-def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
-    """Raise AttachmentExistsError if the record of another living container publishes one of these ports."""
+class PortOwner(NamedTuple):
+    """The attachment of another container that publishes a port.
+
+    Attributes:
+        record: its record.
+        port: the port that both publish.
+        life: whether its container lives.
+    """
+
+    record: Record
+    port: HostPort
+    life: Answer
+
+
+def port_owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
+    """Yield the recorded attachments of other containers that publish one of these ports."""
+    from libcni.kernel.life import Life  # few ADDs meet the port of another container
+    from libcni.store.life import life_of
+
+    life = Life()
     for other in node.others.with_host_ports(port.number for port in ports):
         record = node.records.find(other.identity) if other.identity[1] != container_id else None
         if record is None or not record.may_have_rules:
@@ -51,20 +70,20 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
         net = recorded_network(record)
         published = host_ports(net, record.decoded_capability_args) if net is not None else ()
         port = next((port for port in ports if any(map(port.collides, published))), None)
-        if port is None:
-            continue
+        if port is not None:
+            yield PortOwner(record, port, life_of(record, life))
+
+
+def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
+    """Raise AttachmentExistsError if the record of another container publishes one of these ports."""
+    for record, port, life in port_owners(node, container_id, ports):
         text = f"host port {port} is already published by container {record.container_id} ({record.path})"
-        if namespace_has_gone(record):
-            # A runtime may start a new container before the DEL or GC of a lost container.
-            more = "whose namespace is gone: until it is detached, its rules may get the connections"
-            logger.warning("%s, %s", text, more)
-            continue
+        hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
+        if not life.is_alive:
+            text += f", of which nobody knows whether it lives: {life.reason}"
+            hint = Hint.about(record, "if it has ended, detach it", "del")
         raise AttachmentExistsError(
-            text,
-            container_id=record.container_id,
-            ifname=record.ifname,
-            network=record.network,
-            hint=Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow"),
+            text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
         )
 
 

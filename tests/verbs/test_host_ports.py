@@ -14,7 +14,8 @@ from nodes import FakeNode, both_clients
 
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
-from libcni.errors import AttachmentExistsError, ConfigError
+from libcni.errors import AttachmentExistsError, ConfigError, PluginError
+from libcni.kernel.life import Answer
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
 from libcni.store.records import RecordStore
@@ -85,14 +86,37 @@ def test_ended_containers_and_those_that_publish_nothing_have_no_port(
     node.cni.add_network_list(net, rt("zero", {"hostPort": 0}))
     caplog.clear()
     node.cni.add_network_list(net, rt("c1", WEB))
-    [warning] = caplog.messages
-    assert "container gone" in warning, "the rules of the one that is gone may get the connections"
-    assert "8080" in warning
+    warning = caplog.messages[0]
+    assert "net-gone-eth0: detaching this attachment before the ADD: it publishes host port 8080/tcp" in warning
+    assert [one.container_id for one in node.cni.get_cached_attachments() if one.container_id == "gone"] == []
+    assert node.last_call("portmap", "DEL").env["CNI_CONTAINERID"] == "gone", "its rules came first"
     node.cni.add_network_list(net, rt("c2", {"hostPort": 0}))
     with pytest.raises(AttachmentExistsError):
         node.cni.add_network_list(net, rt("c3", WEB))
     node.cni.del_network_list(net, rt("c1"))
     node.cni.add_network_list(net, rt("c3", WEB))
+
+
+def test_a_port_of_a_container_that_may_live_is_refused(
+    node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.cni.add_network_list(net, rt("lost", WEB, netns=node.netns("lost")))
+    answer = Answer("unknown", "blind", "nobody could look")
+    monkeypatch.setattr("libcni.store.life.life_of", lambda *_: answer)
+    with pytest.raises(AttachmentExistsError, match="nobody knows whether it lives: nobody could look"):
+        node.cni.add_network_list(net, rt("c1", WEB))
+    assert node.verbs() == ["ADD portmap"]
+
+
+def test_a_dead_owner_that_cannot_be_detached_stops_the_add(node: FakeNode, net: NetworkConfigList) -> None:
+    netns = node.netns("gone")
+    node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
+    Path(netns).unlink()
+    node.plugin("portmap", "[ $CNI_COMMAND != DEL ] || exit 1")
+    with pytest.raises(PluginError) as caught:
+        node.cni.add_network_list(net, rt("c1", WEB))
+    assert "is dead and publishes host port 8080/tcp" in caught.value.__notes__[-1]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["gone"]
 
 
 def test_a_refused_add_has_no_port(node: FakeNode, net: NetworkConfigList) -> None:
