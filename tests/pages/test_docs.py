@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ import libcni.testing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODE = re.compile(r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"how-to/networks.md", "index.md"}  # tests/manager/test_docs.py, test_readme.py
+ELSEWHERE = {"how-to/networks.md"}  # tests/manager/test_docs.py
 FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = re.compile(r'^```(?:\w+ title="(?P<name>[^"]+)"|console)\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -91,6 +92,32 @@ def test_the_recipe_for_a_restart_detaches_keeps_and_mends(
     names["restart"]("dbnet", alive)
     assert sorted(one.container_id for one in cni.get_cached_attachments()) == ["damaged", "kept"]
     assert sorted(path.name for path in (fake_state / "interfaces").iterdir()) == ["damaged.eth0", "kept.eth0"]
+
+
+def test_the_networks_among_the_answers_load() -> None:
+    documents = re.findall(r"^```json\n(.*?)^```$", (DOCS / "how-to/questions.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert [libcni.NetworkConfigList.from_bytes(text).name for text in documents] == ["dual", "lan"]
+
+
+def test_the_copied_network_has_a_name_a_bridge_and_a_subnet_of_its_own() -> None:
+    network = dict(FILES.findall((DOCS / "how-to/podman.md").read_text()))["/etc/cni/net.d/10-front.conflist"]
+    command = re.search(r"^sed '(.*?)' ", (DOCS / "how-to/networks.md").read_text(), re.MULTILINE)
+    assert command
+    copied = subprocess.run(["sed", command[1]], input=network, capture_output=True, text=True, check=True).stdout
+    first, second = (json.loads(text) for text in (network, copied))
+    assert first["name"] != second["name"]
+    assert first["plugins"][0]["bridge"] != second["plugins"][0]["bridge"]
+    assert first["plugins"][0]["ipam"]["subnet"] != second["plugins"][0]["ipam"]["subnet"]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_metric_counts_findings_and_none() -> None:
+    command = re.search(r"doctor -o json \| jq -c '(.*)'$", (DOCS / "reference/cli.md").read_text(), re.MULTILINE)
+    assert command
+    for severities, counted in {("error", "error", "note"): (2, 0, 1), (): (0, 0, 0)}.items():
+        report = json.dumps({"findings": [{"severity": severity} for severity in severities]})
+        printed = subprocess.run(["jq", "-c", command[1]], input=report, capture_output=True, text=True, check=True)
+        assert tuple(json.loads(printed.stdout).values()) == counted
 
 
 def test_the_tutorial_has_the_network_of_these_tests() -> None:

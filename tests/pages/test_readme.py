@@ -34,11 +34,6 @@ def test_first_lines_of_a_program_succeed_with_real_plugins(
     assert list((tmp_path / "records" / "results").iterdir()) == []
 
 
-def test_the_overview_has_the_same_first_lines() -> None:
-    overview = (REPOSITORY / "docs/index.md").read_text()
-    assert f"```python\n{BLOCKS[0]}```\n\n```text\n{PRINTED[0]}```\n" in overview
-
-
 def test_the_commands_of_make_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
     commands = re.findall(r"`make ([a-z-]+)", README)
