@@ -95,7 +95,9 @@ def test_the_recipe_for_a_restart_detaches_keeps_and_mends(
 
 
 def test_the_networks_among_the_answers_load() -> None:
-    documents = re.findall(r"^```json\n(.*?)^```$", (DOCS / "how-to/questions.md").read_text(), re.MULTILINE | re.DOTALL)
+    documents = re.findall(
+        r"^```json\n(.*?)^```$", (DOCS / "how-to/questions.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     assert [libcni.NetworkConfigList.from_bytes(text).name for text in documents] == ["dual", "lan"]
 
 
