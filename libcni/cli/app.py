@@ -74,7 +74,8 @@ def _run(argv: Sequence[str]) -> None:
     function, _ = command.load()
     options = read_words(command, argv[1:])
     _let_signals_interrupt()
-    session = Session(**{name: options.pop(name) for name in Session.__dataclass_fields__})
+    common = {name: options.pop(name) for name in Session.__dataclass_fields__ if name != "command"}
+    session = Session(**common, command=command.name)
     for name, kind, sign in (("target", Target, "capabilities"), ("selection", Selection, "container")):
         if {sign, "network"} <= options.keys():
             options[name] = kind(**{field: options.pop(field) for field in kind._fields if field in options})

@@ -37,5 +37,7 @@ def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
 
 
 def _print(line: str) -> None:
-    # Flushed: the plugins' stderr follows on the same stream, and the lines must stay in order.
-    print(printable(line), file=sys.stderr, flush=True)
+    # One write: print() writes the end of the line by itself, and several threads call plugins at the same time.
+    sys.stderr.write(f"{printable(line)}\n")
+    # The plugins' stderr follows on the same stream, and the lines must stay in order.
+    sys.stderr.flush()

@@ -113,7 +113,7 @@ def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
     if hint is None:
         return {}
     value = "" if hint.value in {True, None} else f" {hint.value}"
-    words = hint.words(f"--{hint.argument.replace('_', '-')}{value}")
+    words = hint.words(f"{session.option_of(hint.argument)}{value}" if hint.argument else "")
     fields = {"hint": words, "type": Verbatim(session.hint_command(hint))}
     return {name: text for name, text in fields.items() if text}
 

@@ -6,13 +6,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from libcni.cli.options import DIRECTORIES, OWNER
+from libcni.cli.options import COMMON, DIRECTORIES, OWNER
 from libcni.cli.parser import refusal
 from libcni.cli.render import Block, print_block, print_data, with_short_ids
 from libcni.errors import printable
 
 if TYPE_CHECKING:
     from libcni import CNIConfig, Hint, Invocation
+    from libcni.cli.commands import Command
     from libcni.observe import Observer
 
 
@@ -23,7 +24,7 @@ def _forward(_: Invocation, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The common options."""
+    """The common options, and the command that runs; "" for none."""
 
     conf_dir: str
     path: str
@@ -32,6 +33,7 @@ class Session:
     timeout: float
     output: Literal["text", "json"]
     verbose: bool
+    command: str = ""
 
     def client(self) -> CNIConfig:
         """Return a blocking client. The plugins' stderr goes to this program's stderr."""
@@ -60,6 +62,20 @@ class Session:
         command = hint.shell_command(client, dict(zip(client, presets, strict=True)))
         # A command that its own parser refuses leads nowhere.
         return command if command and not refusal(command) else ""
+
+    def option_of(self, argument: str) -> str:
+        """Return the option for an argument of the library, with the command that has it if this one has not."""
+        from libcni.cli.commands import COMMANDS
+
+        option = f"--{argument.replace('_', '-')}"
+
+        def has_option(command: Command) -> bool:
+            return any(option in known.flags for known in (*command.load()[1], *COMMON))
+
+        # This command first: the others need not be imported then. del is the one that users know.
+        order = sorted(COMMANDS, key=lambda command: (command.name != self.command, command.name != "del"))
+        having = next(filter(has_option, order), None)
+        return option if having is None or self.command in {"", having.name} else f"libcni {having.name} {option}"
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 from helpers import a_call
@@ -47,6 +48,30 @@ def shown(error: CNIError) -> str:
 )
 def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in shown(error)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("del", "--skip-missing"),
+        ("repair", "--skip-missing"),
+        ("gc", "libcni del --skip-missing"),
+        ("", "--skip-missing"),
+    ],
+)
+def test_a_hint_names_an_option_that_the_command_has_or_the_command_that_has_it(command: str, words: str) -> None:
+    hint = Hint("or skip it ({argument})", argument="skip_missing")
+    shown = hint_fields(CNIError("x", hint=hint), replace(SESSION, command=command))
+    assert shown == {"hint": f"or skip it ({words})"}
+
+
+def test_gc_of_a_missing_plugin_names_a_command_that_skips_it(node: CommandNode) -> None:
+    node.add("a")
+    (node.bin / "fake-tuning").unlink()
+    ran = node.run("gc", "dbnet", "--none-valid")
+    assert ran.code
+    assert "(libcni del --skip-missing)" in ran.err
+    assert node.run("del", "a", "--skip-missing").code == 0
 
 
 def test_a_hint_is_one_thing_to_do_with_options_for_arguments() -> None:

@@ -38,6 +38,7 @@ PUBLIC = {package.__name__: package.__all__ for package in PACKAGES}
 PUBLIC["libcni.config.yamltext"] = ["read_yaml"]  # the one way to read YAML, which programs do without
 PUBLIC["libcni._defaults"] = ["CACHE_DIR", "CONF_DIR", "PLUGIN_PATH", "TIMEOUT"]  # the same as the library's
 PUBLIC["libcni.config.timeouts"] = ["seconds"]  # for command lines only
+PUBLIC["libcni.config.identifiers"] = ["check_loopback"]  # the same rule as the engines'
 PUBLIC["libcni._wording"] = ["counted", "some"]  # the same words as the findings
 PUBLIC["libcni.errors"] = ["printable"]  # for text that is not an error's; the text of each error is printable already
 

@@ -37,7 +37,16 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
     if selection is None:
         if not target.network or not (target.netns or target.container):
             raise UsageError("give CONTAINER, or NETWORK and NETNS")
-        _note_left(session, session.client().del_network_list(target.net(), target.conf(), policy=policy))
+        report = session.client().del_network_list(target.net(), target.conf(), policy=policy)
+        if report.record == "missing":
+            # The container may live, and be recorded in another directory.
+            ran = ", ".join(plugin.plugin for plugin in report.plugins if plugin.state == "done") or "no plugin"
+            what = f"container {target.conf().container_id}, interface {target.conf().ifname}"
+            note(
+                f"there was no record of {what} in {session.cache_dir}; its addresses, ports and rules were freed "
+                f"all the same, by the DEL of {ran}"
+            )
+        _note_left(session, report)
     elif not selection.container:
         raise UsageError("give CONTAINER, or NETWORK and NETNS")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,9 @@ from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, read_bytes
 from libcni.cli.listing import identity_data, identity_row, note_left
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
-from libcni.cli.parser import closest
 from libcni.cli.render import Table, note
 from libcni.cli.session import Session
+from libcni.cli.valid import others, pairs_of, unknown
 
 if TYPE_CHECKING:
     from libcni.manager import Item
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 ARGUMENTS = (
     NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
-    Argument("--valid", action="append", metavar="ID[:IFNAME]", complete=containers,
-        help="A valid attachment; repeatable."),
+    Argument("--valid", action="append", metavar="CONTAINER[:IFNAME]", complete=containers,
+        help="A valid attachment: an ID or a pod; repeatable."),
     Argument("--from-file", default="", metavar="FILE", help="A file with a valid attachment on each line; -: stdin."),
     Argument("--none-valid", action="store_true", help="No attachment is valid: detach all."),
     INCLUDE_GO,
@@ -60,24 +59,13 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         return
     if not network:
         raise UsageError("give NETWORK, or the containers' runtime with --runtime")
-    wanted = [*(valid or []), *(read_bytes(from_file).decode(errors="replace").split() if from_file else [])]
-    if not wanted and not none_valid:
-        # An empty file is more often a failed pipe than a node without containers.
-        problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
-        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
-    if wanted and none_valid:
-        raise UsageError("--none-valid excludes --valid and --from-file")
+    wanted = _wanted(valid, from_file, none_valid=none_valid)
     cni = session.client()
     net = network_of(network)
     recorded = cni.get_cached_attachments()
-    for text in valid or ():
-        name, _, ifname = text.partition(":")
-        if not any(ifname in {"", attachment.ifname} for attachment in _meant(recorded, name)):
-            # A misspelt name keeps nothing.
-            known = {f"{item.container_id}:{item.ifname}" if ifname else item.container_id for item in recorded}
-            near = closest(text, sorted(known))
-            note(f"nothing is recorded of {text}" + (f"; did you mean {near}?" if near else ""))
-    pairs = _pairs(recorded, wanted)
+    for text, near in unknown(recorded, valid or ()):
+        note(f"nothing is recorded of {text}" + (f"; did you mean {near}?" if near else ""))
+    pairs = pairs_of(recorded, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     data = {"made_by_go": [identity_data(item) for item in report.made_by_go], "plugins": list(report.plugins)}
     if report.disabled:
@@ -85,36 +73,22 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     _show(session, report.stale if dry_run else report.detached, dry_run=dry_run, data=data)
     if session.output == "text":
         note_left(len(report.made_by_go), "of Go libcni (--include-go)")
-        _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
+        # Without output there seem to be none.
+        name = net if isinstance(net, str) else net.name
+        for owner, count in others(cni.get_cached_attachments(), name, set(pairs), session.owner).items():
+            note_left(count, f"of owner {owner} (--owner)" if owner else "without owner")
 
 
-def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
-    """Name on stderr the other owners of attachments that are not valid: without output there seem to be none."""
-    recorded = session.client().get_cached_attachments()
-    stale = [item for item in recorded if item.network == network and (item.container_id, item.ifname) not in valid]
-    for owner, count in Counter(item.owner for item in stale if item.owner != session.owner).items():
-        note_left(count, f"of owner {owner} (--owner)" if owner else "without owner")
-
-
-def _meant(recorded: list[libcni.Attachment], name: str) -> list[libcni.Attachment]:
-    """Return the attachments of a container; if there are none, those of the containers whose ID begins with the name.
-
-    GC must keep too many attachments rather than too few.
-    """
-    same = [attachment for attachment in recorded if attachment.container_id == name]
-    return same or [attachment for attachment in recorded if name and attachment.container_id.startswith(name)]
-
-
-def _pairs(recorded: list[libcni.Attachment], wanted: list[str]) -> list[tuple[str, str]]:
-    """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
-    pairs: list[tuple[str, str]] = []
-    for text in wanted:
-        container, _, ifname = text.partition(":")
-        meant = _meant(recorded, container)
-        pairs += [(attachment.container_id, ifname or attachment.ifname) for attachment in meant]
-        if container not in {attachment.container_id for attachment in meant}:
-            pairs.append((container, ifname or "eth0"))  # its container may not be recorded yet
-    return list(dict.fromkeys(pairs))
+def _wanted(valid: list[str] | None, from_file: str, *, none_valid: bool) -> list[str]:
+    """Return the words that name the valid attachments."""
+    wanted = [*(valid or []), *(read_bytes(from_file).decode(errors="replace").split() if from_file else [])]
+    if not wanted and not none_valid:
+        # An empty file is more often a failed pipe than a node without containers.
+        problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
+        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
+    if wanted and none_valid:
+        raise UsageError("--none-valid excludes --valid and --from-file")
+    return wanted
 
 
 def _show(session: Session, items: Sequence[libcni.Attachment | Item], *, dry_run: bool, data: dict[str, Any]) -> None:

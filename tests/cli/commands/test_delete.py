@@ -72,3 +72,14 @@ def test_del_with_the_current_configuration_goes_on_after_an_error(
     (node.bin / missing).unlink()
     ran = node.run("del", "a", "--use-given")
     assert (ran.code, ran.out) == (4, f"detached {detached}\n")
+
+
+def test_a_del_without_a_record_says_so_and_what_it_has_run(node: CommandNode) -> None:
+    node.add("a")
+    # The container lives, and its record is in another directory.
+    ran = node.run("del", "dbnet", "", "-c", "a", "--cache-dir", str(node.root / "other"))
+    assert ran.code == 0
+    assert f"note: there was no record of container a, interface eth0 in {node.root}/other" in ran.err
+    assert "fake-tuning, fake-bridge" in " ".join(ran.err.split())
+    assert containers(node) == ["a"]
+    assert "no record" not in node.run("del", "dbnet", node.netns("a"), "-c", "a").err

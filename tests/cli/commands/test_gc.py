@@ -23,6 +23,16 @@ def test_gc_keeps_what_is_valid(node: CommandNode) -> None:
     assert node.cni.get_cached_attachments() == []
 
 
+@pytest.mark.parametrize("name", ["shop/web-0", "web-0", "web-0:eth0"])
+def test_gc_keeps_the_pod_that_is_named_as_listings_print_it(node: CommandNode, name: str) -> None:
+    node.add("a", args={"K8S_POD_NAMESPACE": "shop", "K8S_POD_NAME": "web-0"})
+    node.add("b")
+    ran = node.run("gc", "dbnet", "--valid", name)
+    assert (ran.code, "note:" in ran.err) == (0, False)
+    assert containers(node) == ["a"]
+    assert "did you mean shop/web-0?" in node.run("gc", "dbnet", "--valid", "shop/web-1", "--dry-run").err
+
+
 @pytest.mark.parametrize("content", ["", "\n"])
 def test_an_empty_file_does_not_mean_that_no_container_is_valid(node: CommandNode, content: str) -> None:
     node.add("a")
