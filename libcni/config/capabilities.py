@@ -7,99 +7,60 @@ Import this module only where it is used: importing pydantic takes longer than s
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from libcni.config.conventions import (
+    BANDWIDTH,
+    CAPABILITY_ARGS,
+    DNS_SERVERS,
+    IP_RANGE,
+    PORT_MAPPING,
+    Convention,
+    key_of,
+    letters_of,
+    similar,
 )
-
-from libcni.config.schema import format_location
+from libcni.config.schema import WrongValueError, format_location
 from libcni.errors import ConfigError, short_repr
 
 __all__ = ["Bandwidth", "CapabilityArgs", "DNSServers", "IPRange", "PortMapping"]
 
-_T = TypeVar("_T")
-
-_MAX_PORT = 65535
-_MAX_RATE = 2**64 - 1
-_MAX_BURST = 8 * (2**32 - 1) - 1  # the bandwidth plugin refuses a larger burst
-_KEYS = {"host_ip": "hostIP", "infiniband_guid": "infinibandGUID", "device_id": "deviceID"}
-_SIMILAR = 0.9
-
-
-def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
-    def check(text: str) -> str:
-        parse(text)  # raises ValueError; the text itself stays as the caller wrote it
-        return text
-
-    return AfterValidator(check)
-
-
-def _read_json(kind: type[_Capability]) -> BeforeValidator:
-    return BeforeValidator(lambda value: kind.from_json(value) if isinstance(value, Mapping) else value)
-
-
-_IP = Annotated[str, _parsed_by(ipaddress.ip_address)]
-_IPOrCIDR = Annotated[str, _parsed_by(ipaddress.ip_interface)]
-_CIDR = Annotated[_IPOrCIDR, Field(pattern=r"/\d+$")]  # ipaddress accepts a network without prefix length
-_Port = Annotated[int, Field(strict=True, ge=0, le=_MAX_PORT)]
-_Rate = Annotated[int, Field(strict=True, ge=0, le=_MAX_RATE)]
-_Burst = Annotated[int, Field(strict=True, ge=0, le=_MAX_BURST)]
-_Protocol = Annotated[str, Field(pattern="(?i)^(tcp|udp|sctp)$"), AfterValidator(str.lower)]
-_MAC = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
-_GUID = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){7}$")]
-_Tuple = Annotated[Sequence[_T], AfterValidator(tuple)]
-if TYPE_CHECKING:
-    _Strings = list[_T] | tuple[_T, ...]  # not Sequence: a type checker would accept a single string
-else:
-    _Strings = _Tuple
-
-
-def _key(name: str) -> str:
-    """Return a field's key in CONVENTIONS.md."""
-    first, *others = name.split("_")
-    return _KEYS.get(name) or first + "".join(part.capitalize() for part in others)
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for the misspelt ``word``, such as "; did you mean mac?"; "" if none is similar."""
-    folded = {_folded(name): name for name in known}
-    nearest = get_close_matches(_folded(word), folded, 1, _SIMILAR)
-    return f"; did you mean {folded[nearest[0]]}?" if nearest else ""
-
-
-def _folded(word: str) -> str:
-    return word.replace("_", "").lower()
-
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
+    """Return a value as JSON decodes it."""
+    if isinstance(value, _Capability):
+        return value.to_json()
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(part) for part in value]
-    return value.to_json() if isinstance(value, _Capability) else value
+    return value
 
 
-def _config_error(error: ValidationError, where: str, name_of: Callable[[str], str] = str) -> ConfigError:
-    """Convert pydantic's first error in the object at ``where``; ``name_of`` returns a field's displayed name."""
+def _typed(value: Any, kind: type[_Capability] | None) -> Any:
+    """Return a value with tuples for lists, and with objects of ``kind`` for mappings."""
+    if isinstance(value, Mapping) and kind is not None:
+        return kind._read(value)  # noqa: SLF001 - of the same family
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        return value
+    parts = []
+    for index, part in enumerate(value):
+        try:
+            parts.append(_typed(part, kind))
+        except WrongValueError as error:
+            raise WrongValueError(error.problem, (index, *error.path)) from None
+    return tuple(parts)
+
+
+def _first_problem(error: ValidationError, name_of: Callable[[str], str]) -> WrongValueError:
+    """Return the first problem; ``name_of`` returns a field's displayed name."""
     first = error.errors(include_url=False)[0]
-    path = tuple(part if isinstance(part, int) else name_of(part) for part in first["loc"])
-    location = format_location(where, path)
+    path = tuple(name_of(str(part)) for part in first["loc"])
     inner = first.get("ctx", {}).get("error")
-    if isinstance(inner, ConfigError):  # from an object inside this object
-        return ConfigError(inner.problem, location=".".join(filter(None, (location, inner.location))))
-    problem = first["msg"].removeprefix("Value error, ")
-    if first["type"] not in {"missing", "value_error"}:
-        problem += f", not {short_repr(first['input'])}"
-    return ConfigError(problem, location=location or None)
+    if isinstance(inner, WrongValueError):
+        return WrongValueError(inner.problem, (*path, *inner.path))
+    return WrongValueError(first["msg"].removeprefix("Value error, "), path)
 
 
 # A plugin may know keys that this library does not: they go into "extra". A misspelt key and a wrong value of a known
@@ -108,6 +69,8 @@ class _Capability(BaseModel):
     """Base class of capability arguments. A value that the conventions do not allow raises a ConfigError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
+    _convention: ClassVar[Convention]
+    _kinds: ClassVar[Mapping[str, type[_Capability]]] = {}
 
     extra: Mapping[str, Any] = Field(default={}, repr=False)
 
@@ -115,25 +78,57 @@ class _Capability(BaseModel):
     if not TYPE_CHECKING:  # type checkers know the fields of each model
 
         def __init__(self, **values: Any) -> None:
-            names = type(self).model_fields
+            """Check the fields, all given by name. ConfigError names the field with a wrong value."""
+            kind = type(self)
+            names = kind.model_fields
             for name in values:
                 if name not in names:
-                    meant = _meant(name, names) or "; a key that the conventions do not have goes into extra={...}"
-                    raise TypeError(f"{type(self).__name__} has no field {name!r}{meant}")
+                    meant = similar(name, names) or "; a key that the conventions do not have goes into extra={...}"
+                    raise TypeError(f"{kind.__name__} has no field {name!r}{meant}")
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise _config_error(error, type(self).__name__) from error
+                problem = _first_problem(error, str)
+                text, location = problem.problem, format_location(kind.__name__, problem.path)
+                if not problem.path:  # a rule of several keys, in the words of the conventions
+                    for name in names:
+                        text = text.replace(key_of(name), name)
+                raise ConfigError(text, location=location) from error
 
-    @field_validator("extra")
+    @field_validator("*", mode="plain")
     @classmethod
-    def _check_extra(cls, extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _check_field(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        if name == "extra":
+            return cls._checked_extra(value)
+        field = cls.model_fields[name]
+        if value is None and not field.is_required():
+            return field.default
+        typed = _typed(value, cls._kinds.get(name))
+        try:
+            checked = cls._convention.check(key_of(name), _plain(typed))
+        except WrongValueError as error:
+            raise WrongValueError(error.problem, error.path[1:]) from None
+        if isinstance(typed, Mapping):  # only a plain mapping of capability arguments may have this form
+            raise WrongValueError(f"it must be a list, not {short_repr(value)}")
+        return checked if isinstance(checked, str) else typed
+
+    @classmethod
+    def _checked_extra(cls, extra: Any) -> Mapping[str, Any]:
+        if not isinstance(extra, Mapping):
+            raise WrongValueError(f"it must be a mapping, not {short_repr(extra)}")
         # Go's plugins ignore the case of keys: such an entry would be a second, unchecked value of the field.
-        known = {_folded(name): name for name in cls.model_fields if name != "extra"}
+        known = {letters_of(name): name for name in cls.model_fields if name != "extra"}
         for key in extra:
-            if _folded(key) in known:
-                raise ValueError(f"{short_repr(key)} does not belong in extra: use the field {known[_folded(key)]}")
+            if letters_of(key) in known:
+                problem = f"{short_repr(key)} does not belong in extra: use the field {known[letters_of(key)]}"
+                raise WrongValueError(problem)
         return dict(extra)
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        self._convention.whole(self.to_json())
+        return self
 
     def __hash__(self) -> int:
         return hash(tuple(getattr(self, name) for name in type(self).model_fields if name != "extra"))
@@ -142,24 +137,34 @@ class _Capability(BaseModel):
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Return the object for a decoded JSON object with the conventions' keys; unknown keys become ``extra``.
 
+        null and "" mean that a key is not set, as they do for plugins in Go.
+
         Raises:
             ConfigError: the conventions do not allow a value, a key is missing, or a key is a misspelt known key.
         """
-        names = {_key(name): name for name in cls.model_fields if name != "extra"}
+        try:
+            return cls._read(document)
+        except WrongValueError as error:
+            raise ConfigError(error.problem, location=format_location("", error.path) or None) from None
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any]) -> Self:
+        names = {key_of(name): name for name in cls.model_fields if name != "extra"}
         extra = {key: value for key, value in document.items() if key not in names}
         for key in extra:
-            if meant := _meant(key, names):
-                raise ConfigError(f"this key is unknown{meant}", location=key)
+            if meant := similar(key, names):
+                raise WrongValueError(f"this key is unknown{meant}", (key,))
+        values = {names[key]: value for key, value in document.items() if key in names and value not in (None, "")}
         try:
-            return cls(**{name: document[key] for key, name in names.items() if key in document}, extra=extra)
+            return cls(**values, extra=extra)
         except ConfigError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            raise _config_error(error.__cause__, "", _key) from error.__cause__
+            raise _first_problem(error.__cause__, key_of) from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the values with the conventions' keys, without those that are not set."""
-        values = {_key(name): _plain(getattr(self, name)) for name in type(self).model_fields if name != "extra"}
+        values = {key_of(name): _plain(getattr(self, name)) for name in type(self).model_fields if name != "extra"}
         return {key: value for key, value in values.items() if value is not None} | dict(self.extra)
 
 
@@ -167,8 +172,8 @@ class PortMapping(_Capability):
     """``portMappings``: a port of the host, forwarded to the container. A wrong value raises ConfigError.
 
     Attributes:
-        host_port (int): 0 to 65535.
-        container_port (int): 0 to 65535.
+        host_port (int): 1 to 65535.
+        container_port (int): 1 to 65535.
         protocol (str): ``tcp``, ``udp`` or ``sctp``, in any case.
         host_ip (str | None): the host's address to map; None: all addresses of the host.
         extra (Mapping[str, Any]): keys that the conventions do not have.
@@ -178,10 +183,12 @@ class PortMapping(_Capability):
         {'portMappings': [{'hostPort': 8080, 'containerPort': 80, 'protocol': 'tcp'}]}
     """
 
-    host_port: _Port
-    container_port: _Port
-    protocol: _Protocol = "tcp"
-    host_ip: _IP | None = None
+    _convention = PORT_MAPPING
+
+    host_port: int
+    container_port: int
+    protocol: str = "tcp"
+    host_ip: str | None = None
 
 
 class Bandwidth(_Capability):
@@ -202,17 +209,12 @@ class Bandwidth(_Capability):
         {'bandwidth': {'ingressRate': 1000000, 'ingressBurst': 100000}}
     """
 
-    ingress_rate: _Rate | None = None
-    ingress_burst: _Burst | None = None
-    egress_rate: _Rate | None = None
-    egress_burst: _Burst | None = None
+    _convention = BANDWIDTH
 
-    @model_validator(mode="after")
-    def _check_pairs(self) -> Self:
-        for rate, burst in (("ingress_rate", "ingress_burst"), ("egress_rate", "egress_burst")):
-            if bool(getattr(self, rate)) != bool(getattr(self, burst)):
-                raise ValueError(f"{rate} and {burst} must be set together: the bandwidth plugin needs both")
-        return self
+    ingress_rate: int | None = None
+    ingress_burst: int | None = None
+    egress_rate: int | None = None
+    egress_burst: int | None = None
 
 
 class IPRange(_Capability):
@@ -230,10 +232,12 @@ class IPRange(_Capability):
         {'ipRanges': [[{'subnet': '10.1.0.0/16', 'rangeStart': '10.1.0.9'}]]}
     """
 
-    subnet: _CIDR
-    range_start: _IP | None = None
-    range_end: _IP | None = None
-    gateway: _IP | None = None
+    _convention = IP_RANGE
+
+    subnet: str
+    range_start: str | None = None
+    range_end: str | None = None
+    gateway: str | None = None
 
 
 class DNSServers(_Capability):
@@ -250,9 +254,12 @@ class DNSServers(_Capability):
         ['10.1.0.1']
     """
 
-    servers: _Strings[_IP] = ()
-    searches: _Strings[str] = ()
-    options: _Strings[str] = ()
+    _convention = DNS_SERVERS
+
+    # Not Sequence: a type checker would accept a single string.
+    servers: list[str] | tuple[str, ...] = ()
+    searches: list[str] | tuple[str, ...] = ()
+    options: list[str] | tuple[str, ...] = ()
 
 
 class CapabilityArgs(_Capability):
@@ -279,15 +286,18 @@ class CapabilityArgs(_Capability):
         {'ips': ['10.1.0.7/16'], 'mac': 'c2:11:22:33:44:55', 'tier': 'gold'}
     """
 
-    # If two interfaces of a container cannot both have it, add its key to _OF_ONE_INTERFACE in manager/container.py,
-    # which must not import pydantic.
-    port_mappings: _Tuple[Annotated[PortMapping, _read_json(PortMapping)]] | None = None
-    ip_ranges: _Tuple[_Tuple[Annotated[IPRange, _read_json(IPRange)]]] | None = None
-    bandwidth: Annotated[Bandwidth, _read_json(Bandwidth)] | None = None
-    dns: Annotated[DNSServers, _read_json(DNSServers)] | None = None
-    ips: _Strings[_IPOrCIDR] | None = None
-    mac: _MAC | None = None
-    infiniband_guid: _GUID | None = None
+    _convention = CAPABILITY_ARGS
+    _kinds: ClassVar[Mapping[str, type[_Capability]]] = {
+        "port_mappings": PortMapping, "ip_ranges": IPRange, "bandwidth": Bandwidth, "dns": DNSServers
+    }  # fmt: skip
+
+    port_mappings: Sequence[PortMapping] | None = None
+    ip_ranges: Sequence[Sequence[IPRange]] | None = None
+    bandwidth: Bandwidth | None = None
+    dns: DNSServers | None = None
+    ips: list[str] | tuple[str, ...] | None = None
+    mac: str | None = None
+    infiniband_guid: str | None = None
     device_id: str | None = None
-    aliases: _Strings[str] | None = None
+    aliases: list[str] | tuple[str, ...] | None = None
     cgroup_path: str | None = None

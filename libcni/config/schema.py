@@ -37,7 +37,8 @@ def _of_type(kind: type[_T], words: str) -> Callable[[Any], _T]:
 
 string: Callable[[Any], str] = _of_type(str, "a string")
 integer: Callable[[Any], int] = _of_type(int, "an integer")
-_boolean, _object, _list = _of_type(bool, "true or false"), _of_type(dict, "an object"), _of_type(list, "a list")
+an_object: Callable[[Any], dict[str, Any]] = _of_type(dict, "an object")
+_boolean, _list = _of_type(bool, "true or false"), _of_type(list, "a list")
 
 
 def _flag(value: Any) -> bool:
@@ -58,11 +59,11 @@ def list_of(check: Check) -> Check:
 
 
 def _object_of(check: Check) -> Check:
-    return lambda value: {key: _at(check, key, item) for key, item in _object(value).items()}
+    return lambda value: {key: _at(check, key, item) for key, item in an_object(value).items()}
 
 
 def _object_with(checks: Mapping[str, Check]) -> Check:
-    return lambda value: check_keys(_object(value), checks)
+    return lambda value: check_keys(an_object(value), checks)
 
 
 def _at(check: Check, key: int | str, value: Any) -> Any:
@@ -88,7 +89,7 @@ PLUGIN_KEYS: dict[str, Check] = {
     "capabilities": nullable(_object_of(_boolean)),
     "ipam": nullable(_object_with({"type": nullable(string)})),
     "dns": nullable(_object_with(_DNS_KEYS)),
-    "args": nullable(_object),
+    "args": nullable(an_object),
 }
 LIST_KEYS: dict[str, Check] = {
     "name": string,

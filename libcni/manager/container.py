@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from libcni.config.cni_args import check_args
+from libcni.config.conventions import OF_ONE_INTERFACE, check_capability_args
 from libcni.config.identifiers import check_loopback, validate_interface_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf, as_mapping
@@ -26,10 +27,6 @@ Capabilities: TypeAlias = "Mapping[str, Any] | CapabilityArgs"
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
 NO_NETWORK: Final = "none"
-
-
-# An address, a hardware address or a device can belong to one interface only. The ADD of a second network would fail.
-_OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +180,13 @@ def plan_attachments(
     return planned
 
 
+def check_values(planned: Iterable[PlannedAttachment]) -> None:
+    """Raise ConfigError for the first wrong value of a capability argument that a plugin would receive."""
+    for attachment in planned:
+        args = attachment.rt.capability_args or {}
+        check_capability_args(args, attachment.net.unused_capabilities(args))
+
+
 def _interface_names(names: Sequence[str | None], prefix: str) -> list[str]:
     """Return ``names`` with each None replaced by the first free one of eth0, eth1, ... with this prefix."""
     taken = set(names)
@@ -195,12 +199,12 @@ def _parameters(
 ) -> RuntimeConf:
     """Return the parameters of one network.
 
-    ``used``: the names in ``_OF_ONE_INTERFACE`` that an earlier network has received. This function adds its own names.
+    ``used``: the names in ``OF_ONE_INTERFACE`` that an earlier network has received. This function adds its own names.
     """
     shared = as_mapping(container.capability_args)
     unused = net.unused_capabilities(shared)
     capabilities = {name: value for name, value in shared.items() if name not in unused and name not in used}
-    used |= capabilities.keys() & _OF_ONE_INTERFACE
+    used |= capabilities.keys() & OF_ONE_INTERFACE
     return RuntimeConf(
         container.id,
         container.netns,

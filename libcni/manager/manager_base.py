@@ -17,6 +17,7 @@ from libcni.manager.container import (
     Container,
     NetworkRequest,
     PlannedAttachment,
+    check_values,
     plan_attachments,
     request_of,
 )
@@ -204,8 +205,9 @@ class ManagerBase(Generic[ClientT]):
         check_type("container", container, Container)
         operation = ManagerOperation(self.cni, Operation("SET-UP", container_id=container.id), timeout)
         with operation.node, operation:
-            # Check all names and networks before anything is made.
+            # Check all names, networks and values before anything is made.
             planned = await operation.node.on_disk(lambda: self.plan(container))
+            check_values(planned)
             # "" is not None: a plugin would get it as CNI_NETNS.
             if container.netns == "" or (container.netns is None and self._namespaces is None):
                 raise ConfigError(

@@ -51,7 +51,6 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import PrevResult, detach, detach_chain, is_unchanged
 from libcni.verbs.host_ports import (
     check_host_ports,
-    check_request,
     host_ports,
     port_owners,
     reserved_host_ports,
@@ -88,7 +87,6 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
-    check_request(host_ports(net, rt.capability_args))
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
     if is_own_netns:
@@ -141,7 +139,11 @@ def _note_missing(node: Node, netns: str, error: PluginError) -> None:
 def _unused_capabilities(
     net: NetworkConfigList, capability_args: Mapping[str, Any], *, strict: bool
 ) -> tuple[str, ...]:
+    from libcni.config.conventions import check_capability_args  # few ADDs have capability arguments
+
     unused = net.unused_capabilities(capability_args)
+    # Checked before anything runs: half of the chain would run, and a plugin's DEL may refuse the same value.
+    check_capability_args(capability_args, unused)
     if unused:
         from difflib import get_close_matches  # few callers mistype
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
-from libcni.errors import AttachmentExistsError, ConfigError, Hint
+from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import recorded_network
 from libcni.store.model import Record
 from libcni.verbs.node import Node
@@ -16,31 +16,11 @@ from libcni.verbs.node import Node
 if TYPE_CHECKING:
     from libcni.kernel.life import Answer
 
-MOST_PORTS = 4096
-"""How many host ports one attachment may have."""
-
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
     """Return the host ports that an attachment's plugins publish."""
     ports = tuple(ports_in(args))
     return () if net.unused_capabilities({PORT_MAPPINGS: ports}) else ports
-
-
-def check_request(ports: tuple[HostPort, ...]) -> None:
-    """Refuse host ports of one request that no ADD can publish; raises ConfigError.
-
-    Each port has a lock and rules of its own, so thousands of them would take minutes.
-    """
-    if len(ports) > MOST_PORTS:
-        problem = f"{len(ports):,} host ports are mapped, and at most {MOST_PORTS:,} are possible for one attachment"
-        raise ConfigError(problem, location=PORT_MAPPINGS, hint="publish fewer ports, or route the container's address")
-    seen: dict[object, list[HostPort]] = {}
-    for port in ports:
-        of_number = seen.setdefault(port.number, [])
-        if any(map(port.collides, of_number)):
-            problem = f"host port {port} is mapped twice: only the first mapping would get connections"
-            raise ConfigError(problem, location=PORT_MAPPINGS, hint="remove one of the two mappings")
-        of_number.append(port)
 
 
 class PortOwner(NamedTuple):

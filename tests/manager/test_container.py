@@ -87,6 +87,16 @@ def test_a_network_is_not_given_what_it_does_not_declare_and_so_does_not_refuse_
         node.manager().set_up(Container("c2", "/ns", [request]), strict=True)
 
 
+def test_a_wrong_value_for_the_second_network_is_refused_before_the_first_is_attached(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b", {"type": "b", "capabilities": {"bandwidth": True}})
+    container = Container("c1", "/ns", ["a", "b"], capability_args={"bandwidth": {"ingressRate": 1000}})
+    with pytest.raises(ConfigError, match="ingressRate and ingressBurst must be set together") as caught:
+        node.manager().set_up(container)
+    assert caught.value.location == "capability_args.bandwidth"
+    assert node.calls() == [] == node.cni.get_cached_attachments()
+
+
 def test_a_namespace_may_be_a_path_object(node: ManagerNode, tmp_path: Path) -> None:
     node.configure("a")
     netns = tmp_path / "ns"

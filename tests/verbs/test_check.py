@@ -13,8 +13,8 @@ from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
 OTHER = network({"type": "x", "capabilities": {"mac": True}})
-RECORDED = RuntimeConf("c1", "/recorded", "eth0", args=[("K", "1")], capability_args={"mac": "recorded"})
-GIVEN = RuntimeConf("c1", "/given", "eth0", args=[("K", "2")], capability_args={"mac": "given"})
+RECORDED = RuntimeConf("c1", "/recorded", "eth0", args=[("K", "1")], capability_args={"mac": "02:00:00:00:00:01"})
+GIVEN = RuntimeConf("c1", "/given", "eth0", args=[("K", "2")], capability_args={"mac": "02:00:00:00:00:02"})
 BARE = RuntimeConf("c1", None, "eth0")
 
 

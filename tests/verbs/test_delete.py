@@ -23,7 +23,7 @@ GIVEN = RuntimeConf(
     "/recorded",
     "eth0",
     args=[("K", "recorded")],
-    capability_args={"mac": "recorded"},
+    capability_args={"mac": "02:00:00:00:00:01"},
     network_args={"cni": "recorded"},
 )
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -50,7 +50,12 @@ def test_the_order_of_things() -> None:
 
 BARE = RuntimeConf("c1", None, "eth0")
 CALLERS = RuntimeConf(
-    "c1", "/given", "eth0", args=[("K", "given")], capability_args={"mac": "given"}, network_args={"cni": "given"}
+    "c1",
+    "/given",
+    "eth0",
+    args=[("K", "given")],
+    capability_args={"mac": "02:00:00:00:00:02"},
+    network_args={"cni": "given"},
 )
 
 
@@ -61,7 +66,7 @@ def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeCon
     report = delete(node, net, rt)
     assert node.verbs() == ["DEL b", "DEL a"]
     got = node.stdin("DEL", "a")
-    assert got["runtimeConfig"] == {"mac": "recorded"}
+    assert got["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
     assert got["args"] == {"cni": "recorded"}
     assert node.calls[0].env["CNI_ARGS"] == "K=recorded"
     assert node.calls[0].env["CNI_NETNS"] == report.netns == netns
@@ -121,11 +126,11 @@ def test_gos_records_lack_drop_ins_so_the_callers_configuration_is_the_better_on
     node = RecordingNode(records=[go])
     delete(node, OTHER, BARE)
     assert node.verbs() == ["DEL x"]
-    assert node.stdin("DEL", "x")["runtimeConfig"] == {"mac": "recorded"}
+    assert node.stdin("DEL", "x")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
     node = RecordingNode(records=[go])
     delete(node, None, BARE)
     assert node.verbs() == ["DEL b", "DEL a"]
-    assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+    assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
 
 
 def test_what_go_lets_into_cni_args_stops_no_del(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +169,7 @@ def test_a_list_that_was_put_together_in_code_is_as_good_as_one_from_a_file(reco
         node = RecordingNode(records=[attached(net, GIVEN, **recorded)])
         delete(node, None, BARE)
         assert node.verbs() == ["DEL b", "DEL a"]
-        assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+        assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
 
 
 def test_a_renamed_list_keeps_its_new_name() -> None:

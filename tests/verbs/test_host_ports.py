@@ -24,11 +24,11 @@ from libcni.verbs.node import Node
 
 
 def rt(container: str, *ports: dict[str, Any], netns: str | None = None) -> RuntimeConf:
-    mappings = [{"containerPort": 80, **port} for port in ports]
+    mappings = [{"containerPort": 80, "protocol": "tcp", **port} for port in ports]
     return RuntimeConf(container, netns, "eth0", capability_args={"portMappings": mappings} if ports else None)
 
 
-WEB = {"hostPort": 8080, "protocol": "tcp"}
+WEB = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_keys_of_a_mapping_are_read_without_regard_to_case(
     mapping = {key: 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""}
     for first, second in (("c1", "c2"), ("c3", "c4")):
         args: dict[str, Any] = {"portMappings": [{**mapping, key: 8080 + len(node.verbs())}]}
-        spelt = {"portMappings": [{"hostPort": args["portMappings"][0][key], "containerPort": 80}]}
+        spelt = {"portMappings": [{**WEB, "hostPort": args["portMappings"][0][key]}]}
         one, other = (args, spelt) if first == "c1" else (spelt, args)
         node.cni.add_network_list(net, RuntimeConf(first, node.netns(first), "eth0", capability_args=one))
         assert node.last_call("portmap", "ADD").config["runtimeConfig"] == one, "unchanged"
@@ -83,14 +83,12 @@ def test_ended_containers_and_those_that_publish_nothing_have_no_port(
     node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
     Path(netns).unlink()
     node.cni.add_network_list(node.network("plain", name="plain"), rt("undeclared", WEB))
-    node.cni.add_network_list(net, rt("zero", {"hostPort": 0}))
     caplog.clear()
     node.cni.add_network_list(net, rt("c1", WEB))
     warning = caplog.messages[0]
     assert "net-gone-eth0: detaching this attachment before the ADD: it publishes host port 8080/tcp" in warning
     assert [one.container_id for one in node.cni.get_cached_attachments() if one.container_id == "gone"] == []
     assert node.last_call("portmap", "DEL").env["CNI_CONTAINERID"] == "gone", "its rules came first"
-    node.cni.add_network_list(net, rt("c2", {"hostPort": 0}))
     with pytest.raises(AttachmentExistsError):
         node.cni.add_network_list(net, rt("c3", WEB))
     node.cni.del_network_list(net, rt("c1"))
@@ -173,11 +171,11 @@ def test_which_ports_collide(one: Any, other: Any, collides: bool) -> None:
     ("mappings", "problem"),
     [
         (
-            [{"hostPort": 80, "protocol": "tcp"}, {"hostPort": 80, "protocol": "tcp"}],
-            "host port 80/tcp is mapped twice",
+            [WEB, WEB],
+            "host port 8080/tcp is mapped twice",
         ),
-        ([{"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.1"}, {"hostPort": 80, "protocol": "tcp"}], "twice"),
-        ([{"hostPort": number, "protocol": "tcp"} for number in range(1, 5000)], "4,999 host ports are mapped"),
+        ([{**WEB, "hostIP": "10.0.0.1"}, WEB], "twice"),
+        ([{**WEB, "hostPort": number} for number in range(1, 5000)], "4,999 host ports are mapped"),
     ],
 )
 @pytest.mark.parametrize("on_existing", ["refuse", "allow"])
@@ -194,9 +192,9 @@ def test_a_request_that_no_add_can_publish_is_refused_before_anything_runs(
 
 def test_one_number_for_two_protocols_or_addresses_is_one_request() -> None:
     mappings = [
-        {"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.1"},
-        {"hostPort": 80, "protocol": "tcp", "hostIP": "10.0.0.2"},
-        {"hostPort": 80, "protocol": "udp"},
+        {**WEB, "hostIP": "10.0.0.1"},
+        {**WEB, "hostIP": "10.0.0.2"},
+        {**WEB, "protocol": "udp"},
     ]
     world = RecordingNode()
     net = network({"type": "portmap", "capabilities": {"portMappings": True}})
