@@ -94,7 +94,7 @@ def test_the_commands_of_an_operator(node: OneFileNode) -> None:
     assert "web" in node.ok("attachments", f"--cache-dir={node.cache}")
     assert "8080" in node.ok("show", "web", "-o", "json", f"--cache-dir={node.cache}")
     assert json.loads(node.run("doctor", "-o", "json", *node.words).stdout)["checked"]
-    assert node.run("repair", *node.words).stderr == ""
+    assert node.run("repair", *node.words).returncode == 0
     node.ok("gc", "front", "--none-valid", *node.words)
     assert node.cni.get_cached_attachments() == []
 
