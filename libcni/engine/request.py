@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from libcni.config.schema import WrongValueError, format_location
 from libcni.errors import ConfigError, short_repr, shorten
 
 _T = TypeVar("_T")
@@ -103,11 +104,11 @@ def check_size(requests: Sequence[Any], capabilities: Iterable[Mapping[str, Any]
 
 def known_capabilities(capabilities: Any) -> dict[str, Any]:
     """Check capability arguments against the conventions. Arguments that the conventions do not have stay unchanged."""
-    if not isinstance(capabilities, dict):
-        raise ConfigError(f"capabilities: {short_repr(capabilities)} is not an object")
+    from libcni.config.conventions import CAPABILITY_ARGS  # few containers need it
+
     try:
-        from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
-    except ModuleNotFoundError as error:  # libcni.pyz, which has no compiled part
-        problem = f"{', '.join(capabilities)}: this Python has no {error.name} to check them with"
-        raise ConfigError(problem, hint="install libcni with pip; the one file libcni.pyz takes ports only") from error
-    return CapabilityArgs.from_json(capabilities).to_json()
+        known = CAPABILITY_ARGS(capabilities)
+    except WrongValueError as error:
+        raise ConfigError(error.problem, location=format_location("", error.path) or "capabilities") from error
+    named = {key.lower() for key in known}
+    return known | {key: value for key, value in capabilities.items() if key.lower() not in named}

@@ -125,7 +125,8 @@ def test_the_installed_hook_attaches_and_detaches(tmp_path: Path, libcni: Path) 
     assert f"{libcni} must stay there: the engine runs it at each container's start and end" in said
     [hook] = json.loads((bundle / "config.json").read_text())["hooks"]["createRuntime"]
     assert hook["args"][:4] == [sys.executable, "-I", str(libcni), "oci-hook"]
-    annotations = {"libcni.networks": "front", "libcni.ports": "8080:80"}
+    # Their values are checked without pydantic.
+    annotations = {"libcni.networks": "front", "libcni.ports": "8080:80", "libcni.mac": "c2:11:22:33:44:55"}
     with ExitStack() as stack:
         pid = start(stack)
         for status in ("creating", "stopped"):

@@ -90,7 +90,7 @@ def test_arguments_for_plugins() -> None:
         ("networks", '[{"name": "front"}]', "the key 'name' is unknown (the keys are args,"),
         ("networks", '[{"network": "front", "args": [1]}]', "invalid CNI_ARGS pair 1: it must be a mapping"),
         ("networks", '[{"network": "front", "ifname": 5}]', "invalid interface name 5"),
-        ("networks", '[{"network": "front", "capabilities": [1]}]', "capabilities: [1] is not an object"),
+        ("networks", '[{"network": "front", "capabilities": [1]}]', "capabilities: it must be an object, not [1]"),
         ("networks", "[", "it is not JSON"),
         ("args", "K", "must be KEY=VALUE"),
         ("ports", "80", "'80' is not of the form [HOST_IP:]HOST_PORT:CONTAINER_PORT"),
