@@ -189,8 +189,8 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch)
         libcni.Result.from_bytes(filled(*BOMBS["numbers"]))
 
 
-RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"mac": "@"}, network_args={"cni": "@"})
-TAKES_MAC = '{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a","capabilities":{"mac":true}}]}'
+RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"tier": "@"}, network_args={"cni": "@"})
+TAKES_MAC = '{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a","capabilities":{"tier":true}}]}'
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_arguments_whose_record_could_not_be_read_back_are_refused(
     cni: libcni.CNIConfig, executor: RecordingExecutor, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(record_format, "MAX_RECORD_BYTES", record_format._ROOM_BYTES + (1 << 20))
-    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", **{name: {"mac": "x" * (1 << 20)}})
+    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", **{name: {"tier": "x" * (1 << 20)}})
     with pytest.raises(libcni.ConfigError, match="the record of this ADD could not be read back: it would have more"):
         cni.add_network_list(libcni.NetworkConfigList.from_bytes(TAKES_MAC), rt)
     assert executor.calls == []
@@ -235,10 +235,10 @@ def test_arguments_whose_record_could_not_be_read_back_are_refused(
 
 def test_the_largest_that_is_accepted_is_read_back(cni: libcni.CNIConfig, executor: RecordingExecutor) -> None:
     """A configuration and a result as large as ADD accepts, and large arguments."""
-    plugin = '{"type":"a","capabilities":{"mac":true},"x":[' + "1," * (MAX_CONFIG_ELEMENTS - 20) + "1]}"
+    plugin = '{"type":"a","capabilities":{"tier":true},"x":[' + "1," * (MAX_CONFIG_ELEMENTS - 20) + "1]}"
     net = libcni.NetworkConfigList.from_bytes(f'{{"name":"n","cniVersion":"1.0.0","plugins":[{plugin}]}}')
     result = f'{{"cniVersion":"1.0.0","x":"{"é" * (MAX_RESULT_BYTES // 2 - 20)}"}}'
     executor.answers = {("a", "ADD"): libcni.Outcome(stdout=result.encode())}
-    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"mac": [1] * 200_000 + ["x" * (57 << 20)]})
+    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"tier": [1] * 200_000 + ["x" * (57 << 20)]})
     cni.add_network_list(net, rt)
     assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
