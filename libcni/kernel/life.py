@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import libcni.kernel.system as system
+from libcni.kernel.cached import cached_property
 from libcni.kernel.foreign import Foreign, Space, is_trusted
 from libcni.kernel.namespace import (
     AF_NETLINK,
@@ -271,12 +272,12 @@ class Life:
 
     # What was seen.
 
-    @functools.cached_property
+    @cached_property
     def walk(self) -> Walk:
         """The walk, done at the first use."""
         return Walk()
 
-    @functools.cached_property
+    @cached_property
     def spaces(self) -> dict[NamespaceId, Space]:
         """All network namespaces that the walk found, read once. The device is that of this program's namespace."""
         own = system.stat("/proc/self/ns/net")
@@ -295,7 +296,7 @@ class Life:
                 spaces[identity] = space
         return spaces
 
-    @functools.cached_property
+    @cached_property
     def addresses(self) -> dict[str, list[tuple[NamespaceId, Link]]]:
         """The interfaces that prove something, by their IP addresses."""
         found: dict[str, list[tuple[NamespaceId, Link]]] = {}
@@ -383,7 +384,7 @@ class Life:
             return False  # without a walk nobody knows where it leads
         return self._numbers.get(link.peer_namespace, subject.netns[1]) != subject.netns[1]
 
-    @functools.cached_property
+    @cached_property
     def _numbers(self) -> dict[int, int]:
         """The numbers that this program's namespace has for the namespaces that the walk found, with their inodes."""
         numbers: dict[int, int] = {}
@@ -401,7 +402,7 @@ class Life:
                         numbers[number] = inode
         return numbers
 
-    @functools.cached_property
+    @cached_property
     def _own_links(self) -> list[Link]:
         with suppress(OSError), open_netlink() as connection:
             return Conversation(connection, is_own=True).links()
@@ -419,7 +420,7 @@ class Life:
                 return link.name
         return ""
 
-    @functools.cached_property
+    @cached_property
     def _unread(self) -> str:
         """A namespace that may be a container's and that could not be read, with the reason; or ""."""
         # A user can prevent the reading of his own namespace. It counts only if root connected it with this one.

@@ -6,7 +6,6 @@ The answer takes a look at each file, so a verb asks only if nobody else knows: 
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
+from libcni.kernel.cached import cached_property
 from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
 from libcni.store.record_format import mentioned
 from libcni.store.recorded_place import addresses_of, place_of
@@ -60,7 +60,7 @@ class _File:
         """Return whether the file's text has one of these addresses or numbers."""
         return self.mentioned is None or not wanted.isdisjoint(self.mentioned)
 
-    @functools.cached_property
+    @cached_property
     def attachment(self) -> OtherRecord | None:
         """The recorded interface, addresses and ports; None if none is recorded, or if the record cannot be read."""
         try:

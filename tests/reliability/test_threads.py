@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -14,7 +15,7 @@ import pytest
 from nodes import FakeNode
 from processes import fork, wait
 
-from libcni import RuntimeConf
+from libcni import CNIConfig, RuntimeConf
 from libcni.executor import CallOptions, ProcessExecutor, baton
 from libcni.observe import Observer
 from libcni.protocol.invocation import Invocation, Outcome
@@ -38,7 +39,9 @@ def raising() -> Iterator[None]:
             raise _RaisedError
 
     before = signal.signal(signal.SIGUSR1, handler)
+    logging.disable(logging.CRITICAL)  # a forked child can find a log's stream locked by a thread that it has not
     yield
+    logging.disable(logging.NOTSET)
     _armed.clear()
     signal.signal(signal.SIGUSR1, before)
 
@@ -52,8 +55,13 @@ def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: 
     failed: list[BaseException] = []
     others = ThreadPoolExecutor(8)
 
+    def attach_and_detach(cni: CNIConfig, name: str) -> None:
+        """Detach it again, so that the records, which an ADD without a namespace lists, stay few."""
+        cni.add_network_list(net, RuntimeConf(name, None, "eth0"))
+        plain.del_network_list(net, RuntimeConf(name, None, "eth0"))
+
     def inner(name: str) -> None:
-        plain.add_network_list(net, RuntimeConf(name, None, "eth0"))
+        attach_and_detach(plain, name)
 
     class Waits(ProcessExecutor):
         def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -75,7 +83,7 @@ def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: 
             if number is None:
                 return
             try:
-                clients[number % len(clients)].add_network_list(net, RuntimeConf(f"c{number}", None, "eth0"))
+                attach_and_detach(clients[number % len(clients)], f"c{number}")
             except BaseException as error:  # noqa: BLE001 - the test asks for it
                 failed.append(error)
 
@@ -87,11 +95,13 @@ def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: 
         mine += 1
         try:
             _armed.set()
-            threading.Timer(0.001 + mine % 40 / 1000, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-            plain.add_network_list(net, RuntimeConf(f"main{mine}", None, "eth0"))
+            timer = threading.Timer(0.001 + mine % 40 / 1000, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.start()
+            inner(f"main{mine}")
             _armed.clear()
         except _RaisedError:
             interrupted += 1
+        timer.join()  # a later signal would end the program, when nobody handles it any more
         if mine % 10 == 0:
             child = fork(partial(inner, f"child{mine}"))
             assert wait(child, 120) == 0
