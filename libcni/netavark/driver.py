@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from libcni.config.identifiers import check_loopback
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError, Hint, NetworkNotFoundError
 from libcni.netavark.request import OWNER, Request, read_options
@@ -77,7 +76,6 @@ class Driver:
         from libcni.netavark.status import check_granted, status_block  # a teardown does not need this module
 
         net = self._cni.network(request.options.conf)
-        check_loopback(request.ifname, [plugin.type for plugin in net.plugins])
         rt = _runtime_conf(net, netns, request)
         own, others = self._recorded(request)
         for other in others:

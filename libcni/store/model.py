@@ -330,6 +330,11 @@ class Record:
         return self.state == STALE_BOOT
 
     @property
+    def is_by_this_library(self) -> bool:
+        """Whether this library wrote the record, not Go libcni."""
+        return isinstance(self, Ours)
+
+    @property
     def may_have_rules(self) -> bool:
         """Whether rules that its plugins made may exist."""
         return self.state not in {REFUSED, STALE_BOOT}

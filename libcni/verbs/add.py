@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import libcni.kernel.system as system
-from libcni.config.identifiers import validate_network_name
+from libcni.config.identifiers import check_loopback, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.port_mappings import HostPort
 from libcni.config.runtime_conf import RuntimeConf
@@ -212,7 +212,8 @@ async def _detach_dead_owners(chain: Chain, ports: tuple[HostPort, ...]) -> None
     await node.on_disk(node.others.read)
     from libcni.store.life import life_of  # few ADDs publish ports
 
-    for owner in [owner for owner in port_owners(node, rt.container_id, ports) if owner.life.is_dead]:
+    owners = list(port_owners(node, rt.container_id, ports))
+    for owner in [owner for owner in owners if owner.life.is_dead and owner.is_own]:
         record = owner.record
         await node.lock([record.network], record.container_id)
         current = node.records.find(record.identity)

@@ -30,11 +30,13 @@ class PortOwner(NamedTuple):
         record: its record.
         port: the port that both publish.
         life: whether its container lives.
+        is_own: whether it belongs to this client: the attachments of other programs are not detached for an ADD.
     """
 
     record: Record
     port: HostPort
     life: Answer
+    is_own: bool
 
 
 def port_owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
@@ -51,17 +53,18 @@ def port_owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> I
         published = host_ports(net, record.decoded_capability_args) if net is not None else ()
         port = next((port for port in ports if any(map(port.collides, published))), None)
         if port is not None:
-            yield PortOwner(record, port, life_of(record, life))
+            is_own = record.is_by_this_library and record.owner == node.settings.owner
+            yield PortOwner(record, port, life_of(record, life), is_own)
 
 
 def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
     """Raise AttachmentExistsError if the record of another container publishes one of these ports."""
-    for record, port, life in port_owners(node, container_id, ports):
+    for record, port, life, _ in port_owners(node, container_id, ports):
         text = f"host port {port} is already published by container {record.container_id} ({record.path})"
         hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
         if not life.is_alive:
-            text += f", of which nobody knows whether it lives: {life.reason}"
-            hint = Hint.about(record, "if it has ended, detach it", "del")
+            text += f"; it is dead: {life.reason}" if life.is_dead else f"; nobody knows whether it lives: {life.reason}"
+            hint = Hint.about(record, "if its program no longer needs it, detach it", "del")
         raise AttachmentExistsError(
             text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
         )

@@ -101,7 +101,18 @@ def test_a_port_of_a_container_that_may_live_is_refused(
     node.cni.add_network_list(net, rt("lost", WEB, netns=node.netns("lost")))
     answer = Answer("unknown", "blind", "nobody could look")
     monkeypatch.setattr("libcni.store.life.life_of", lambda *_: answer)
-    with pytest.raises(AttachmentExistsError, match="nobody knows whether it lives: nobody could look"):
+    with pytest.raises(AttachmentExistsError, match="; nobody knows whether it lives: nobody could look"):
+        node.cni.add_network_list(net, rt("c1", WEB))
+    assert node.verbs() == ["ADD portmap"]
+
+
+def test_a_dead_container_of_another_program_is_not_detached_for_an_add(
+    node: FakeNode, net: NetworkConfigList
+) -> None:
+    netns = node.netns("gone")
+    node.client(owner="theirs").add_network_list(net, rt("gone", WEB, netns=netns))
+    Path(netns).unlink()
+    with pytest.raises(AttachmentExistsError, match=r"published by container gone .*; it is dead: "):
         node.cni.add_network_list(net, rt("c1", WEB))
     assert node.verbs() == ["ADD portmap"]
 

@@ -9,7 +9,6 @@ from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Target
 from libcni.cli.options import TARGET, Argument
 from libcni.cli.session import Session
-from libcni.config.identifiers import check_loopback
 from libcni.options import AddOptions
 
 ARGUMENTS = (
@@ -31,10 +30,6 @@ def add(session: Session, target: Target, **options: Unpack[AddOptions]) -> None
     """
     if not target.network or not target.netns:
         raise UsageError("NETWORK and NETNS must not be empty")
-    cni, net, rt = session.client(), target.net(), target.conf()
-    if rt.ifname == "lo":
-        net = cni.network(net) if isinstance(net, str) else net
-        check_loopback(rt.ifname, [plugin.type for plugin in net.plugins])
-    result = cni.add_network_list(net, rt, **options)
+    result = session.client().add_network_list(target.net(), target.conf(), **options)
     # Like cnitool: indented by four spaces, no newline at the end.
     print(result.to_json(), end="\n" if sys.stdout.isatty() else "")
