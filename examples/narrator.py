@@ -153,7 +153,9 @@ def print_file(path: Path, base: Path) -> None:
 def print_tree(directory: Path, pattern: str = "*", *, empty: str) -> None:
     """Print all files below a directory except hidden ones (the fakes' log of calls), or ``empty``."""
     found = (path for path in directory.rglob(pattern) if path.is_file())
-    files = sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(directory).parts))
+    files = sorted(
+        path for path in found if not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
     for path in files:
         print_file(path, directory)
     if not files:

@@ -87,6 +87,7 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
+    check_loopback(rt.ifname, [plugin.type for plugin in net.plugins])
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
     if is_own_netns:

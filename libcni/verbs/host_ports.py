@@ -63,7 +63,9 @@ def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...])
         text = f"host port {port} is already published by container {record.container_id} ({record.path})"
         hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
         if not life.is_alive:
-            text += f"; it is dead: {life.reason}" if life.is_dead else f"; nobody knows whether it lives: {life.reason}"
+            text += (
+                f"; it is dead: {life.reason}" if life.is_dead else f"; nobody knows whether it lives: {life.reason}"
+            )
             hint = Hint.about(record, "if its program no longer needs it, detach it", "del")
         raise AttachmentExistsError(
             text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint

@@ -106,9 +106,7 @@ def test_a_port_of_a_container_that_may_live_is_refused(
     assert node.verbs() == ["ADD portmap"]
 
 
-def test_a_dead_container_of_another_program_is_not_detached_for_an_add(
-    node: FakeNode, net: NetworkConfigList
-) -> None:
+def test_a_dead_container_of_another_program_is_not_detached_for_an_add(node: FakeNode, net: NetworkConfigList) -> None:
     netns = node.netns("gone")
     node.client(owner="theirs").add_network_list(net, rt("gone", WEB, netns=netns))
     Path(netns).unlink()
