@@ -42,7 +42,7 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     if node.is_young(reserved):
         remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
         return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
-    answer = node.reservation_life(reserved)
+    answer = node.reservation_life(network, reserved)
     if not answer.is_dead:
         return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
     directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)

@@ -26,7 +26,7 @@ from libcni.kernel.netlink import Link, Network, read_network
 from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
-from libcni.store.life import life_of
+from libcni.store.life import bridges_in, life_of
 from libcni.store.model import CORRUPT, LIVING
 from libcni.store.records import RecordStore, names_of, without_hash
 
@@ -183,13 +183,19 @@ class NodeState:
         [namespace] = found
         return answer._replace(netns=namespace, path=self.spaces[namespace].path)
 
-    def reservation_life(self, reservations: Iterable[Reservation]) -> Answer:
+    def reservation_life(self, network: str, reservations: Iterable[Reservation]) -> Answer:
         """Return whether the container of reservations without a record lives: by their addresses alone."""
-        addresses, age = (
-            tuple(one.address for one in reservations),
-            min(self.started - one.changed for one in reservations),
-        )
-        return self.life.of(Subject(addresses=addresses, age=age))
+        addresses = tuple(one.address for one in reservations)
+        age = min(self.started - one.changed for one in reservations)
+        return self.life.of(Subject(addresses=addresses, bridges=self.bridges_of(network), age=age))
+
+    def bridges_of(self, network: str) -> tuple[str, ...]:
+        """Return the bridges of a network, as its file says, or else as the records of its attachments say."""
+        net = self.configured(network)
+        documents = plugin_documents(net) if net is not None else []
+        if net is None:
+            documents = [one for other in self.attachments if other.network == network for one in self.documents(other)]
+        return tuple(dict.fromkeys(bridges_in(documents)))
 
     def namespace_of(self, attachment: Attachment) -> NamespaceId | None:
         """Return the namespace of an attachment; None if it has ended, or was replaced by another one at its path."""

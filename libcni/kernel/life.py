@@ -341,8 +341,7 @@ class Life:
         address = next((self._where(address) for address in subject.addresses if address in self.addresses), "")
         # Who has an address of a bridge's network is behind a port of it, and a port that leads to a namespace which
         # could not be read counts as unseen. Other namespaces need not be read for that.
-        has_bridge = any(link.name in subject.bridges for link in self._own_links)
-        unread = "" if has_bridge else self._unread
+        unread = "" if subject.bridges else self._unread
         return replace(facts, address=address, unread=unread, port=self._unseen_port(subject.bridges))
 
     def _where(self, address: str) -> str:

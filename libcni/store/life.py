@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import libcni.kernel.system as system
@@ -33,7 +33,7 @@ def subject_of(record: Record) -> Subject:
     if isinstance(record, Unreadable):
         return Subject()
     result = last_result(record)
-    bridges = tuple(dict.fromkeys(_bridges(record)))
+    bridges = tuple(dict.fromkeys(bridges_in(_documents(record))))
     return Subject(
         path=record.netns,
         netns=record.netns_id,
@@ -78,10 +78,10 @@ def _addresses(result: Result) -> Iterator[str]:
             yield str(address)
 
 
-def _bridges(record: Record) -> Iterator[str]:
-    """Yield the bridges of the plugins of an attachment."""
-    for document in _documents(record):
-        if isinstance(document, dict) and document.get("type") == "bridge":
+def bridges_in(documents: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the bridges of plugin configurations."""
+    for document in documents:
+        if document.get("type") == "bridge":
             yield str(document.get("bridge") or DEFAULT_BRIDGE)
 
 
@@ -91,6 +91,6 @@ def _documents(record: Record) -> list[Mapping[str, Any]]:
             return [jsontext.parse(text) for text in record.plugins]
         decoded = jsontext.parse(record.config.decode(errors="replace"))
         plugins = decoded.get("plugins") if isinstance(decoded, dict) else None
-        return plugins if isinstance(plugins, list) else []
+        return [one for one in plugins if isinstance(one, dict)] if isinstance(plugins, list) else []
     except (ValueError, AttributeError):
         return []

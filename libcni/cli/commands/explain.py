@@ -43,8 +43,13 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     # Only this attachment: the container's other attachments were made with other configurations.
     recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, net.name))
     # The explanation contains these warnings.
-    logging.getLogger("libcni").setLevel(logging.ERROR)
-    explained = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
+    logger = logging.getLogger("libcni")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        explained = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
+    finally:
+        logger.setLevel(level)  # of a program that calls the command's main function
     missing = {call.missing.plugin: call.missing for verb in explained for call in verb.calls if call.missing}
     unused = net.unused_capabilities(rt.capability_args or {})
     verbs = [one for one in explained if one.verb in (verb or _VERBS)]
