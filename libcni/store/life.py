@@ -79,10 +79,18 @@ def _addresses(result: Result) -> Iterator[str]:
 
 
 def bridges_in(documents: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the bridges of plugin configurations."""
+    """Yield the bridges of plugin configurations, and those of the delegates of flannel and Multus."""
     for document in documents:
         if document.get("type") == "bridge":
             yield str(document.get("bridge") or DEFAULT_BRIDGE)
+        elif document.get("type") == "flannel":
+            delegate = document.get("delegate")
+            yield from bridges_in([{"type": "bridge", **(delegate if isinstance(delegate, dict) else {})}])
+        elif isinstance(delegates := document.get("delegates"), list):
+            plugins = [one.get("plugins", [one]) for one in delegates if isinstance(one, dict)]
+            yield from bridges_in(
+                one for listed in plugins if isinstance(listed, list) for one in listed if isinstance(one, dict)
+            )
 
 
 def _documents(record: Record) -> list[Mapping[str, Any]]:
