@@ -97,6 +97,7 @@ def test_the_programs_own_namespace_is_refused_and_keeps_its_interfaces(node: Re
 def test_without_the_privilege_to_look_add_goes_on(node: RealNode, container: Namespace) -> None:
     """As a user who may not enter namespaces, with a plugin that needs no privilege."""
     net = node.network("fake")
+    container.run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
     for directory in (node.root, node.bin, node.bin / ".fake/calls"):
         directory.chmod(0o777)
     for directory in node.root.parents:
@@ -111,7 +112,7 @@ def test_without_the_privilege_to_look_add_goes_on(node: RealNode, container: Na
         try:
             os.setuid(65534)
             node.cni.add_network_list(net, conf("c1", container, "lo0"))
-            node.cni.add_network_list(net, conf("c2", container, "lo"))
+            node.cni.add_network_list(net, conf("c2", container, "d0"))
             os._exit(0)
         finally:
             os._exit(1)
