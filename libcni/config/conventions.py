@@ -43,8 +43,8 @@ class Convention:
         needed: Iterable[str] = (),
         whole: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
-        self.checks = {key_of(name): check for name, check in checks.items()}
-        self.needed = frozenset(map(key_of, needed))
+        self.checks: dict[str, Check] = {key_of(name): check for name, check in checks.items()}
+        self.needed: frozenset[str] = frozenset(map(key_of, needed))
         self.whole = whole
         self._keys = {key.lower(): key for key in self.checks}
 

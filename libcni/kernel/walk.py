@@ -115,6 +115,8 @@ class Walk:
         self.sees_containers: bool = False
         self._until = system.monotonic() + seconds
         self._own_net = _inode_or_none("/proc/thread-self/ns/net")
+        self._own_pid: str
+        self.pid_namespace: int | None
         self._own_pid, self.pid_namespace = _who_looks()
         self._below: set[int] = set()
         self._read_mounts: set[int] = set()

@@ -23,7 +23,10 @@ class Attachment:
     """One of several attachments."""
 
     def __init__(self, exam: Examination, container: str, ifname: str, namespace: NetworkNamespace | None) -> None:
-        self.exam, self.container, self.ifname, self.namespace = exam, container, ifname, namespace
+        self.exam = exam
+        self.container = container
+        self.ifname = ifname
+        self.namespace = namespace
         self.result: dict[str, Any] = {}
 
     def __str__(self) -> str:
