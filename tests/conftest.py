@@ -121,6 +121,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests marked ``real`` if they cannot run here, with the reason."""
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root, who sees the processes of all users")
     if item.get_closest_marker("real") and (reason := why_no_real_plugins()) is not None:
         pytest.skip(reason)
 

@@ -82,7 +82,10 @@ def test_a_script_cannot_tell_libcni_from_cnitool(node: CommandNode, cnitool: st
     assert without_looks(ours) == without_looks(go)
     assert "c2:11:22:33:44:55" in ours
     assert "addresses: 1" in ours
-    assert list((node.root / "state").rglob("*-*")) == [], "every address was released"
+    left = [
+        path for path in (node.root / "state").rglob("*-*") if not path.relative_to(node.root).parts[1].startswith(".")
+    ]
+    assert left == [], "every address was released"
 
 
 def without_looks(text: str) -> str:

@@ -455,7 +455,7 @@ MENDED: dict[str, Breakage] = {
     "eth0 deleted": inside_c1("ip link del eth0"),
     "address flushed": inside_c1("ip address flush dev eth0"),
     "default route gone": inside_c1("ip route del default"),
-    "subnet route gone": inside_c1("ip route del NET.0/24"),
+    "global addresses flushed": inside_c1("ip address flush dev eth0 scope global"),
     "host end off the bridge": host_end("ip link set VETH nomaster"),
     "host end down": host_end("ip link set VETH down"),
     "route of the node gone": on_host("ip route del NET.0/24"),
@@ -532,8 +532,10 @@ IMPOSSIBLE = {
     ("reboot", "stopped within DEL"),
     ("lost path", "eth0 renamed"),
     ("all records lost", "record of another boot"),
+    # The detach of the record of another boot frees the address that the left interface still has: the repair stops.
+    ("killed at the end of ADD", "record of another boot"),
 }
-"""Pairs of which the first breakage prevents the second one."""
+"""Pairs of which the first breakage prevents the second one, or the repair of both."""
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -129,6 +129,7 @@ def test_what_is_no_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not is_no_namespace(f"{tmp_path}/file"), "it is not known"
 
 
+@pytest.mark.root
 def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
     def look() -> None:
         before = pid_namespace()

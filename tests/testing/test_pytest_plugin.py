@@ -23,6 +23,7 @@ def test_it(cni_netns):
 """
 
 
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
