@@ -90,7 +90,6 @@ def test_the_containers_of_all_are_listed(node: ContainerdNode) -> None:
     assert {found[name]["state"] for name in ("mine", "default-by-hand")} == {"ready"}
 
 
-@pytest.mark.xfail(reason="the path that apptainer records exists in its own mount namespace only: taken for lost")
 def test_the_doctor_is_content_with_all(node: ContainerdNode) -> None:
     told = node.libcni("doctor", code=None)
     assert "no problems found" in told, told
