@@ -111,7 +111,6 @@ def test_the_first_del_of_masquerade_in_nftables_fails_and_has_removed_all(
     assert node.states() == []
 
 
-@pytest.mark.xfail(reason="the library does not set CNI_NETNS_OVERRIDE for allow_own_netns")
 @both_clients
 def test_the_programs_own_namespace(node: RealNode) -> None:
     """Plugins refuse the namespace in which they run themselves, unless CNI_NETNS_OVERRIDE is set."""
