@@ -270,7 +270,7 @@ def _podman() -> list[Row]:
         "podman@experimental",
         "--",
         "python3",
-        "/repository/tests/netavark/inside.py",
+        "/repository/tests/engines/netavark/inside.py",
         "cost",
     ]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)

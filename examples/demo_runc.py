@@ -17,7 +17,7 @@ from typing import Any
 
 from narrator import headline, print_tree
 
-from libcni.oci.pins import directory_for
+from libcni.engines.oci.pins import directory_for
 from libcni.testing import why_no_namespaces
 
 HERE = Path(__file__).resolve().parent

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from libcni._error_code import ErrorCode
     from libcni._version import __version__
     from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
@@ -56,13 +55,13 @@ if TYPE_CHECKING:
     )
     from libcni.options import DelPolicy
     from libcni.protocol.answer import PluginInfo
+    from libcni.protocol.error_code import ErrorCode
     from libcni.protocol.invocation import Invocation, Outcome
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
 
 _MODULES = {
     "_version": "__version__",
-    "_error_code": "ErrorCode",
     "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
     "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",
@@ -76,6 +75,7 @@ _MODULES = {
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
     "options": "DelPolicy",
     "protocol.answer": "PluginInfo",
+    "protocol.error_code": "ErrorCode",
     "protocol.invocation": "Invocation Outcome",
     "protocol.result": "DNS IPConfig Interface Result Route",
     "config.runtime_conf": "RuntimeConf",

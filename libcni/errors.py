@@ -28,10 +28,10 @@ from errno import EACCES, EFBIG, EMFILE, ENFILE, EPERM
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any, Literal, Self
 
-    from libcni._error_code import ErrorCode
+    from libcni import ErrorCode
 
 __all__ = [
     "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "Hint", "InterfaceExistsError",
@@ -429,7 +429,7 @@ class PluginError(CNIError):
         The sign is ignored: the 0.4.0 specification prints a list dash before each code, and some plugins took it for
         a minus.
         """
-        from libcni._error_code import ErrorCode
+        from libcni import ErrorCode
 
         # A code may be any integer; ErrorCode(...) would raise ValueError for an unknown one.
         if self.code is None or abs(self.code) not in ErrorCode.__members__.values():
@@ -734,3 +734,15 @@ def short_repr(value: object, limit: int = 80) -> str:
     except (ValueError, RecursionError):
         # ValueError: an integer with more digits than sys.get_int_max_str_digits(). RecursionError: a deep list.
         return f"<{type(value).__name__} too large to show>"
+
+
+def some(texts: Sequence[str], separator: str = ", ", most: int = 3) -> str:
+    """Return the first texts, and the number of the others."""
+    more = f"{separator}and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{separator.join(texts[:most])}{more}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 record`` or ``2,000 records``."""
+    ending = "" if number == 1 else "es" if noun.endswith("ss") else "s"
+    return f"{number:,} {noun}{ending}"

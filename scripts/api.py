@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, ForwardRef
 
 import libcni.cli
-import libcni.netavark.command
-import libcni.oci.command
+import libcni.engines.netavark.driver_command
+import libcni.engines.oci.hook_command
 from libcni.cli.commands import COMMANDS, Command
 from libcni.cli.failures import _CODES
 from libcni.cli.overview import EXIT_CODES
@@ -38,7 +38,7 @@ PACKAGES = (
     "libcni.executor",
     "libcni.manager",
     "libcni.observe",
-    "libcni.oci",
+    "libcni.engines.oci",
     "libcni.options",
     "libcni.plugin",
     "libcni.reports",
@@ -184,7 +184,10 @@ def _without(match: re.Match[str]) -> str:
 
 
 def options(command: Command) -> Iterator[str]:
-    of_engines = {"oci-hook": libcni.oci.command, "netavark-plugin": libcni.netavark.command}
+    of_engines = {
+        "oci-hook": libcni.engines.oci.hook_command,
+        "netavark-plugin": libcni.engines.netavark.driver_command,
+    }
     program = of_engines.get(command.name)
     parser = parser_of(command) if program is None else program._parser()  # noqa: SLF001 - these have their own options
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them

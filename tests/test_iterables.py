@@ -12,9 +12,9 @@ from helpers import network
 from nodes import Blocking
 
 import libcni
+import libcni.engines.oci
 import libcni.executor
 import libcni.manager
-import libcni.oci
 import libcni.plugin
 import libcni.testing
 from libcni.testing import RecordingExecutor
@@ -70,14 +70,14 @@ CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]]
     ).env(),
     "libcni.RuntimeConf(args)": lambda _, once: libcni.RuntimeConf("c1", None, "eth0", once([("K", "V"), ("L", "W")])),
 }
-ELSEWHERE = {"libcni.manager", "libcni.oci", "libcni.testing", "libcni.plugin"}
+ELSEWHERE = {"libcni.manager", "libcni.engines.oci", "libcni.testing", "libcni.plugin"}
 """Rooms whose own tests give generators (tests/manager/test_iterables.py), or whose parameters detach nothing."""
 
 
 def parameters() -> set[str]:
     """Return the public parameters whose annotation is an Iterable, such as ``libcni.RuntimeConf(args)``."""
     found: set[str] = set()
-    for module in (libcni, libcni.executor, libcni.manager, libcni.oci, libcni.plugin, libcni.testing):
+    for module in (libcni, libcni.executor, libcni.manager, libcni.engines.oci, libcni.plugin, libcni.testing):
         for name in module.__all__:
             found |= _of(f"{module.__name__}.{name}", getattr(module, name))
     return found

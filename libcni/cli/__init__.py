@@ -50,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     # Both run at every start and end of a container, so they must not wait for the imports of the other commands.
     if arguments[:1] == ["netavark-plugin"]:
-        from libcni.netavark import main as run_driver
+        from libcni.engines.netavark import main as run_driver
 
         return run_driver(arguments[1:])
     if arguments[:1] == ["oci-hook"]:
-        from libcni.oci import main as run_hook
+        from libcni.engines.oci import main as run_hook
 
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import libcni
 import libcni.diagnosis
-from libcni._wording import counted
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import CONFIGURATION_ENDINGS, Selection, Target
 from libcni.cli.render import SHORT, is_of_engine, note, short_ids
 from libcni.cli.session import Session
+from libcni.errors import counted
 
 if TYPE_CHECKING:
     from libcni.manager import Item

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from libcni import Hint
 from libcni._defaults import TIMEOUT
-from libcni._wording import some
 from libcni.cli.listing import short_names
 from libcni.cli.render import one_line
 from libcni.cli.session import Session
 from libcni.diagnosis import Mend, MendOutcome, NodeRepair
+from libcni.errors import some
 
 _WORDS = {
     "mount": "mount the namespace of {containers} at {target} again",

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.kernel.regular_file import UnusableFileError, read_regular
 
 _DATA_DIR = "/var/lib/cni/networks"
 _SUBNET_FILE = "/run/flannel/subnet.env"

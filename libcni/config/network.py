@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config import jsontext
 from libcni.config.identifiers import check_plugin_type, validate_network_name
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.config.schema import LIST_KEYS, PLUGIN_KEYS, Check, WrongValueError, check_keys, format_location
 from libcni.config.versions import DEFAULT_VERSION, choose_version
 from libcni.errors import ConfigError, InvalidIdentifierError, VersionError, short_repr
+from libcni.kernel.regular_file import UnusableFileError, read_regular
 
 __all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
 

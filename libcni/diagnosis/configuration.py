@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from libcni._wording import counted
 from libcni.config.node_directories import other_conf_dirs
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeFinding, Observations
-from libcni.errors import ConfigError, Hint
+from libcni.errors import ConfigError, Hint, counted
 
 _error = partial(NodeFinding, "configuration", "error")
 

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from libcni._wording import counted, some
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.node_state import NodeState, grouped, id_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import counted, some
 from libcni.store.attachments import Attachment
 from libcni.store.model import Unreadable
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from libcni._wording import counted, some
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import (
@@ -24,6 +23,7 @@ from libcni.diagnosis.node_state import (
     result_of,
 )
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import counted, some
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING

@@ -7,7 +7,6 @@ import os
 import shlex
 from dataclasses import replace
 
-from libcni._wording import counted, some
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.mends import Mend
@@ -15,6 +14,7 @@ from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
 from libcni.diagnosis.processes import container_id_of, host_name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
+from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING

@@ -6,11 +6,11 @@ import os
 import time
 from functools import partial
 
-from libcni._wording import counted
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import rules_to_remove
+from libcni.errors import counted
 from libcni.kernel.life import Answer
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.store.attachments import Attachment

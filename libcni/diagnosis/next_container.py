@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from libcni._wording import some
 from libcni.config.host_local import range_sets
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.mends import Mend
@@ -14,6 +13,7 @@ from libcni.diagnosis.node_state import NodeState, bridge_of, grouped, id_of, is
 from libcni.diagnosis.packets import drops_forwarded
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
+from libcni.errors import some
 from libcni.kernel.netlink import Link
 from libcni.store.model import LIVING
 

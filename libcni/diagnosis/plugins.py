@@ -8,7 +8,6 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from libcni._wording import counted
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.node_directories import other_plugin_dirs
@@ -18,7 +17,7 @@ from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.node_state import NodeState, finding_about, id_of, name_of, plugin_names
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
+from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError, counted
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from libcni._wording import counted
 from libcni.config.host_local import AddressRange, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.mends import merged
 from libcni.diagnosis.node_state import NodeState, id_of
 from libcni.diagnosis.report import NodeFinding, by_cause
+from libcni.errors import counted
 from libcni.store.model import LIVING
 
 _FREES = {"release", "detach"}

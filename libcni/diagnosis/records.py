@@ -7,14 +7,13 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from libcni._wording import counted
 from libcni.diagnosis.ipam import look_for
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
 from libcni.diagnosis.processes import lock_users
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.errors import RecordError
+from libcni.errors import RecordError, counted
 from libcni.store.attachments import Attachment
 from libcni.store.locks import CONTAINER, PLUGIN, LockRequest, LockSet, offset_of
 from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from libcni._wording import some
 from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
 from libcni.diagnosis.doctor import report_on
@@ -17,7 +16,7 @@ from libcni.diagnosis.mends import Mend, merged
 from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, read_node
 from libcni.diagnosis.repair_guard import AllBelongings, belongings_of, losses
 from libcni.diagnosis.report import DoctorReport, NodeCheck
-from libcni.errors import CNIError
+from libcni.errors import CNIError, some
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest, LockSet

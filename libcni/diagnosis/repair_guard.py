@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from libcni._wording import some
 from libcni.diagnosis.node_state import NodeState, addresses_in, grouped, id_of
 from libcni.diagnosis.rules import facts_of
+from libcni.errors import some
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from libcni._wording import counted, some
 from libcni.diagnosis.mends import Mend, merged
+from libcni.errors import counted, some
 
 __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 

@@ -11,7 +11,6 @@ from itertools import chain as joined
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from libcni._wording import counted, some
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.diagnosis.mends import Mend
@@ -27,6 +26,7 @@ from libcni.diagnosis.node_state import (
 )
 from libcni.diagnosis.packets import Translation, drops_forwarded, translations
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.rules import (
     MASQUERADE,

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import validate_container_id
 from libcni.errors import CNIError, InvalidIdentifierError
 from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
 from libcni.kernel.netlink import links
+from libcni.kernel.regular_file import UnusableFileError
 from libcni.manager.attachments import may_belong_to
 from libcni.store.boot import boot_id
 from libcni.store.files import Directory, make_directory, read_file, record_error, remove, replace_file

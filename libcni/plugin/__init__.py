@@ -28,7 +28,6 @@ from libcni.plugin.request import Request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from libcni._error_code import ErrorCode
     from libcni.plugin.results import PluginResult
     from libcni.plugin.runtime_config import (
         AddressRange,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         PortMappingEntry,
         RuntimeConfig,
     )
+    from libcni.protocol.error_code import ErrorCode
 
 __all__ = [
     "AddressRange", "BandwidthLimits", "DNSSettings", "ErrorCode", "Plugin", "PluginResult", "PortMappingEntry",
@@ -52,12 +52,12 @@ class _LazyErrorCode:
     """
 
     def __getattr__(self, name: str) -> object:
-        from libcni._error_code import ErrorCode
+        from libcni.protocol.error_code import ErrorCode
 
         return getattr(ErrorCode, name)
 
     def __call__(self, value: int) -> object:
-        from libcni._error_code import ErrorCode
+        from libcni.protocol.error_code import ErrorCode
 
         return ErrorCode(value)
 

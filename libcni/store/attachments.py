@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import libcni.kernel.system as system
-from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, RecordedArgs, check_args
 from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, Hint, InvalidIdentifierError, RecordError
+from libcni.kernel.regular_file import UnusableFileError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.files import Directory, read_file
 from libcni.store.model import CORRUPT, MadeByGo, Ours, Record, State, Unreadable, can_reload

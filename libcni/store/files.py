@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
-from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
+from libcni.kernel.regular_file import UnusableFileError, read_regular
 
 FILE_MODE = 0o600
 MAX_RECORD_BYTES = 64 << 20

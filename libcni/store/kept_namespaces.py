@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.regular_file import UnusableFileError
 from libcni.store.boot import boot_id
 from libcni.store.files import Directory, read_file
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
-from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
+from libcni.kernel.regular_file import UnusableFileError, read_regular
 from libcni.store.boot import boot_id
 from libcni.store.files import (
     MAX_RECORD_BYTES,

@@ -6,9 +6,9 @@ import os
 from typing import Literal
 
 import libcni.kernel.system as system
-from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.kernel.regular_file import UnusableFileError, read_regular
 
 _DATA_DIR = "/var/lib/cni/networks"
 _MAX_BYTES = 1 << 16

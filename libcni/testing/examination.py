@@ -12,9 +12,9 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from libcni._error_code import ErrorCode
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.plugin import Plugin, PluginResult, VerbError
+from libcni.protocol.error_code import ErrorCode
 from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport

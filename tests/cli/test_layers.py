@@ -10,11 +10,11 @@ import pytest
 import libcni
 import libcni.cli
 import libcni.diagnosis
+import libcni.engines.netavark
+import libcni.engines.oci
 import libcni.executor
 import libcni.manager
-import libcni.netavark
 import libcni.observe
-import libcni.oci
 import libcni.options
 import libcni.reports
 from cli.node import REPOSITORY
@@ -28,9 +28,9 @@ PACKAGES = [
     libcni.diagnosis,
     libcni.executor,
     libcni.manager,
-    libcni.netavark,
+    libcni.engines.netavark,
     libcni.observe,
-    libcni.oci,
+    libcni.engines.oci,
     libcni.options,
     libcni.reports,
 ]
@@ -39,8 +39,9 @@ PUBLIC["libcni.config.yamltext"] = ["read_yaml"]  # the one way to read YAML, wh
 PUBLIC["libcni._defaults"] = ["CACHE_DIR", "CONF_DIR", "PLUGIN_PATH", "TIMEOUT"]  # the same as the library's
 PUBLIC["libcni.config.timeouts"] = ["seconds"]  # for command lines only
 PUBLIC["libcni.config.identifiers"] = ["check_loopback"]  # the same rule as the engines'
-PUBLIC["libcni._wording"] = ["counted", "some"]  # the same words as the findings
-PUBLIC["libcni.errors"] = ["printable"]  # for text that is not an error's; the text of each error is printable already
+PUBLIC["libcni.engines.ended_findings"] = ["collect_ended", "with_ended"]  # for doctor and gc --runtime
+# For text that is not an error's, whose text is printable already; and the same words as the findings.
+PUBLIC["libcni.errors"] = ["counted", "printable", "some"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

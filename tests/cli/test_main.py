@@ -32,8 +32,8 @@ run()
     [
         ("libcni.cli.app", "doctor"),
         ("libcni.cli.commands.doctor", "doctor"),
-        ("libcni.oci", "oci-hook"),
-        ("libcni.netavark", "netavark-plugin"),
+        ("libcni.engines.oci", "oci-hook"),
+        ("libcni.engines.netavark", "netavark-plugin"),
     ],
 )
 def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, command: str, *, is_ignored: bool) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines.oci.conftest import end, start
 from nodes import FakeNode
-from oci.conftest import end, start
 
-from libcni.netavark import OWNER as PODMAN
-from libcni.oci import OWNER as HOOK
+from libcni.engines.netavark import OWNER as PODMAN
+from libcni.engines.oci import OWNER as HOOK
 from libcni.testing import why_no_namespaces
 
 SCRIPT = Path(__file__).parents[2] / "scripts/one_file.py"
@@ -106,7 +106,7 @@ sys.path.insert(0, sys.argv[1])
 from libcni.cli.commands import COMMANDS
 for command in COMMANDS:
     command.load()
-import filelock, yaml, libcni.oci.hook, libcni.netavark.driver
+import filelock, yaml, libcni.engines.oci.hook, libcni.engines.netavark.driver
 assert yaml.__file__.startswith(sys.argv[1]) and filelock.FileLock
 """
     done = run([sys.executable, "-IS", "-c", code, str(libcni)], "")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from libcni import ConfigError, InvalidIdentifierError
+from libcni.engines.oci import collect, find_ended
 from libcni.manager import Container, NetworkRequest
-from libcni.oci import collect, find_ended
 from manager.fakes import FakeNamespaces, ManagerNode, removed
 
 Make = Callable[..., Any]

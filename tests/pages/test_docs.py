@@ -17,10 +17,10 @@ import pytest
 from nodes import Namespace
 
 import libcni.diagnosis
+import libcni.engines.oci
 import libcni.executor
 import libcni.manager
 import libcni.observe
-import libcni.oci
 import libcni.options
 import libcni.plugin
 import libcni.reports
@@ -187,7 +187,7 @@ def test_every_public_name_is_in_the_reference() -> None:
         libcni.executor,
         libcni.manager,
         libcni.observe,
-        libcni.oci,
+        libcni.engines.oci,
         libcni.options,
         libcni.reports,
     )

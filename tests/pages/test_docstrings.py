@@ -12,16 +12,16 @@ import pytest
 
 import libcni
 import libcni.diagnosis
+import libcni.engines.oci
 import libcni.executor
 import libcni.manager
 import libcni.observe
-import libcni.oci
 import libcni.options
 import libcni.plugin
 import libcni.testing
 
 PACKAGES = (
-    libcni, libcni.diagnosis, libcni.executor, libcni.manager, libcni.observe, libcni.oci, libcni.options,
+    libcni, libcni.diagnosis, libcni.executor, libcni.manager, libcni.observe, libcni.engines.oci, libcni.options,
     libcni.plugin, libcni.testing,
 )  # fmt: skip
 PROTOCOLS = {"AsyncExecutor", "AsyncPreparedPlugin", "PreparedPlugin"}

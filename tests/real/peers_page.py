@@ -43,8 +43,9 @@ ROWS = [
     Peer("Go libcni 1.1.2, 1.3.0", "go", ("go", "version"),
          ("tests/conformance/test_go.py", "tests/conformance/test_records_across.py",
           "tests/conformance/test_nodes_across.py", "tests/conformance/test_plugins_across.py")),
-    Peer("podman 5.4, 5.8, 6", "podman@sid", ("podman", "--version"), ("tests/netavark/test_podman.py",)),
-    Peer("netavark", "netavark", ("netavark", "--version"), ("tests/netavark/test_netavark.py", "-m", "not slow")),
+    Peer("podman 5.4, 5.8, 6", "podman@sid", ("podman", "--version"), ("tests/engines/netavark/test_podman.py",)),
+    Peer("netavark", "netavark", ("netavark", "--version"),
+         ("tests/engines/netavark/test_netavark.py", "-m", "not slow")),
     Peer("plugins", "plugins", ("sh", "-c", "grep ^containernetworking-plugins $PEER_PLUGINS/.packages"),
          ("tests/real", "-m", "real and not slow"), with_peer=True),
 ]  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any
 from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 
 from libcni.cli import main
-from libcni.oci import OWNER
-from libcni.oci.pins import Pins, directory_for
+from libcni.engines.oci import OWNER
+from libcni.engines.oci.pins import Pins, directory_for
 from libcni.testing import wait_until
 
 BUSYBOX = "/bin/busybox"

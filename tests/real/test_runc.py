@@ -20,9 +20,9 @@ from nodes import PLUGIN_PATH, Namespace
 
 import libcni
 import libcni.diagnosis
+from libcni.engines.oci import collect
+from libcni.engines.oci.pins import directory_for
 from libcni.manager import NetworkManager
-from libcni.oci import collect
-from libcni.oci.pins import directory_for
 from libcni.testing import wait_until
 
 from .runc import RuntimeNode, why_no_containers

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from libcni.config import jsontext
+from libcni.engines.oci.hook import Hook
 from libcni.kernel import life, system, walk
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Life
 from libcni.kernel.walk import Walk
 from libcni.manager.operation import ManagerOperation
-from libcni.oci.hook import Hook
 from libcni.store import files, present_interfaces, record_format, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal

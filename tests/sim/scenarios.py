@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from unittest.mock import patch
 
-from libcni.oci.hook import Hook
-from libcni.oci.pins import OWNER
+from libcni.engines.oci.hook import Hook
+from libcni.engines.oci.pins import OWNER
 from libcni.options import DelPolicy
 from sim import seam
 from sim.schedule import Choices, Sim, Violation, one_deviation, shrink
@@ -280,7 +280,7 @@ def run(race: Race, choices: Choices, version: str = "", *, on_asyncio: bool = F
     stage = Stage(sim, "A", "B", version=version or race.version, on_asyncio=on_asyncio)
     managed = partial(stage.manager, policy=DelPolicy(keep_going=True))
     client = patch.object(Hook, "_client", lambda _, timeout: stage.client(OWNER, timeout=timeout))
-    with seam.running(sim), client, patch("libcni.oci.hook._manager", managed):
+    with seam.running(sim), client, patch("libcni.engines.oci.hook._manager", managed):
         try:
             race(stage)
             stage.finish()

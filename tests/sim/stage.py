@@ -17,13 +17,13 @@ from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, Networ
 from libcni.diagnosis.acts import carry_out, held
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState
+from libcni.engines.oci.annotations import Wanted
+from libcni.engines.oci.container_state import ContainerState
+from libcni.engines.oci.ended_containers import collect
+from libcni.engines.oci.hook import Hook
+from libcni.engines.oci.pins import DIRECTORY, OWNER
 from libcni.kernel.life import Life, Subject
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
-from libcni.oci.annotations import Wanted
-from libcni.oci.ended_containers import collect
-from libcni.oci.hook import Hook
-from libcni.oci.pins import DIRECTORY, OWNER
-from libcni.oci.state import ContainerState
 from libcni.options import DelPolicy
 from libcni.store.life import subject_of
 from libcni.store.locks import LockRequest

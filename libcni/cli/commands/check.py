@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import libcni
-from libcni._wording import counted
 from libcni.cli.failures import UsageError, raise_errors
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import find_attachments, identity_data, identity_row, select
@@ -13,6 +12,7 @@ from libcni.cli.options import RECORDED_OR_TARGET, Argument
 from libcni.cli.render import Table, note
 from libcni.cli.session import Session
 from libcni.diagnosis import known_fault
+from libcni.errors import counted
 
 ARGUMENTS = (
     *RECORDED_OR_TARGET,

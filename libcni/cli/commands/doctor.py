@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from itertools import groupby
 
 import libcni.diagnosis
-from libcni._wording import some
-from libcni.cli.ended_containers import with_ended
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select, short_names
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument
@@ -15,6 +13,8 @@ from libcni.cli.parser import refusal
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
 from libcni.cli.repair_text import examples, repair_commands, summary
 from libcni.cli.session import Session
+from libcni.engines.ended_findings import with_ended
+from libcni.errors import some
 
 ARGUMENTS = (
     OPTIONAL_CONTAINER,
@@ -35,7 +35,7 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
     cni = session.client()
     only = [] if container is None else [resolved(cni, Selection(container), least=1).container or ""]
     plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
-    report = with_ended(plan.report, session)
+    report = with_ended(plan.report, cni, session.hint_command)
     if only:
         about = [
             finding for finding in report.findings if {name.partition(":")[0] for name in finding.containers} & {*only}

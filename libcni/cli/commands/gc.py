@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcni
 from libcni.cli.completion import containers
-from libcni.cli.ended_containers import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, read_bytes
 from libcni.cli.listing import identity_data, identity_row, note_left
@@ -15,6 +15,7 @@ from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
 from libcni.cli.render import Table, note
 from libcni.cli.session import Session
 from libcni.cli.valid import others, pairs_of, unknown
+from libcni.engines.ended_findings import collect_ended
 
 if TYPE_CHECKING:
     from libcni.manager import Item
@@ -55,7 +56,8 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     if runtime:
         if network or valid or from_file or none_valid or include_go:
             raise UsageError("--runtime excludes NETWORK, --valid, --from-file, --none-valid and --include-go")
-        _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run, data={})
+        ended = collect_ended(lambda owner: replace(session, owner=owner).client(), runtime, dry_run=dry_run)
+        _show(session, ended, dry_run=dry_run, data={})
         return
     if not network:
         raise UsageError("give NETWORK, or the containers' runtime with --runtime")

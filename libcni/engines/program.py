@@ -1,0 +1,181 @@
+"""The options, the environment and the installed files of a program that a container engine starts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
+from libcni.config.timeouts import seconds
+from libcni.errors import CNIError, ConfigError, name_client
+
+if TYPE_CHECKING:
+    from libcni.observe.logs import LoggingObserver
+
+_PATHS = (
+    ("conf-dir", "NETCONFPATH", CONF_DIR, "network configurations"),
+    ("path", "CNI_PATH", PLUGIN_PATH, "directories of plugins"),
+    ("cache-dir", "LIBCNI_CACHE_DIR", CACHE_DIR, "records and locks"),
+    ("log", "", "", "a file to which every plugin call is appended, with its documents"),
+)
+"""The options that are paths: the name, the variable that replaces the default, the default, and the help."""
+_TIMEOUT, _SHORTEST = 50.0, 0.1
+MAX_DOCUMENT_BYTES = 4 << 20
+"""The size of the largest document on stdin."""
+_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with the options that every such program has.
+
+    Args:
+        name: the command's name.
+        description: what the program does.
+        timeout_help: the help of ``--timeout``.
+        epilog: the text after the options.
+        presets: the defaults of a user without privileges, by option.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        timeout_help: str,
+        *,
+        epilog: str | None = None,
+        presets: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            prog=f"libcni {name}",
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            # With a width, argparse does not load shutil and four modules of compression for the terminal's size.
+            formatter_class=partial(argparse.HelpFormatter, width=100),
+        )
+        for key, variable, default, text in _PATHS:
+            # An empty variable counts as unset: an empty path would mean the current directory.
+            value = os.environ.get(variable) or (presets or {}).get(key, default)
+            self.add_argument(f"--{key}", default=value, metavar="PATH", help=f"{text} ({value})" if value else text)
+        limit = partial(seconds, minimum=_SHORTEST)
+        text = f"{timeout_help} ({_TIMEOUT:g})"
+        self.add_argument("--timeout", type=limit, default=_TIMEOUT, metavar="SECONDS", help=text)
+
+
+def installed_words(options: argparse.Namespace) -> list[str]:
+    """Return the command-line options for a program that an engine starts.
+
+    These are all options: the engine passes its environment on, and a variable must not select other records when the
+    container ends. Paths become absolute, because the engine has another working directory.
+    """
+    words = []
+    for key, *_ in _PATHS:
+        if paths := getattr(options, key.replace("-", "_")):
+            absolute = [os.path.abspath(path) for path in paths.split(os.pathsep) if path]
+            words.append(f"--{key}={os.pathsep.join(absolute)}")
+    return [*words, f"--timeout={options.timeout:g}"]
+
+
+def archive() -> str | None:
+    """Return the path of the one file (``libcni.pyz``) that this program runs from; None: it is installed."""
+    path = getattr(__spec__.loader, "archive", None)  # that of zipimporter
+    return path and os.path.abspath(path)
+
+
+def what_must_stay() -> list[str]:
+    """Return a line for the user if his engine runs one file, which nothing protects from being moved or removed."""
+    file = archive()
+    return [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
+
+
+def command_line() -> list[str]:
+    """Return the command that runs this program from another process: Python, with this file or the module.
+
+    An engine runs it as root, in a directory and with variables of others. ``-I`` keeps Python from importing from that
+    directory and from PYTHONPATH.
+
+    Raises:
+        ConfigError: the command would not find this library.
+    """
+    script = archive() or os.path.abspath(sys.argv[0])
+    is_file = os.path.isfile(script) and (script == archive() or os.path.basename(script) == "libcni")
+    command = [sys.executable, "-I", *([script] if is_file else ["-m", "libcni"])]
+    import subprocess  # only an installation needs it
+
+    # The library may be found by the current directory or by PYTHONPATH alone, for example in a clone.
+    tried = subprocess.run([*command, "--version"], cwd="/", capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    if tried.returncode:
+        reason = tried.stderr.strip().rpartition("\n")[2]
+        problem = f"{' '.join(command)} does not run outside this directory: {reason}"
+        hint = "install the library first, for example in a virtual environment (pip install .), and call it from there"
+        raise ConfigError(problem, hint=hint)
+    return command
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for plugins. An engine may give no PATH, and plugins need it to find iptables."""
+    return {"PATH": _PROGRAMS, **os.environ}
+
+
+def name_options(error: CNIError, options: argparse.Namespace) -> None:
+    """Store the program's directories in an error: a command in its hint must act on the same records."""
+    name_client(error, {name: getattr(options, name) for name in ("conf_dir", "path", "cache_dir")})
+
+
+def read_stdin(seconds: float) -> bytes:
+    """Return all bytes of stdin, which an engine writes at once.
+
+    Raises:
+        ConfigError: stdin has more than MAX_DOCUMENT_BYTES, or its end does not come within ``seconds``.
+    """
+    import select
+
+    data, descriptor, deadline = b"", sys.stdin.fileno(), time.monotonic() + seconds
+    while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        more = os.read(descriptor, 1 << 16)
+        if not more:
+            return data
+        data += more
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise ConfigError(f"it has more than {MAX_DOCUMENT_BYTES:,} bytes", file="the document on stdin")
+    raise ConfigError(f"its end did not come within {seconds:g} seconds", file="the document on stdin")
+
+
+def log_to(path: str) -> LoggingObserver:
+    """Return an observer that appends every plugin call to a file.
+
+    The file is opened with the first call. What observes never decides over a container: if the file cannot be opened
+    or written, a warning says so, and the program goes on without it.
+    """
+    import logging
+
+    from libcni.engines.log_file import LogFile  # with logging, which few runs need
+    from libcni.observe.logs import LoggingObserver
+
+    logger = logging.getLogger("libcni.calls")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(LogFile(path))
+    logger.propagate = False  # not to stderr: the lines hold the plugins' documents
+    return LoggingObserver(logger)
+
+
+def install_file(file: str, text: str, mode: int = 0o644) -> None:
+    """Write a file, or replace an existing file and keep its mode; raises OSError."""
+    from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs
+
+    with suppress(FileNotFoundError):
+        mode = os.stat(file).st_mode & 0o777
+    # Written under another name and renamed when it is complete: an engine must never read half of a file.
+    with TemporaryDirectory(prefix=".libcni-", dir=os.path.dirname(file)) as directory:
+        draft = os.path.join(directory, os.path.basename(file))
+        with open(draft, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            os.fchmod(opened.fileno(), mode)
+            os.fsync(opened.fileno())
+        os.replace(draft, file)
