@@ -334,21 +334,16 @@ def _read(path: str, directory: int | None = None) -> bytes:
 
 def _cover_of(mounts: Mapping[bytes, list[bytes]]) -> Callable[[list[bytes]], bool]:
     """Return a function that says whether another mount covers the path of a mount; both as words of mountinfo."""
-    at: dict[bytes, set[bytes]] = {}
-    for words in mounts.values():
-        at.setdefault(words[4], set()).add(words[0])
+    # Follow a path as the kernel does. A mount at the same path may itself be covered, and then it hides nothing.
+    on = {(words[1] if words[1] in mounts else b"", words[4]): number for number, words in mounts.items()}
 
     def is_covered(words: list[bytes]) -> bool:
-        below, number = set(), words[0]
-        while number in mounts and number not in below:
-            below.add(number)
-            number = mounts[number][1]
-        path, above = words[4], [words[4]]
-        while path.strip(b"/"):
-            path = path.rpartition(b"/")[0] or b"/"
-            above.append(path)
-        # A mount at the path, or above it, that this one is not mounted on.
-        return any(not at.get(one, set()) <= below for one in above)
+        number, path = b"", b""
+        for part in words[4].split(b"/"):
+            path = path.rstrip(b"/") + b"/" + part
+            while (number, path) in on:
+                number = on[number, path]
+        return number != words[0]
 
     return is_covered
 

@@ -19,7 +19,7 @@ from nodes import Namespace
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import cookie_of, links, open_netlink
-from libcni.kernel.walk import Walk, _unescaped
+from libcni.kernel.walk import Walk, _cover_of, _unescaped
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
@@ -529,6 +529,22 @@ def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_paths_of_mountinfo() -> None:
     assert _unescaped(rb"/run/a\040b\134c\011") == "/run/a b\\c\t"
     assert _unescaped(rb"/run/\q") == "/run/\\q"
+
+
+def test_which_mounts_are_covered() -> None:
+    lines = (
+        b"45 44 254:0 / / rw",
+        b"65 45 254:0 /run/netns /run/netns rw",  # /run covers it, so it covers nothing
+        b"90 65 0:4 net:[4] /run/netns/hidden rw",
+        b"66 45 0:41 / /run rw",
+        b"72 66 0:41 /netns /run/netns rw",
+        b"73 72 0:4 net:[1] /run/netns/seen rw",
+        b"74 72 0:4 net:[2] /run/netns/twice rw",
+        b"75 74 0:4 net:[3] /run/netns/twice rw",
+    )
+    mounts = {line.split()[0]: line.split() for line in lines}
+    is_covered = _cover_of(mounts)
+    assert [number for number, words in mounts.items() if is_covered(words)] == [b"65", b"90", b"74"]
 
 
 def test_a_socket_is_no_walk(container: Namespace) -> None:
