@@ -23,7 +23,7 @@ from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file
 from libcni.options import DelPolicy
-from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
+from libcni.store.attachments import Attachment, recorded_conf, recorded_result
 from libcni.store.files import make_directory
 from libcni.store.life import subject_of
 from libcni.store.locks import LockRequest, LockSet
@@ -31,6 +31,7 @@ from libcni.store.model import Unreadable
 from libcni.store.records import RecordStore, names_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
+from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import check_unchanged
 from libcni.verbs.node import Node
 
@@ -143,7 +144,7 @@ async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, .
     record = node.records.find(attachment.record.identity)
     check_unchanged(record or attachment.record.with_fields(owner=None), attachment.record)
     assert record is not None
-    net, result = network_to_use(record, None, use_given=False), recorded_result(record)
+    net, result = network_to_use(record), recorded_result(record)
     wanted = {"firewall": "firewall" in missing, "portmap": any(kind.startswith("port ") for kind in missing)}
     if "masquerade" in missing:
         await node.on_disk(lambda: _masquerade(record.network, record.container_id, [ip.address for ip in result.ips]))

@@ -244,43 +244,6 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
     return net.with_version(record.version) if record.version else net
 
 
-def _is_recorded(record: Record, net: NetworkConfigList) -> bool:
-    """Return whether a record's ADD used this very configuration."""
-    return (
-        (record.network, record.version, record.config) == (net.name, net.cni_version, net.raw)
-        and bool(net.plugins)
-        and record.plugins == tuple([plugin.text for plugin in net.plugins])
-    )
-
-
-def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
-    """Return the configuration for CHECK and DEL: the recorded one, or the caller's if ``use_given``.
-
-    Go records no drop-in plugins, so for its records the caller's configuration is used if there is one.
-
-    Raises:
-        RecordError: there is no usable configuration.
-    """
-    if record is not None and net is not None and _is_recorded(record, net):
-        return net  # the usual case: do not parse the recorded texts
-    recorded = recorded_network(record) if record is not None else None
-    # With a list without plugins, DEL would detach nothing and remove the record.
-    callers = net if net is not None and (net.plugins or record is None) else None
-    chosen = (callers or recorded) if use_given or isinstance(record, MadeByGo) else (recorded or callers)
-    if chosen is None:
-        if record is None:
-            problem = "the attachment has no record, and the network no configuration"
-            raise RecordError(problem, missing="configuration", hint="give the network's configuration")
-        text = "give the network's configuration and {argument}, or drop the record"
-        raise RecordError(
-            f"{record.path}: the record holds no usable configuration",
-            path=record.path,
-            missing="configuration",
-            hint=Hint.about(record, text, "forget", argument="use_given"),
-        )
-    return chosen
-
-
 def recorded_conf(record: Record, rt: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
     """Return the parameters for CHECK and DEL: the recorded ones, with the caller's namespace unless it is None.
 

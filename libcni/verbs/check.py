@@ -7,10 +7,11 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import Hint, NotAttachedError, RecordError, VersionError
-from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.model import READY, STATES, Record, State, is_interrupted_reload
+from libcni.store.attachments import recorded_conf, recorded_result
+from libcni.store.model import READY, STATES, Identity, Record, State, is_interrupted_reload
 from libcni.store.recorded_place import place_of
 from libcni.verbs.chain import Chain
+from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import checked_conf, not_attached, path_to_use
@@ -29,32 +30,20 @@ async def check(
     # CHECK only reads, so a read-only disk must not stop it.
     await lock_if_possible(node, [network], rt.container_id)
     identity = (network, rt.container_id, rt.ifname)
-    target = find_target(node, identity)
-    if isinstance(target, Damaged):
-        raise RecordError(
-            f"{target.file.path}: the record cannot be used: {target.file.problem}",
-            path=target.file.path,
-            hint="detach the container by its network and namespace, then attach it again",
-        )
-    record = target.record if isinstance(target, Recorded) else None
-    if record is None and net is None:
-        raise not_attached(identity, "there is no record of an ADD")
-    used = network_to_use(record, net, use_given=use_given)
-    if used.disable_check:
+    record = _find_record(node, identity)
+    used = net if record is None else network_to_use(record, net, use_given=use_given)
+    if used is not None and used.disable_check:
         return
-    if not supports(used.cni_version, "CHECK"):
+    if used is not None and not supports(used.cni_version, "CHECK"):
         raise VersionError(
             f'network "{network}": configuration version "{used.cni_version}" does not support the CHECK command',
             version=used.cni_version,
             hint=f"CHECK exists since version {SINCE['CHECK']}",
         )
-    if record is None:
+    if record is None or used is None:
         raise not_attached(identity, "there is no record of an ADD")
     path = path_to_use(node, record, rt.netns, use_given=use_given)
-    state = node.sight.state_of(record, path)
-    # "unknown": no namespace is recorded, but the caller named a namespace.
-    if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
-        raise _error_of(node, record, path, state)
+    _check_state(node, record, path, use_given=use_given)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
@@ -64,8 +53,26 @@ async def check(
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)
 
 
+def _find_record(node: Node, identity: Identity) -> Record | None:
+    target = find_target(node, identity)
+    if isinstance(target, Damaged):
+        raise RecordError(
+            f"{target.file.path}: the record cannot be used: {target.file.problem}",
+            path=target.file.path,
+            hint="detach the container by its network and namespace, then attach it again",
+        )
+    return target.record if isinstance(target, Recorded) else None
+
+
+def _check_state(node: Node, record: Record, path: str, *, use_given: bool) -> None:
+    """Raise NotAttachedError if CHECK cannot check a recorded attachment."""
+    state = node.sight.state_of(record, path)
+    # "unknown": no namespace is recorded, but the caller named a namespace.
+    if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
+        raise _error_of(node, record, path, state)
+
+
 def _error_of(node: Node, record: Record, path: str, state: State) -> NotAttachedError:
-    """Return the error for a recorded attachment that CHECK cannot check."""
     problem = STATES[state].meaning
     if state == "renamed":
         present = node.sight.find(record, place_of(record), path, record.ifname, everywhere=True)

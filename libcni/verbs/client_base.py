@@ -26,13 +26,13 @@ from libcni.store.attachments import (
     Attachment,
     attachments_of,
     iter_attachments_of,
-    network_to_use,
     recorded_conf,
     recorded_result,
     unnamed_error,
 )
 from libcni.store.model import Record, Unreadable
 from libcni.store.records import RecordStore
+from libcni.verbs.configurations import network_to_use
 from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 from libcni.verbs.turns import Turns, verbs_at_once
@@ -218,7 +218,7 @@ class ClientBase(Generic[ExecutorT]):
         record = self._recorded(net, rt)
         if record is None or not record.is_complete:
             return None
-        used = net if isinstance(net, NetworkConfigList) else network_to_use(record, None, use_given=False)
+        used = net if isinstance(net, NetworkConfigList) else network_to_use(record)
         return recorded_result(record, used.cni_version)
 
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,7 +25,6 @@ from libcni.errors import (
 from libcni.options import DelPolicy, check_type
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.result import IPConfig, Result
-from libcni.store.attachments import network_to_use, recorded_conf
 from libcni.store.model import (
     NOT_OURS,
     READY,
@@ -39,6 +38,7 @@ from libcni.store.model import (
 from libcni.store.recorded_place import addresses_of, last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
+from libcni.verbs.configurations import configurations
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, check_no_interface, check_own_netns, checked_conf, path_to_use
 from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
@@ -309,50 +309,32 @@ async def _run_plan(  # noqa: PLR0913, PLR0917 - the attachment, and the options
 ) -> DelReport:
     if ownership.asks_others():
         await node.on_disk(node.others.read)
-    chains = _plan(node, record, net, rt.with_netns(ownership.netns()), policy)
+    chains = _chains(node, record, net, rt.with_netns(ownership.netns()), policy)
     return await _run(chains, record, policy, ownership)
 
 
-def _plan(
+def _chains(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> list[Chain]:
-    """Return the chain of a DEL, with the configuration of the ADD, or without a record with the caller's.
-
-    If the ADD has not completed, a chain with the caller's configuration and arguments may follow, for a second try.
-    """
-    is_complete = record is None or record.is_complete
-    if net is None and record is not None and (record.lacks_drop_ins or not is_complete):
-        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
-        net = node.configured(record.network)
-    try:
-        used = network_to_use(record, net, use_given=policy.use_given)
-    except RecordError:
-        # The record holds no usable configuration. The operator may still have the network's file.
-        if net is not None or record is None or (net := node.configured(record.network)) is None:
+    """Return the chains that DEL tries, one for each configuration, in order."""
+    chains: list[Chain] = []
+    for tried in configurations(record, net, rt, node.configured, use_given=policy.use_given):
+        conf = tried.rt
+        # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
+        if tried.is_correction and conf.netns and node.sight.is_no_namespace(conf.netns):
+            conf = conf.with_netns("")
+        try:
+            executables = node.find_all(tried.net, skip_missing=policy.skip_missing)
+        except PluginNotFoundError as error:
+            if tried.is_correction:
+                continue
+            text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
+            error.suggest(Hint(text, argument="skip_missing"))
             raise
-        used = network_to_use(record, net, use_given=policy.use_given)
-    conf = rt if record is None else recorded_conf(record, rt, use_given=policy.use_given)
-    try:
-        executables = node.find_all(used, skip_missing=policy.skip_missing)
-        chain = Chain(node, used, conf, executables, record is not None and record.is_own_netns)
-    except PluginNotFoundError as error:
-        text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
-        error.suggest(Hint(text, argument="skip_missing"))
-        raise
-    return [chain] if is_complete or policy.use_given else [chain, *_corrected(chain, net, rt, policy)]
-
-
-def _corrected(chain: Chain, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> Iterator[Chain]:
-    """Yield the chain for a second try, with the caller's configuration and arguments, unless it is the same."""
-    current = net if net is not None and net.plugins else chain.net
-    executables = chain.node.find_all(current, skip_missing=True)
-    if not policy.skip_missing and not all(executables):
-        return
-    # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
-    is_mistake = rt.netns and chain.node.sight.is_no_namespace(rt.netns)
-    corrected = Chain(chain.node, current, rt.with_netns("") if is_mistake else rt, executables, chain.is_own_netns)
-    if _calls(corrected) != _calls(chain):
-        yield corrected
+        chain = Chain(node, tried.net, conf, executables, record is not None and record.is_own_netns)
+        if all(_calls(chain) != _calls(earlier) for earlier in chains):
+            chains.append(chain)
+    return chains
 
 
 def _calls(chain: Chain) -> list[Invocation]:
@@ -360,8 +342,8 @@ def _calls(chain: Chain) -> list[Invocation]:
 
 
 async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ownership: Ownership) -> DelReport:
-    """Run DEL through the first chain, and if that fails, through the second chain, if there is one."""
-    node, (chain, *corrected) = ownership.node, chains
+    """Run DEL through each chain in order, until one succeeds; raise the error of the first."""
+    node, chain = ownership.node, chains[0]
     if record is not None and STATES[record.state].after.get("detach", record.state) != record.state:
         if record.state == READY and node.starts_ahead and chain.executables[-1]:
             node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
@@ -370,18 +352,19 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
     is_stale = record is not None and record.is_of_earlier_boot
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(policy, keep_going=policy.keep_going or is_stale)
-    try:
-        return await _run_chain(chain, record, policy, ownership, sharers=len(chains))
-    except (PluginError, CNIErrorGroup) as error:
-        if corrected:
-            try:
-                return await _run_chain(corrected[0], record, policy, ownership)
-            except (PluginError, CNIErrorGroup) as second:
-                if str(second) != str(error):
-                    error.add_note(f"with the current configuration or arguments: {second}")
-        if record is not None:
-            error.suggest(Hint.about(record, _NO_DEL, "forget", argument="use_given"))
-        raise
+    errors: list[CNIError] = []
+    for sharers in range(len(chains), 0, -1):
+        try:
+            return await _run_chain(chains[-sharers], record, policy, ownership, sharers=sharers)
+        except (PluginError, CNIErrorGroup) as error:
+            errors.append(error)
+    first, *others = errors
+    for other in others:
+        if str(other) != str(first):
+            first.add_note(f"with the current configuration or arguments: {other}")
+    if record is not None:
+        first.suggest(Hint.about(record, _NO_DEL, "forget", argument="use_given"))
+    raise first
 
 
 async def _run_chain(

@@ -18,7 +18,7 @@ from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError,
 from libcni.kernel import rules
 from libcni.options import DelPolicy
 from libcni.protocol.result import Result
-from libcni.store.attachments import Attachment, network_to_use, recorded_conf
+from libcni.store.attachments import Attachment, recorded_conf
 from libcni.store.journal import Journal
 from libcni.store.model import (
     ABSENT,
@@ -34,6 +34,7 @@ from libcni.store.model import (
 from libcni.store.recorded_place import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
+from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain
 from libcni.verbs.detach_each import checked_attachments
 from libcni.verbs.node import Node
@@ -194,7 +195,7 @@ def _share_rules(part: _Part, other: Record) -> bool:
     bridge, ptp and portmap use one iptables chain for all interfaces of a container on a network, and portmap marks its
     nftables rules with the container's ID alone.
     """
-    net = network_to_use(other, part.node.configured(other.network), use_given=False)
+    net = network_to_use(other, load=part.node.configured)
     types = {plugin.type for plugin in net.plugins}
     return other.network == part.record.network or _PORTMAP in types & part.types
 
@@ -216,8 +217,7 @@ def _part(node: Node, record: Record) -> _Part:
     ownership = Ownership.of(node, record, record.netns, record.ifname)
     if not ownership.netns() and ownership.path:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
-    net = node.configured(record.network) if record.lacks_drop_ins else None
-    net = network_to_use(record, net, use_given=False)
+    net = network_to_use(record, load=node.configured)
     chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
         node.find(ipam_type)

@@ -6,13 +6,11 @@ import pickle
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import RESULT, RT, attached, network
 
 from libcni.config import jsontext
-from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import RecordError, VersionError
 from libcni.kernel.namespace import namespace_identity
@@ -20,7 +18,6 @@ from libcni.store.attachments import (
     Attachment,
     attachments_of,
     iter_attachments_of,
-    network_to_use,
     new_record,
     recorded_conf,
     recorded_network,
@@ -132,27 +129,6 @@ def test_the_recorded_network_is_the_one_that_was_used() -> None:
     assert (again.name, again.cni_version, again.disable_check) == ("net", "0.4.0", True)
 
 
-def test_which_network_is_used() -> None:
-    recorded, given = network("a"), network("b")
-    ours, gos = attached(recorded), attached(recorded, version="", plugins=())
-
-    def used(record: Record | None, net: Any, *, use_given: bool) -> list[str]:
-        return [plugin.type for plugin in network_to_use(record, net, use_given=use_given).plugins]
-
-    assert used(ours, given, use_given=False) == ["a"]
-    assert used(ours, given, use_given=True) == ["b"]
-    assert used(ours, None, use_given=True) == ["a"]
-    assert used(gos, given, use_given=False) == ["b"]
-    assert used(gos, None, use_given=False) == ["a"]
-    assert used(None, given, use_given=False) == ["b"]
-    empty = NetworkConfigList("net", "1.0.0", ())
-    assert used(ours, empty, use_given=True) == used(gos, empty, use_given=False) == ["a"]
-    assert used(None, empty, use_given=False) == []
-    with pytest.raises(RecordError) as caught:
-        used(None, None, use_given=False)
-    assert caught.value.hint
-
-
 def test_recorded_parameters_alone() -> None:
     rt = RuntimeConf("c1", "/n", "eth0", args=[("K", "V")], capability_args={"a": 1}, network_args={"cni": {}})
     assert recorded_conf(attached(rt=rt)) == rt
@@ -173,11 +149,3 @@ def test_recorded_results() -> None:
 @pytest.mark.parametrize(("version", "meant"), [("", "0.1.0"), ("1.0.0", "1.0.0")])
 def test_a_recorded_result_without_a_version(version: str, meant: str) -> None:
     assert recorded_result(attached(result="{}", version=version)).cni_version == meant
-
-
-def test_the_callers_configuration_is_the_recorded_one_only_with_the_same_drop_ins() -> None:
-    net = network("a")
-    changed = replace(net, plugins=network("a", "drop-in").plugins)
-    record = attached(net)
-    assert network_to_use(record, net, use_given=False) is net
-    assert [plugin.type for plugin in network_to_use(record, changed, use_given=False).plugins] == ["a"]

@@ -215,6 +215,21 @@ def test_a_note_tells_of_a_further_try_that_failed_in_another_way(
     assert [one.partition(" failed")[0] for one in getattr(caught.value, "__notes__", [])] == notes
 
 
+@pytest.mark.parametrize(("skip_missing", "verbs"), [(False, ["DEL b"]), (True, ["DEL b", "DEL x"])])
+def test_a_corrected_configuration_whose_plugin_is_missing_is_tried_only_if_it_may_be_skipped(
+    skip_missing: bool, verbs: list[str]
+) -> None:
+    record = attached(CHAIN, state=PENDING, result=None)
+    node = RecordingNode({("DEL", "b"): failed()}, records=[record], missing=["y"])
+    corrected = network("y", "x")
+    if skip_missing:
+        delete(node, corrected, skip_missing=True)
+    else:
+        with pytest.raises(PluginError, match="no"):
+            delete(node, corrected)
+    assert node.verbs() == verbs
+
+
 def test_plugins_get_no_address_from_before_a_reboot() -> None:
     """Its rules have not survived, and firewall would delete those of the container that has the address by now."""
     for state, sent in ((READY, 1), (STALE_BOOT, 0)):
