@@ -97,19 +97,21 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
 
     Args:
         version: ``cniVersion``, or None if the document has none.
-        versions: ``cniVersions``, or None. The highest known version of both is chosen; unknown versions are ignored.
+        versions: ``cniVersions``; None and an empty list mean the same. The highest known version of both is chosen;
+            unknown versions are ignored.
 
     Raises:
         VersionError: a version is malformed, or this library knows none of them.
     """
-    if versions is None:
+    versions = tuple(versions or ())
+    if not versions:
         return check_known(version or "")
     candidates = [*versions, *([version] if version else [])]
     # A document for newer runtimes may list versions that this library does not know. Ignore them.
     known = [text for text in sorted(candidates, key=parse_version) if text in ALL_VERSIONS]
     if not known:
         raise VersionError(
-            f"none of the spec versions {shorten(', '.join(candidates), 300) or '(empty list)'} is known",
+            f"none of the spec versions {shorten(', '.join(candidates), 300)} is known",
             version=version,
             hint=f"known versions: {', '.join(ALL_VERSIONS)}",
         )

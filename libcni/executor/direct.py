@@ -12,9 +12,9 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.cni_args import check_args, format_args
-from libcni.config.network import PluginConfig
+from libcni.config.jsontext import JSONTextError
 from libcni.config.versions import DEFAULT_VERSION
-from libcni.errors import InvalidOutputError
+from libcni.errors import ConfigError, InvalidOutputError
 from libcni.executor.interface import CallOptions, Executor
 from libcni.executor.process import ProcessExecutor
 from libcni.protocol.answer import plugin_error
@@ -99,7 +99,7 @@ def exec_plugin_with_result(  # noqa: PLR0913 - the parts of a call
         The result in the spec version that it names; without ``cniVersion``, in that of the configuration.
 
     Raises:
-        ConfigError: the configuration is no JSON object with a valid type.
+        ConfigError: the configuration is no JSON object.
         PluginError: the plugin failed, was stopped or cannot be started.
         InvalidOutputError: the plugin printed no result.
     """
@@ -133,13 +133,25 @@ def _run(  # noqa: PLR0913, PLR0917 - the parts of a call
     env: Mapping[str, str] | None,
 ) -> tuple[Invocation, Outcome]:
     path = os.fspath(plugin_path)
-    document = PluginConfig.from_dict(netconf) if isinstance(netconf, Mapping) else PluginConfig.from_bytes(netconf)
+    text, network = _document(netconf)
     rest = {name: value for name, value in (os.environ if env is None else env).items() if not name.startswith("CNI_")}
     invocation = Invocation(
-        args.command, os.path.basename(path), path, document.text.encode(), args.env(),
-        document.name or "", args.container_id, args.ifname,
+        args.command, os.path.basename(path), path, text.encode(), args.env(),
+        network, args.container_id, args.ifname,
     )  # fmt: skip
     outcome = (executor or ProcessExecutor()).execute(invocation, CallOptions(timeout, rest))
     if outcome.exit_status != 0:
         raise plugin_error(invocation, outcome)
     return invocation, outcome
+
+
+def _document(netconf: bytes | str | Mapping[str, Any]) -> tuple[str, str]:
+    """Return a configuration as text, and the network's name or "". As in Go, no key is required."""
+    try:
+        text = jsontext.dumps(dict(netconf)) if isinstance(netconf, Mapping) else jsontext.decode_utf8(netconf)
+        name = jsontext.last_members(jsontext.check_size(text)).get("name")
+    except JSONTextError as error:
+        raise ConfigError(error.problem, location=error.location, hint=error.hint) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the document has no JSON form: {error}") from error
+    return text, name.value if name is not None and isinstance(name.value, str) else ""

@@ -163,9 +163,7 @@ def plan_attachments(
     """
     planned = []
     used: set[str] = set()
-    for (request, net), ifname in zip(
-        wanted, _interface_names([request.ifname for request, _ in wanted], prefix), strict=True
-    ):
+    for (request, net), ifname in zip(wanted, interface_names([request for request, _ in wanted], prefix), strict=True):
         check_loopback(ifname, [plugin.type for plugin in net.plugins])
         planned.append(PlannedAttachment(net, _parameters(container, request, net, ifname, used)))
     if loopback is not None:
@@ -187,8 +185,12 @@ def check_values(planned: Iterable[PlannedAttachment]) -> None:
         check_capability_args(args, attachment.net.unused_capabilities(args))
 
 
-def _interface_names(names: Sequence[str | None], prefix: str) -> list[str]:
-    """Return ``names`` with each None replaced by the first free one of eth0, eth1, ... with this prefix."""
+def interface_names(requests: Iterable[NetworkRequest], prefix: str) -> list[str]:
+    """Return the interface of each request; without a name, it is the first free one of eth0, eth1, ... (``prefix``).
+
+    Raises InvalidIdentifierError if a name breaks the rules.
+    """
+    names = [request.ifname for request in requests]
     taken = set(names)
     free = (name for number in itertools.count() if (name := f"{prefix}{number}") not in taken)
     return [next(free) if name is None else validate_interface_name(name) for name in names]

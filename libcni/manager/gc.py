@@ -32,14 +32,20 @@ that returns them."""
 class LiveSet:
     """The live containers and attachments.
 
+    ``possible_names`` returns the interface names that a live container or ID may have, if no record says them.
+
     Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
     rules.
     """
 
-    def __init__(self, entries: Sequence[Any]) -> None:
-        entries = [entry.id if isinstance(entry, Container) else entry for entry in entries]
-        self._ids = frozenset(validate_container_id(entry) for entry in entries if isinstance(entry, str))
-        self._pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str)])
+    def __init__(self, entries: Sequence[Any], possible_names: Callable[[str | Container], list[str]]) -> None:
+        containers = [entry for entry in entries if isinstance(entry, str | Container)]
+        ids = [validate_container_id(live if isinstance(live, str) else live.id) for live in containers]
+        self._ids = frozenset(ids)
+        self._assumed = [
+            (id_, name) for id_, live in zip(ids, containers, strict=True) for name in possible_names(live)
+        ]
+        self._pairs = valid_pairs([entry for entry in entries if not isinstance(entry, str | Container)])
         self._owners = self._ids | {container_id for container_id, _ in self._pairs}
 
     def is_live(self, container_id: str) -> bool:
@@ -50,16 +56,15 @@ class LiveSet:
         """Return every pair that a live attachment may have.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
-        live container on any network are valid on every network. A container without a record may have the first
-        interface name. The client adds the pairs that the file names of torn records may mean.
+        live container on any network are valid on every network. The client adds the pairs that the file names of torn
+        records may mean.
         """
         recorded = [
             (attachment.container_id, attachment.ifname)
             for attachment in attachments
             if attachment.container_id in self._ids
         ]
-        assumed = [(container_id, "eth0") for container_id in self._ids]
-        return list(dict.fromkeys([*self._pairs, *recorded, *assumed]))
+        return list(dict.fromkeys([*self._pairs, *recorded, *self._assumed]))
 
 
 def read_live_once(live: Any) -> tuple[Any, ...]:
@@ -83,6 +88,7 @@ class GC:
 
     Attributes:
         live: the live containers and attachments, read once, or a function that returns them.
+        possible_names: see LiveSet.
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
@@ -93,6 +99,7 @@ class GC:
     operation: ManagerOperation
     networks: NetworkSet
     live: Live | LiveSet
+    possible_names: Callable[[str | Container], list[str]]
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
@@ -130,7 +137,7 @@ class GC:
             live = await live
         entries = read_live_once(live)
         # With thousands of containers this would block an event loop.
-        return await self.operation.node.on_disk(lambda: LiveSet(entries))
+        return await self.operation.node.on_disk(lambda: LiveSet(entries, self.possible_names))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> None:
         """Run GC of one network."""
@@ -164,7 +171,7 @@ class GC:
         outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
         try:
             recorded = await self.operation.node.on_disk(namespaces.recorded)
-            live = await self._live() if recorded else LiveSet([])
+            live = await self._live() if recorded else LiveSet([], self.possible_names)
         except CNIError as error:
             self.errors.append(error)
             return

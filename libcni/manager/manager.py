@@ -73,8 +73,9 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Args:
             container: its ID: what is recorded is detached. An ID without records is accepted; the report then has the
-                item ``not-recorded``. Or a Container: then its networks are detached, too, as the configuration says
-                now, where a record is missing; ``netns`` completes records of Go libcni that name no namespace.
+                item ``not-recorded``. Or a Container: then those of its networks that have no record are detached, too,
+                with the present configuration; default networks only if their interface has no record at all.
+                ``netns`` completes records of Go libcni that name no namespace.
             timeout: seconds for each network, and for the wait for the container.
 
         Raises:

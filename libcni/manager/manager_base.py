@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from libcni.client import CNIConfig
 from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.config.network import NetworkConfigList
-from libcni.errors import CNIError, CNIErrorGroup, ConfigError
+from libcni.errors import CNIError, CNIErrorGroup, ConfigError, NetworkNotFoundError
 from libcni.manager.container import (
     NO_NETWORK,
     Container,
     NetworkRequest,
     PlannedAttachment,
     check_values,
+    interface_names,
     plan_attachments,
     request_of,
 )
@@ -190,14 +191,51 @@ class ManagerBase(Generic[ClientT]):
             InvalidIdentifierError: a name breaks the rules.
         """
         check_type("container", container, Container)
+        wanted = [(request, self._configuration_of(request)) for request in self._requests(container)]
+        return tuple(plan_attachments(container, wanted, self.loopback, self._prefix))
+
+    def _requests(self, container: Container) -> list[NetworkRequest]:
         networks: Iterable[str | NetworkConfigList | NetworkRequest]
         if container.networks is None:
             networks = self.default_networks or [self.network()]
         else:
             networks = () if container.networks == NO_NETWORK else container.networks
-        requests = [request_of(network) for network in networks]
-        nets = [self.network(net) if isinstance(net := request.network, str) else net for request in requests]
-        return tuple(plan_attachments(container, list(zip(requests, nets, strict=True)), self.loopback, self._prefix))
+        return [request_of(network) for network in networks]
+
+    def _configuration_of(self, request: NetworkRequest) -> NetworkConfigList:
+        return self.network(request.network) if isinstance(request.network, str) else request.network
+
+    def _plan_unrecorded(
+        self, container: Container, recorded: Collection[tuple[str, str]]
+    ) -> tuple[tuple[PlannedAttachment, ...], list[CNIError]]:
+        """Return what a set-up of a container would attach, and the errors of unknown networks.
+
+        A recorded network need not be known. If the container requests no network, the default may have changed since
+        its set-up: an interface that is recorded on any network was not on another one.
+
+        ``recorded``: (network, interface name) of each record.
+        """
+        errors: list[CNIError] = []
+        wanted: list[tuple[NetworkRequest, NetworkConfigList]] = []
+        taken = set() if container.networks is not None else {ifname for _, ifname in recorded}
+        try:
+            requests = self._requests(container)
+            for request, ifname in zip(requests, interface_names(requests, self._prefix), strict=True):
+                try:
+                    if ifname not in taken:
+                        wanted.append((replace(request, ifname=ifname), self._configuration_of(request)))
+                except NetworkNotFoundError as error:
+                    errors += [] if (request.network, ifname) in recorded else [error]
+            return tuple(plan_attachments(container, wanted, self.loopback, self._prefix)), errors
+        except CNIError as error:
+            return (), [*errors, error]
+
+    def _possible_names(self, live: str | Container) -> list[str]:
+        """Return the interface names that a live container may have, if no record says them."""
+        if isinstance(live, str) or live.networks is None:
+            number = 1 if isinstance(live, str) else max(1, len(self.default_networks))
+            return [f"{self._prefix}{index}" for index in range(number)]
+        return interface_names(self._requests(live), self._prefix)
 
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         from libcni.manager.set_up import SetUp
@@ -223,19 +261,9 @@ class ManagerBase(Generic[ClientT]):
         validate_container_id(container_id)
         operation = ManagerOperation(self.cni, Operation("TEAR-DOWN", container_id=container_id), timeout)
         with operation.node, operation:
-            planned, problem = await operation.node.on_disk(lambda: self._planned(container))
-            current = self.configuration
-            down = TearDown(operation, container_id, current, self.policy, self._namespaces, planned, problem)
-            return await down.run()
-
-    def _planned(self, container: str | Container) -> tuple[tuple[PlannedAttachment, ...], CNIError | None]:
-        """Return the attachments that a set-up of a container would make, or the error that prevents it."""
-        if not isinstance(container, Container):
-            return (), None
-        try:
-            return self.plan(container), None
-        except CNIError as error:
-            return (), error
+            known = container if isinstance(container, Container) else None
+            current, plan = self.configuration, self._plan_unrecorded
+            return await TearDown(operation, container_id, current, self.policy, self._namespaces, known, plan).run()
 
     async def _recover(self, live: Live, timeout: Timeout, *, include_go: bool) -> Report:
         from libcni.manager.report import Report
@@ -266,8 +294,11 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.gc import GC
 
         with ManagerOperation(self.cni, Operation("GC"), timeout) as operation:
-            current = self.configuration
-            return await GC(operation, current, live, self.policy, self._namespaces, dry_run, include_go).run()
+            gc = GC(
+                operation, self.configuration, live, self._possible_names, self.policy, self._namespaces,
+                dry_run, include_go,
+            )  # fmt: skip
+            return await gc.run()
 
     def _name_of_default(self) -> str | None:
         """Return the name of the first default network; None: the first network."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import detach_each
 
 if TYPE_CHECKING:
-    from libcni.manager.container import PlannedAttachment
+    from libcni.manager.container import Container, PlannedAttachment
     from libcni.manager.namespaces import ContainerNamespaces
     from libcni.manager.networks import NetworkSet
     from libcni.manager.operation import ManagerOperation
@@ -45,8 +45,9 @@ class TearDown:
     Attributes:
         networks: the networks in force, for incomplete records.
         namespaces: removes the namespace that a set-up made, or None.
-        planned: the attachments of the container's networks as the configuration says now; () if only its ID is known.
-        problem: why these are unknown, or None.
+        container: the container, or None if only its ID is known.
+        plan: returns the attachments of a container's networks as the configuration says now, and the errors of those
+            that are neither configured nor recorded.
     """
 
     operation: ManagerOperation
@@ -54,8 +55,8 @@ class TearDown:
     networks: NetworkSet
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
-    planned: Sequence[PlannedAttachment] = ()
-    problem: CNIError | None = None
+    container: Container | None
+    plan: Callable[[Container, Collection[tuple[str, str]]], tuple[Sequence[PlannedAttachment], list[CNIError]]]
 
     async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
@@ -67,14 +68,13 @@ class TearDown:
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
         await operation.node.take_turn()
         attachments = await operation.attachments(self.container_id)
-        targets, unreadable = self._targets(attachments)
-        errors: list[CNIError] = [
+        planned, errors = await operation.node.on_disk(lambda: self._planned(attachments))
+        targets, unreadable = self._targets(attachments, planned)
+        errors += [
             unnamed_error(attachment) for attachment in unreadable if may_belong_to(attachment.path, self.container_id)
         ]
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
-        if self.problem is not None:
-            errors.append(self.problem)
-        if not attachments and not self.planned:
+        if not attachments and not planned:
             items.append(Item("not-recorded", container_id=self.container_id))
         each = detach_each(targets, self._detach, lambda target: target.network)
         async for target, outcome in each:
@@ -97,7 +97,16 @@ class TearDown:
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", errors, report)
         return report
 
-    def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
+    def _given_netns(self) -> str | None:
+        return os.fspath(self.container.netns) if self.container and self.container.netns is not None else None
+
+    def _planned(self, attachments: list[Attachment]) -> tuple[Sequence[PlannedAttachment], list[CNIError]]:
+        recorded = {(attachment.network, attachment.ifname) for attachment in attachments if attachment.network}
+        return ((), []) if self.container is None else self.plan(self.container, recorded)
+
+    def _targets(
+        self, attachments: list[Attachment], planned: Sequence[PlannedAttachment]
+    ) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach, in order, and the records whose attachment is unknown."""
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
@@ -114,13 +123,10 @@ class TearDown:
             net = self.networks.find(key[0])
             targets.setdefault(key, _Target(rt, key[0], net, attachment.record if net is None else None))
         # What is not recorded: the record is lost, or another library attached it. The latest network first.
-        for planned in reversed(self.planned):
-            target = _Target(planned.rt, planned.net.name, planned.net, None)
-            targets.setdefault((planned.net.name, planned.rt.ifname), target)
+        for attachment_to_be in reversed(planned):
+            net, rt = attachment_to_be.net, attachment_to_be.rt
+            targets.setdefault((net.name, rt.ifname), _Target(rt, net.name, net, None))
         return list(targets.values()), unreadable
-
-    def _given_netns(self) -> str | None:
-        return next((planned.rt.netns for planned in self.planned), None)
 
     async def _detach(self, target: _Target) -> DelReport:
         node = self.operation.part(operation_of("DEL", target.network, target.rt), self.operation.timeout)

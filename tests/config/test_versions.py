@@ -62,6 +62,11 @@ def test_unknown_versions_come_with_a_hint(version: str, hint: str) -> None:
     assert caught.value.version == version
 
 
+@pytest.mark.parametrize(("version", "expected"), [(None, "0.1.0"), ("", "0.1.0"), ("1.0.0", "1.0.0")])
+def test_an_empty_list_of_versions_is_as_none(version: str | None, expected: str) -> None:
+    assert choose_version(version, []) == choose_version(version, None) == expected
+
+
 @pytest.mark.parametrize("version", ["x" * 10_000, "9." * 5000, "1.2." + "y" * 10_000])
 def test_a_long_version_is_shortened_in_the_error(version: str) -> None:
     for versions in (None, [version] * 100):

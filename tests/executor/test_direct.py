@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_a_result_without_a_version_has_that_of_the_configuration(
     result = {} if printed is None else {"cniVersion": printed}
     got = exec_plugin_with_result("/bin/a", document, ARGS, executor=answering(json.dumps(result)))
     assert got.cni_version == version
+
+
+@pytest.mark.parametrize("document", [b'{ "some": "stdin" }', '{ "some": "stdin" }', {"some": "stdin"}])
+def test_a_configuration_needs_no_key(document: bytes | str | dict[str, str]) -> None:
+    executor = answering("{}")
+    assert exec_plugin_with_result("/bin/a", document, ARGS, executor=executor).cni_version == "0.1.0"
+    assert executor.calls[0].config == {"some": "stdin"}
+
+
+@pytest.mark.parametrize("document", [b"[]", b"\xff{}", b"", {"some": object()}, "[" * 5000])
+def test_a_configuration_that_is_no_object_is_refused(document: Any) -> None:
+    with pytest.raises(ConfigError):
+        exec_plugin_with_result("/bin/a", document, ARGS, executor=answering("{}"))
 
 
 def test_errors_are_those_of_the_verbs() -> None:

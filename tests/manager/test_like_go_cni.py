@@ -92,12 +92,71 @@ def test_a_record_of_go_without_a_namespace_gets_that_of_the_container(node: Man
     assert node.last_call("a").env["CNI_NETNS"] == "/ns"
 
 
+def go_record(node: ManagerNode, network: str, ifname: str) -> None:
+    """Write a record as Go libcni 1.1 does: without the namespace."""
+    conf = {"cniVersion": "0.4.0", "name": network, "type": "a"}
+    record = {
+        "kind": "cniCacheV1", "containerId": "c1", "config": base64.b64encode(json.dumps(conf).encode()).decode(),
+        "ifName": ifname, "networkName": network, "result": {"cniVersion": "0.4.0"},
+    }  # fmt: skip
+    node.results.mkdir(parents=True, exist_ok=True)
+    node.record("c1", network, ifname).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("networks", [None, ["gone1", "gone2"]])
+def test_recorded_networks_need_no_file_and_the_default_network_is_left_alone(
+    node: ManagerNode, make: Make, networks: list[str] | None
+) -> None:
+    node.configure("a")
+    go_record(node, "gone1", "eth0")
+    go_record(node, "gone2", "eth1")
+    node.forget_calls()
+    report = make().tear_down(Container("c1", "/ns", networks))
+    assert sorted(outcomes(report)) == [("detached", "gone1", "eth0"), ("detached", "gone2", "eth1")]
+
+
+def test_a_default_network_without_a_record_is_detached_from_a_free_interface(node: ManagerNode, make: Make) -> None:
+    node.configure_each("a", "b")
+    manager = make(default_count=None)
+    manager.set_up(Container("c1", "/ns"))
+    node.record("c1", "b", "eth1").unlink()
+    report = manager.tear_down(Container("c1", "/ns"))
+    assert sorted(outcomes(report)) == [("detached", "a", "eth0"), ("detached", "b", "eth1")]
+
+
+def test_an_unknown_network_does_not_hide_another_one_without_a_record(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
+    with pytest.raises(CNIErrorGroup) as caught:
+        make().tear_down(Container("c1", "/ns", ["nowhere", "a"]))
+    assert [type(error) for error in caught.value.exceptions] == [NetworkNotFoundError]
+    assert outcomes(caught.value.report) == [("detached", "a", "eth1")]
+
+
 # GC and the start of a program.
 
 
 def test_gc_takes_containers(attached: ManagerNode, make: Make) -> None:
     report = make().gc([Container("c1", "/ns", ["a"])])
     assert {item.container_id for item in report.of("detached")} == {"c2"}
+
+
+@pytest.mark.parametrize(
+    ("live", "options", "names_"),
+    [
+        (Container("c9", "/ns", ["a@net1", "b"]), {}, ["net1", "eth0"]),
+        (Container("c9", "/ns"), {"default_count": 2, "interface_prefix": "net"}, ["net0", "net1"]),
+        (Container("c9", "/ns", "none"), {}, []),
+        ("c9", {"interface_prefix": "net"}, ["net0"]),
+    ],
+)
+def test_plugins_keep_the_interfaces_that_a_container_without_records_may_have(
+    node: ManagerNode, make: Make, live: Any, options: Any, names_: list[str]
+) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b", cniVersion="1.1.0")
+    make(**options).gc([live])
+    valid = node.last_call("a", "GC").config["cni.dev/valid-attachments"]
+    assert valid == [{"containerID": "c9", "ifname": name} for name in names_]
 
 
 def test_a_record_that_cannot_be_detached_does_not_stop_the_start_of_a_program(
