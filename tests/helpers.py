@@ -62,6 +62,7 @@ class RecordingNode(Node):
     of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
     ``cookies``: the kernel's numbers of these namespaces. ``macs``: the hardware addresses of ``interfaces``.
     ``recorded``: the records on "disk". ``carriers``: the interfaces that have an address now.
+    ``held``: a path of a namespace to which no recorded path leads.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class RecordingNode(Node):
         self.calls: list[Invocation] = []
         self.looks = 0
         self.carriers: dict[str, str] = {}
+        self.held = ""
 
     def run(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
         """Run a verb to its end; return its value or raise its error."""
@@ -193,6 +195,16 @@ class _Sight(Sight):
 
     def carrier(self, netns: str, addresses: Collection[str]) -> str:
         return next((self._world.carriers[one] for one in addresses if one in self._world.carriers), "")
+
+    def reach(self, record: Record) -> str:
+        path = self._world.held
+        return path if (path and self.namespace(path).netns == record.netns_id) else ""
+
+    def _is_held(self, record: Record) -> bool:
+        return bool(self.reach(record))
+
+    def _has_lost_host_end(self, _record: Record) -> bool:
+        return False
 
     def remove(self, netns: str, number: int) -> None:
         named = [key for key, one in self._world.interfaces.items() if (key[0], one) == (netns, number)]

@@ -22,7 +22,7 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1", "2", "1;31", "32", "3
 _STYLES = {
     "ready": _GREEN, "ok": _GREEN, "mended": _GREEN, "reloaded": _GREEN, "pending": _YELLOW,
     "detaching": _YELLOW, "stale-boot": _MAGENTA, "gone": _MAGENTA, "corrupt": _RED, "begun": _YELLOW,
-    "refused": _YELLOW, "lost": _MAGENTA, "renamed": _MAGENTA, "unknown": _MAGENTA,
+    "refused": _YELLOW, "lost": _MAGENTA, "lost-path": _RED, "renamed": _MAGENTA, "unknown": _MAGENTA,
     "error": _RED, "failed": _RED, "missing": _RED, "not-ready": _RED, "warning": _YELLOW,
     "note": _CYAN, "not asked": _DIM, "known fault": _YELLOW, "error:": _RED, "warning:": _YELLOW, "missing:": _RED,
     "hint": _CYAN, "type": _BOLD, "default": _BOLD,

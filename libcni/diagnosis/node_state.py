@@ -27,14 +27,14 @@ from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.life import bridges_in, life_of
-from libcni.store.model import CORRUPT, LIVING
+from libcni.store.model import CORRUPT, LIVING, LOST_PATH
 from libcni.store.records import RecordStore, names_of, without_hash
 
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
-_SEEN = LIVING - {"unknown"}
+_SEEN = LIVING - {"unknown", LOST_PATH}
 """The states of attachments of which the listing has seen the namespace at the recorded path."""
 
 HOOK = "oci-hook"

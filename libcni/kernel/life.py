@@ -197,6 +197,10 @@ def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a
     return Answer("dead", "walk", f"{gone}no process, mount or descriptor holds its namespace")
 
 
+def _proves_an_end(facts: Facts, answer: Answer | None) -> bool:
+    return facts.host_end == "gone" or (answer is not None and answer.is_dead)
+
+
 class Life:
     """One look at the node, for any number of questions. Path, kernel and host ends are asked at each question.
 
@@ -230,6 +234,28 @@ class Life:
             netns = next(self.addresses[one][0][0] for one in subject.addresses if one in self.addresses)
             return answer._replace(path=self.spaces[netns].path, netns=netns)
         return answer._replace(netns=subject.netns)
+
+    def is_held(self, subject: Subject) -> bool:
+        """Return whether something holds a namespace to which its path does not lead: a process, mount or descriptor.
+
+        Not if only a socket keeps it, or if it is just ending: the kernel and the host end show these, too. The walk is
+        done only if neither the kernel nor the host end says that the interface has ended.
+        """
+        facts = self._quick_facts(subject)
+        answer = conclude(facts)
+        if _proves_an_end(facts, answer):
+            return False
+        facts = self._walked_facts(subject, replace(facts, kernel=None, host_end="none"))
+        return facts.held is not None or bool(facts.address or (facts.blind and answer is not None))
+
+    def has_ended(self, subject: Subject) -> bool:
+        """Return whether the namespace or the interface of an attachment has certainly ended, without a walk."""
+        facts = self._quick_facts(subject)
+        return _proves_an_end(facts, conclude(facts))
+
+    def has_lost_host_end(self, subject: Subject) -> bool:
+        """Return whether a recorded host end has gone: then the interface has ended, and is nowhere else."""
+        return self._host_end(subject) == "gone"
 
     def by_path(self, path: str, netns: NamespaceId | None, cookie: int) -> bool:
         """Return whether a path leads to a recorded namespace: the cheapest sign, which most containers have."""
@@ -354,8 +380,20 @@ class Life:
         try:
             system.close(system.open_namespace_by_handle(netns[1], cookie))
         except OSError as error:
-            return False if error.errno == errno.ESTALE and _kernel_tells() else None
+            return False if error.errno == errno.ESTALE and self._kernel_tells else None
         return True
+
+    @cached_property
+    def _kernel_tells(self) -> bool:
+        """Whether the kernel's ESTALE means that there is no such namespace.
+
+        The kernel says ESTALE, not EPERM, about a living namespace for which the caller lacks CAP_SYS_ADMIN.
+        """
+        try:
+            is_first = system.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+            return is_first and has_capability(CAP_SYS_ADMIN) and _finds_what_a_socket_keeps()
+        except (OSError, ValueError):
+            return False
 
     def _host_end(self, subject: Subject) -> Literal["there", "gone", "another's", "none"]:
         """Return whether a host end of the subject's veths exists in this program's namespace."""
@@ -529,18 +567,6 @@ def _is_trusted_at(path: str, identity: NamespaceId) -> bool:
         return is_trusted(descriptor)
     finally:
         system.close(descriptor)
-
-
-def _kernel_tells() -> bool:
-    """Return whether the kernel's ESTALE means that there is no such namespace.
-
-    The kernel says ESTALE, not EPERM, about a living namespace for which the caller lacks CAP_SYS_ADMIN.
-    """
-    try:
-        is_first = system.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
-        return is_first and has_capability(CAP_SYS_ADMIN) and _finds_what_a_socket_keeps()
-    except (OSError, ValueError):
-        return False
 
 
 @functools.cache

@@ -44,9 +44,10 @@ class Attachment:
         netns: the network namespace that ADD received, "" for none.
         state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before any plugin ran),
             ``pending`` (its ADD has not completed), ``ready``, ``detaching`` (a DEL began and has not completed),
-            ``gone`` (its network namespace no longer exists, or the path leads to another one), ``lost`` (its interface
-            no longer exists), ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no
-            namespace), ``stale-boot`` (attached before a reboot), ``corrupt`` (unreadable; see ``problem``).
+            ``gone`` (its network namespace no longer exists, or nothing but a socket holds it), ``lost-path`` (its path
+            does not lead to its namespace, which something holds), ``lost`` (its interface no longer exists),
+            ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no namespace),
+            ``stale-boot`` (attached before a reboot), ``corrupt`` (unreadable; see ``problem``).
         created: the time when its ADD began, UTC; None if it is not recorded.
         owner: the program that the attachment belongs to, "" for none.
         path: the record's file.

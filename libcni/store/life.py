@@ -28,6 +28,18 @@ def life_of(record: Record, life: Life | None = None, *, walk: bool = True) -> A
     return life.of(subject_of(record), walk=walk)
 
 
+def has_ended(record: Record, life: Life) -> bool:
+    """Return whether the namespace or the interface of a record has certainly ended, without a walk."""
+    # First by what the kernel knows: do not decode the result of a container that has ended.
+    brief = Subject(record.netns, record.netns_id, record.netns_cookie or 0)
+    return life.has_ended(brief) or life.has_ended(subject_of(record))
+
+
+def is_held(record: Record, life: Life) -> bool:
+    """Return whether something holds the namespace of a record, to which its path does not lead."""
+    return not has_ended(record, life) and life.is_held(subject_of(record))
+
+
 def subject_of(record: Record) -> Subject:
     """Return what is known of the container of a record."""
     if isinstance(record, Unreadable):

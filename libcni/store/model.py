@@ -58,13 +58,17 @@ Interface = Known | NoInterface
 NOWHERE: Final = (0, 0)
 """The identity of a namespace that did not exist when the ADD began."""
 
+ANY: Final = (-1, -1)
+"""The identity of whatever namespace is at a path: Go libcni records the path alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A network namespace, and the interface of one name in it.
 
     Attributes:
-        netns: (device, inode) of the namespace's file; NOWHERE if it did not exist; None if it is unknown.
+        netns: (device, inode) of the namespace's file; NOWHERE if it did not exist; None if it is unknown. ANY: only a
+            path is recorded.
         cookie: the kernel's cookie of the namespace; 0 if it is unknown (before Linux 5.14). The kernel reuses inode
             numbers, but not cookies.
         interface: the interface.
@@ -75,6 +79,16 @@ class Place:
     cookie: int = 0
     interface: Interface = UNKNOWN
     found_as: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a namespace."""
+        return self.netns not in {None, NOWHERE}
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether a record says which namespace it is, or that there was none."""
+        return self.netns not in {None, ANY}
 
     @property
     def number(self) -> int:
@@ -96,9 +110,9 @@ Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no i
 
 def same_namespace(recorded: Place, seen: Place) -> bool:
     """Return whether ``seen`` may be the recorded namespace: no value that is known of both differs."""
-    if seen.netns in {None, NOWHERE}:
+    if not seen.exists:
         return recorded.netns in {None, NOWHERE}
-    if recorded.netns is None:
+    if not recorded.is_identified:
         return True
     # The kernel gives the inode number of a removed namespace to a new one, but never reuses a cookie.
     return recorded.netns == seen.netns and not (recorded.cookie and seen.cookie and recorded.cookie != seen.cookie)
@@ -107,18 +121,22 @@ def same_namespace(recorded: Place, seen: Place) -> bool:
 def compare(recorded: Place, seen: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
     """Compare the recorded place of an interface with the present one at the same path and name."""
     if not same_namespace(recorded, seen):
-        return "no namespace" if seen.netns in {None, NOWHERE} else "other namespace"
-    if seen.netns in {None, NOWHERE}:
+        return "other namespace" if seen.exists else "no namespace"
+    if not seen.exists:
         return "unknown"
     if seen.found_as:
         return "renamed"
-    if not isinstance(seen.interface, Known):
-        if UNKNOWN in {seen.interface, recorded.interface}:  # this program may not enter the namespace
-            return "unknown"
-        # The plugins of an ADD may have created no interface of this name.
-        return "same" if recorded.interface is ABSENT else "no interface"
-    if not isinstance(recorded.interface, Known):
-        return "unknown" if recorded.interface is UNKNOWN else "other interface"
+    if isinstance(recorded.interface, Known) and isinstance(seen.interface, Known):
+        return _compare_interfaces(recorded, seen)
+    if UNKNOWN in {seen.interface, recorded.interface}:  # this program may not enter the namespace
+        return "unknown"
+    if isinstance(seen.interface, Known):
+        return "other interface"
+    # The plugins of an ADD may have created no interface of this name.
+    return "same" if recorded.interface is ABSENT else "no interface"
+
+
+def _compare_interfaces(recorded: Place, seen: Place) -> Literal["same", "unknown", "other interface"]:
     # Without a cookie the kernel may have used the namespace's number again.
     if not is_same_index(recorded, seen) and is_other_mac(recorded.mac, seen.mac):
         return "other interface"
@@ -163,13 +181,14 @@ State = Literal[
     "ready",
     "detaching",
     "gone",
+    "lost-path",
     "lost",
     "renamed",
     "unknown",
     "stale-boot",
     "corrupt",
 ]
-"""The states of an attachment. The record alone shows them, except ``gone``, ``lost``, ``renamed`` and ``unknown``."""
+"""The states of an attachment. The record alone shows them, except those of ``SHOWN_BY_THE_NODE``."""
 
 BEGUN: Final = "begun"
 REFUSED: Final = "refused"
@@ -179,7 +198,12 @@ DETACHING: Final = "detaching"
 STALE_BOOT: Final = "stale-boot"
 CORRUPT: Final = "corrupt"
 
-LIVING: Final[frozenset[State]] = frozenset({"ready", "lost", "renamed", "unknown"})
+LOST_PATH: Final = "lost-path"
+
+SHOWN_BY_THE_NODE: Final[frozenset[State]] = frozenset({"gone", "lost-path", "lost", "renamed", "unknown"})
+"""The states of attachments of which the record alone says that they are ready, or names no namespace."""
+
+LIVING: Final[frozenset[State]] = frozenset({"ready", "lost-path", "lost", "renamed", "unknown"})
 """The states of a complete attachment whose namespace exists, or may exist."""
 
 ENDED: Final[frozenset[State]] = frozenset({"gone", STALE_BOOT})
@@ -444,6 +468,7 @@ STATES: Final[Mapping[State, Row]] = {
         "detach": DETACHING, "reload": PENDING,
     }),
     "gone": Row("its namespace no longer exists", "detach", "ask", False, _AFTER_READY),
+    "lost-path": Row("its path no longer leads to its namespace, which lives", "refuse", "ask", False, _AFTER_READY),
     "lost": Row("its interface no longer exists", "detach", "ask", True, _AFTER_READY),
     "renamed": Row("its interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
     "unknown": Row("its record names no namespace", "refuse", "ask", False, _AFTER_READY),
@@ -454,8 +479,8 @@ STATES: Final[Mapping[State, Row]] = {
 }  # fmt: skip
 """All states of attachments. Without a record there is no state: ADD begins, CHECK is refused, DEL asks.
 
-``gone``, ``lost`` and ``renamed``: the record says ready, but the interface is not at its path and name, or another
-interface is.
+``gone``, ``lost-path``, ``lost`` and ``renamed``: the record says ready, but the interface is not at its path and name,
+or another interface is.
 """
 
 _SEEN: Final[Mapping[Comparison, State]] = {
@@ -490,23 +515,17 @@ def needs_look(record: Record) -> bool:
 def state_of(record: Record, recorded: Place, seen: Place) -> State:
     """Return the state of an attachment from its recorded place, and the present place at its path and name.
 
-    ``seen`` is used only if ``needs_look``.
+    ``seen`` is used only if ``needs_look``. ``gone`` says that the path does not lead to the namespace any more: see
+    ``Sight.state_of``.
     """
     if record.state == READY and is_namespace_unknown(record):
         return "unknown"
-    if record.state != READY:
-        return record.state
-    return "gone" if has_go_path_gone(record, seen) else _SEEN[compare(recorded, seen)]
+    return _SEEN[compare(recorded, seen)] if record.state == READY else record.state
 
 
 def is_namespace_unknown(record: Record) -> bool:
     """Return whether Go recorded neither the path of the namespace nor a result that names it."""
     return isinstance(record, MadeByGo) and not record.netns
-
-
-def has_go_path_gone(record: Record, seen: Place) -> bool:
-    """Return whether the path that Go recorded does not exist. Plugins may give a meaning to a text that is no path."""
-    return isinstance(record, MadeByGo) and record.netns.startswith("/") and seen.netns is None
 
 
 def taken(recorded: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
@@ -523,12 +542,12 @@ def taken(recorded: Place, seen: Place, *, reported: list[str], only_addresses: 
         only_addresses: whether the plugin reported addresses and no interface.
         is_last: whether it was the last plugin.
     """
-    if seen.netns is None or not same_namespace(recorded, seen) or seen.interface is UNKNOWN:
+    if not seen.exists or not same_namespace(recorded, seen) or seen.interface is UNKNOWN:
         return recorded
     if recorded.number:
-        is_same = recorded.number == seen.number
-        return seen if is_same or (seen.mac and seen.mac in reported) else recorded
+        is_same = recorded.number == seen.number or seen.mac in {*reported} - {""}
+        return seen if is_same else recorded
     if not isinstance(seen.interface, Known):
         return seen if is_last else recorded
-    is_reported = any(not is_other_mac(mac, seen.mac) for mac in reported) or only_addresses
+    is_reported = only_addresses or not all(is_other_mac(mac, seen.mac) for mac in reported)
     return seen if is_reported or (is_last and not reported) else replace(recorded, interface=NOT_OURS)

@@ -123,7 +123,7 @@ class OtherRecords:
         """Yield the attachments except ``but`` whose record has the interface ``seen``."""
         seen = replace(seen, found_as="")
         for other in self._that_may_have([b"%d" % seen.netns[1]] if seen.netns is not None else [], but):
-            if other.place.netns is not None and compare(other.place, seen) == "same":
+            if other.place.is_identified and compare(other.place, seen) == "same":
                 yield other
 
     def _that_may_have(self, wanted: Iterable[bytes], but: Record | None) -> Iterator[OtherRecord]:

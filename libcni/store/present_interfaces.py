@@ -22,6 +22,7 @@ import libcni.kernel.system as system
 from libcni.kernel.namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
 from libcni.store.model import (
     ABSENT,
+    LOST_PATH,
     UNKNOWN,
     Interface,
     Known,
@@ -40,6 +41,7 @@ from libcni.store.other_records import OtherRecords
 from libcni.store.recorded_place import place_of
 
 if TYPE_CHECKING:
+    from libcni.kernel.life import Life
     from libcni.kernel.netlink import Link
 
 _SO_NETNS_COOKIE = 71
@@ -111,12 +113,6 @@ def path_for_plugins(netns: str) -> str:
     return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
 
 
-def _is_trusted(descriptor: int) -> bool:
-    from libcni.kernel.foreign import is_trusted  # few verbs need it
-
-    return is_trusted(descriptor)
-
-
 class EnteredNamespace:
     """A socket in a namespace, to examine its interfaces from any thread. The namespace cannot end before ``close``.
 
@@ -132,18 +128,13 @@ class EnteredNamespace:
         _entered.add(self)
 
     @classmethod
-    def enter(cls, netns: str, *, only_trusted: bool = False) -> EnteredNamespace | None:
-        """Enter the namespace at a path; return None if that is not possible.
-
-        ``only_trusted``: also if a user without rights may have made the namespace.
-        """
+    def enter(cls, netns: str) -> EnteredNamespace | None:
+        """Enter the namespace at a path; return None if that is not possible."""
         try:
             descriptor = open_namespace(netns)
         except (OSError, ValueError):
             return None
         try:
-            if only_trusted and not _is_trusted(descriptor):
-                return None
             status = system.fstat(descriptor)
             socket = netlink_socket(descriptor)
         finally:
@@ -190,22 +181,14 @@ class EnteredNamespace:
         return Known(matches[0].index, matches[0].mac) if matches else ABSENT
 
     def find(self, recorded: Place) -> Iterator[Place]:
-        """Yield the places in this namespace that may be the present place of a recorded interface."""
-        for place in self.all_interfaces():
-            is_it = recorded.number == place.number if recorded.number else recorded.mac == place.mac
-            if is_same_index(recorded, place) or (is_it and not is_other_mac(recorded.mac, place.mac)):
-                yield place
-
-    def all_interfaces(self) -> list[Place]:
-        """Return the Place of each interface, with its name in ``found_as``. Omit hardware addresses of parents.
+        """Yield the places in this namespace that may be the present place of a recorded interface.
 
         Raises OSError if the interfaces cannot be read.
         """
-        places = []
-        for link in self._links():
-            mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
-            places.append(replace(self.namespace, interface=Known(link.index, mac), found_as=link.name))
-        return places
+        for place in _places(self.namespace, self._links()):
+            is_it = recorded.number == place.number if recorded.number else recorded.mac == place.mac
+            if is_same_index(recorded, place) or (is_it and not is_other_mac(recorded.mac, place.mac)):
+                yield place
 
     def carrier(self, addresses: Collection[str]) -> str:
         """Return the name of an interface that has one of these IP addresses, or "". Raises OSError."""
@@ -232,7 +215,29 @@ class EnteredNamespace:
         self._socket.close()
 
 
-_entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
+def _places(namespace: Place, links: Iterable[Link]) -> Iterator[Place]:
+    """Yield the places of interfaces in a namespace, each with its name in ``found_as``."""
+    for link in links:
+        mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
+        yield replace(namespace, interface=Known(link.index, mac), found_as=link.name)
+
+
+class OpenedNamespace:
+    """A namespace to which its recorded path does not lead any more, with a path for plugins until ``close``."""
+
+    def __init__(self, descriptor: int, record: Record) -> None:
+        self._descriptor = descriptor
+        self.recorded: tuple[tuple[int, int] | None, int | None] = (record.netns_id, record.netns_cookie)
+        self.path: str = f"/proc/{system.getpid()}/fd/{descriptor}"
+        _entered.add(self)
+
+    def close(self) -> None:
+        """Close the descriptor, so that the namespace can end."""
+        _entered.discard(self)
+        system.close(self._descriptor)
+
+
+_entered: weakref.WeakSet[EnteredNamespace | OpenedNamespace] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
@@ -247,7 +252,7 @@ os.register_at_fork(after_in_child=_leave_all)
 class Sight:
     """An examiner of namespaces and interfaces. The last examined namespace cannot end before ``close``.
 
-    ``remembers``: whether to search all namespaces of the node only once, for many attachments at about the same time.
+    ``remembers``: whether to look at the whole node only once, for many attachments at about the same time.
     """
 
     is_own_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_own_namespace)
@@ -256,8 +261,9 @@ class Sight:
     def __init__(self, others: OtherRecords, *, remembers: bool = False) -> None:
         self._others = others
         self._entered: EnteredNamespace | None = None
+        self._opened: OpenedNamespace | None = None
         self._remembers = remembers
-        self._everywhere: list[Place] | None = None
+        self._last_life: Life | None = None
 
     def namespace(self, netns: str) -> Place:
         """Return the Place of the namespace at a path, with an UNKNOWN interface."""
@@ -278,12 +284,13 @@ class Sight:
         """
         seen = self.look(path, ifname)
         is_known = isinstance(recorded.interface, Known)
-        if seen.netns is None or seen.interface is UNKNOWN or not is_known or compare(recorded, seen) == "same":
+        if seen.interface is UNKNOWN or not is_known or compare(recorded, seen) == "same":
             return seen
-        if not same_namespace(recorded, seen):
+        if not seen.exists or not same_namespace(recorded, seen):
             return seen
         # A path that Go recorded may lead to another container while this one still exists.
-        everywhere = everywhere and (not isinstance(seen.interface, Known) or recorded.netns is None)
+        everywhere = everywhere and not (recorded.is_identified and isinstance(seen.interface, Known))
+        everywhere = everywhere and not (record is not None and self._has_lost_host_end(record))
         try:
             for place in self._candidates(path, recorded, everywhere=everywhere):
                 # Hardware addresses are not unique: a user can choose them.
@@ -317,25 +324,74 @@ class Sight:
         if entered is None:
             return
         yield from entered.find(recorded)
-        # Search this program's namespace too: plugins such as host-device move their device back to it.
+        # Not in this program's namespace: plugins such as host-device move their device back to it.
         known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
-        for place in self._walk() if everywhere and recorded.mac else ():
-            # Users can choose hardware addresses. An interface that was moved keeps its index if it is free there.
-            is_it = recorded.number in {0, place.number} and place.mac == recorded.mac
-            if is_it and place.netns not in known:
-                yield place
+        for identity, space in self._life().spaces.items() if everywhere and recorded.mac else ():
+            if space.network is None or identity in known:
+                continue
+            links = (link for link in space.network.links.values() if space.is_evidence(link))
+            for place in _places(Place(identity, space.network.cookie), links):
+                # Users can choose hardware addresses. An interface that was moved keeps its index if it is free there.
+                if recorded.number in {0, place.number} and place.mac == recorded.mac:
+                    yield replace(place, found_as=f"{place.found_as} in {space.path}")
 
-    def _walk(self) -> Iterable[Place]:
-        if self._remembers and self._everywhere is None:
-            self._everywhere = list(_walk())
-        return _walk() if self._everywhere is None else self._everywhere
+    def _life(self) -> Life:
+        from libcni.kernel.life import Life  # few verbs need it
+
+        life = self._last_life if self._last_life is not None and self._remembers else Life()
+        self._last_life = life
+        return life
+
+    def _has_lost_host_end(self, record: Record) -> bool:
+        """Return whether the other end of a record's interface has gone: then the interface is nowhere."""
+        from libcni.store.life import subject_of
+
+        return self._life().has_lost_host_end(subject_of(record))
+
+    def _is_held(self, record: Record) -> bool:
+        """Return whether something holds the namespace of a record, although the recorded path does not lead to it."""
+        from libcni.store.life import is_held
+
+        return is_held(record, self._life())
+
+    def reach(self, record: Record) -> str:
+        """Return another path to a record's namespace, if it exists and the recorded path does not lead to it; else "".
+
+        The path is valid until ``close``. Without a cookie the namespace may be a later one with the same number.
+        """
+        if self._opened is not None and self._opened.recorded == (record.netns_id, record.netns_cookie):
+            return self._opened.path
+        if record.netns_id is None or not record.netns_cookie:
+            return ""
+        from libcni.store.life import has_ended, subject_of
+
+        life = self._life()
+        try:
+            descriptor = -1 if has_ended(record, life) else life.open(subject_of(record))
+        except OSError:
+            return ""
+        if descriptor < 0:
+            return ""
+        self._forget_opened()
+        self._opened = OpenedNamespace(descriptor, record)
+        return self._opened.path
+
+    def _forget_opened(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     def _enter(self, netns: str) -> EnteredNamespace | None:
         # The path may lead to another namespace than at the last call.
         if self._entered is None or not self._entered.is_at(netns):
-            self.close()
+            self._leave()
             self._entered = EnteredNamespace.enter(netns) if netns else None
         return self._entered
+
+    def _leave(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.close()
 
     def state_of(self, record: Record, path: str | None = None) -> State:
         """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
@@ -343,33 +399,10 @@ class Sight:
         if not needs_look(record):
             return state_of(record, recorded, Place())
         seen = self.find(record, recorded, record.netns if path is None else path, record.ifname, everywhere=True)
-        return state_of(record, recorded, seen)
+        state = state_of(record, recorded, seen)
+        return LOST_PATH if state == "gone" and self._is_held(record) else state
 
     def close(self) -> None:
-        """Close the socket, so that the namespace can end."""
-        entered, self._entered = self._entered, None
-        if entered is not None:
-            entered.close()
-
-
-def _walk() -> Iterator[Place]:
-    """Yield the interfaces in all namespaces of the node that only root can have made."""
-    known: set[tuple[int, int] | None] = set()
-    for path in _paths_of_namespaces():
-        identity = namespace_identity(path)
-        if identity in known or (entered := EnteredNamespace.enter(path, only_trusted=True)) is None:
-            continue
-        known.add(identity)
-        try:
-            places = entered.all_interfaces()
-        except OSError:  # a user's namespace must not stop the search
-            places = []
-        finally:
-            entered.close()
-        yield from (replace(place, found_as=f"{place.found_as} in {path}") for place in places)
-
-
-def _paths_of_namespaces() -> Iterator[str]:
-    for folder, ending in (("/run/netns", ""), ("/proc", "/ns/net")):
-        with suppress(OSError):
-            yield from [f"{folder}/{name}{ending}" for name in system.listdir(folder) if ending == "" or name.isdigit()]
+        """Close the socket and the descriptor, so that the namespaces can end."""
+        self._leave()
+        self._forget_opened()

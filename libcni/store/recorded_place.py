@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.model import NOWHERE, UNKNOWN, Known, MadeByGo, Place, Record
+from libcni.store.model import ANY, NOWHERE, UNKNOWN, Interface, Known, MadeByGo, Place, Record
 
 
 def addresses_of(record: Record) -> tuple[str, ...]:
@@ -36,16 +36,25 @@ def last_result(record: Record) -> Result | None:
 def place_of(record: Record) -> Place:
     """Return the place that an ADD recorded. Go records neither the namespace's identity nor the interface's index."""
     if isinstance(record, MadeByGo):
-        mac = _reported_mac(record)
-        return Place(interface=Known(mac=mac) if mac else UNKNOWN)
+        # Plugins may give a meaning to a text that is no path.
+        return Place(ANY if record.netns.startswith("/") else None, 0, _reported(record, UNKNOWN))
+    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, _interface_of(record))
+
+
+def _interface_of(record: Record) -> Interface:
     interface = record.interface
-    # The result is from before the reload, which removed that interface. The new ADD creates another one.
-    was_removed = record.is_reload and record.result is None and interface is UNKNOWN
-    if not was_removed and (interface is UNKNOWN or (isinstance(interface, Known) and not interface.mac)):
-        mac = _reported_mac(record)
-        number = interface.number if isinstance(interface, Known) else 0
-        interface = Known(number, mac) if number or mac else UNKNOWN
-    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, interface)
+    if interface is UNKNOWN:
+        # The result is from before the reload, which removed that interface. The new ADD creates another one.
+        was_removed = record.is_reload and record.result is None
+        return UNKNOWN if was_removed else _reported(record, interface)
+    return _reported(record, interface) if isinstance(interface, Known) and not interface.mac else interface
+
+
+def _reported(record: Record, interface: Interface) -> Interface:
+    """Return an interface with the hardware address that the plugins reported."""
+    mac = _reported_mac(record)
+    number = interface.number if isinstance(interface, Known) else 0
+    return Known(number, mac) if number or mac else UNKNOWN
 
 
 def _reported_mac(record: Record) -> str:

@@ -19,7 +19,6 @@ from libcni.store.model import (
     Record,
     Unreadable,
     compare,
-    has_go_path_gone,
     is_certain,
     is_namespace_unknown,
     same_namespace,
@@ -70,7 +69,10 @@ def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: boo
     if netns is None or netns == record.netns:
         return record.netns
     at_recorded = node.sight.namespace(record.netns)
-    path = _PATHS[_recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)]
+    recorded_path, given_path = _recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)
+    if recorded_path == "gone" and given_path != "the same" and node.sight.reach(record):
+        recorded_path = "its own"
+    path = _PATHS[recorded_path, given_path]
     if path == "refuse":
         problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"
         raise mismatch(record, problem, netns)
@@ -102,19 +104,19 @@ _PATHS: Mapping[tuple[_RecordedPath, _GivenPath], Literal["recorded", "given", "
 def _recorded_path(node: Node, record: Record, seen: Place) -> _RecordedPath:
     """Return whether the recorded path leads to the recorded namespace; ``any``: the record does not identify it."""
     recorded = place_of(record)
-    if seen.netns is None or not same_namespace(recorded, seen):
+    if not seen.exists or not same_namespace(recorded, seen):
         return "gone"
     if not record.is_complete and node.sight.is_no_namespace(record.netns):
         return "a mistake"
-    return "its own" if recorded.netns or recorded.mac else "any"
+    return "its own" if recorded.is_identified or recorded.mac else "any"
 
 
 def _given_path(node: Node, record: Record, at_recorded: Place, netns: str) -> _GivenPath:
     """Return whether the caller's path leads to the recorded namespace."""
     recorded, given = place_of(record), node.sight.namespace(netns)
-    if given.netns is None:
+    if not given.exists:
         return "nothing"
-    return "the same" if same_namespace(recorded if recorded.netns else at_recorded, given) else "another"
+    return "the same" if same_namespace(recorded if recorded.is_identified else at_recorded, given) else "another"
 
 
 def check_own_netns(node: Node, record: Record, path: str) -> None:
@@ -177,11 +179,8 @@ class Ownership:
     @classmethod
     def of(cls, node: Node, record: Record, path: str, ifname: str) -> Ownership:
         """Return the Ownership for a DEL of a recorded attachment in the namespace at a path."""
-        # Another namespace may appear at the path. Plugins may give a meaning to a text that is not a path.
-        if path == record.netns and has_go_path_gone(record, node.sight.namespace(path)):
-            path = ""
         place = place_of(record)
-        return cls(node, record, place, path if place.netns else _other_than_own(node, path, ifname), ifname)
+        return cls(node, record, place, path if place.is_identified else _other_than_own(node, path, ifname), ifname)
 
     @classmethod
     def unrecorded(cls, node: Node, place: Place, path: str, ifname: str) -> Ownership:
@@ -202,6 +201,8 @@ class Ownership:
         """
         if not self.path or self.is_callers:
             return self.path
+        if self.is_first:
+            self._take_other_path()
         self.seen = seen = self._look()
         if self.is_first:
             self._refuse_address_in_use(seen)
@@ -214,10 +215,22 @@ class Ownership:
                 # the ADD. No other namespace can get the same identity: the node's socket keeps this namespace alive.
                 self.recorded = self.recorded if is_others else seen.with_interface(Known(seen.number))
         self.is_first = False
-        if is_others and seen.netns and not self.has_warned:
+        if is_others and seen.exists and not self.has_warned:
             self.has_warned = True
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         return "" if is_others else self.path
+
+    def _take_other_path(self) -> None:
+        """Use another path to the recorded namespace if it lives, although its own path does not lead to it any more.
+
+        With an empty CNI_NETNS the plugins would free the address of an interface that still exists.
+        """
+        record, sight = self.record, self.node.sight
+        if record is None or not self.recorded.cookie or same_namespace(self.recorded, sight.namespace(self.path)):
+            return
+        if path := sight.reach(record):
+            logger.warning("%s does not lead to the namespace any more, but it exists: DEL uses %s", self.path, path)
+            self.path = path
 
     def _look(self) -> Place:
         """Return the present place; raises NamespaceMismatchError if the interface was renamed or moved."""
@@ -251,7 +264,7 @@ class Ownership:
 
         The plugins would free the address, and the next container would get it too.
         """
-        is_there = self.record is not None and seen.netns is not None and same_namespace(self.recorded, seen)
+        is_there = self.record is not None and seen.exists and same_namespace(self.recorded, seen)
         if not is_there or compare(self.recorded, seen) not in {"no interface", "other interface"}:
             return
         addresses = own_addresses(self.record) if self.record is not None else ()
@@ -278,7 +291,7 @@ class Ownership:
         other = next(self.node.others.with_interface(seen, self.record), None)
         if other is None:
             return False
-        if self.record is None or self.recorded.netns is None or compare(self.recorded, seen) != "same":
+        if self.record is None or not self.recorded.is_identified or compare(self.recorded, seen) != "same":
             return True
         if not other.is_same_interface(self.record):
             raise _two_records(self.record, other, self.path)
@@ -288,7 +301,7 @@ class Ownership:
         """Return whether the next plugin will find no interface."""
         if self.is_callers:
             return False
-        return not self.path or self.seen.interface is ABSENT or self.seen.netns is None
+        return not self.path or self.seen.interface is ABSENT or not self.seen.exists
 
     def chain(self, chain: Chain) -> Chain:
         """Return the chain for the next plugin. Once CNI_NETNS was empty, it stays empty."""

@@ -212,7 +212,7 @@ def _part(node: Node, record: Record) -> _Part:
             state = PENDING if record.last_result is None else "gone"
         raise not_attached(record.identity, STATES[state].meaning, state)
     place = node.sight.namespace(record.netns)
-    if place.netns is None:
+    if not place.exists:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     ownership = Ownership.of(node, record, record.netns, record.ifname)
     if not ownership.netns() and ownership.path:

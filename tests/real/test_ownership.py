@@ -12,7 +12,17 @@ from nodes import Namespace, RealNode, both_clients, plugins_know_gc
 from processes import wait
 
 import libcni
-from libcni import ConfigError, InterfaceExistsError, NetworkConfigList, PluginError, RuntimeConf
+from libcni import (
+    AttachmentExistsError,
+    ConfigError,
+    InterfaceExistsError,
+    NetworkConfigList,
+    PluginError,
+    RuntimeConf,
+)
+from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import links
+from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -212,6 +222,33 @@ def test_macvlan_whose_master_has_gone(node: RealNode, container: Namespace) -> 
     (left,) = node.cni.get_cached_attachments()
     assert node.cni.forget_attachment(left).plugins == ("macvlan",)
     node.cni.add_network_list(bridged(node), conf("c1", container))
+
+
+@pytest.mark.parametrize("way", ["del", "gc", "replaced"])
+def test_a_living_container_whose_path_was_lost(node: RealNode, container: Namespace, way: str) -> None:
+    """DEL finds another way to its interface: with an empty CNI_NETNS the address of a living one would be freed."""
+    net = bridged(node, "net", {"type": "firewall"})
+    node.cni.add_network_list(net, conf("c1", container))
+    with subprocess.Popen(["nsenter", f"--net={container.path}", "cat"], stdin=subprocess.PIPE) as inhabitant:
+        inside = f"/proc/{inhabitant.pid}/ns/net"
+        wait_until(lambda: namespace_identity(inside) == namespace_identity(container.path))
+        subprocess.run(["umount", "--lazy", container.path], check=True)
+        if way == "replaced":
+            os.unlink(container.path)
+            subprocess.run(["ip", "netns", "add", container.name], check=True)
+        assert states(node) == [("c1", "lost-path")]
+        with pytest.raises(AttachmentExistsError):
+            node.cni.add_network_list(net, conf("c1", container))
+        assert len(node.leased()) == 1
+        assert "eth0" in links(inside)
+        if way == "gc":
+            node.cni.gc_network_list(net, [])
+        else:
+            node.cni.del_network_list(net, conf("c1", container) if way == "del" else RuntimeConf("c1", None, "eth0"))
+        assert "eth0" not in links(inside)
+        inhabitant.communicate()
+    assert (states(node), node.leased()) == ([], {})
+    assert "10.98.0" not in rules(node)
 
 
 @pytest.mark.parametrize("way", ["del", "gc", "add again"])

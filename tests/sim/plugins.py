@@ -12,12 +12,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from libcni import Invocation, Outcome
 from libcni.errors import PluginNotFoundError, PluginTimeoutError
 from libcni.executor import CallOptions
+from sim.proc import Proc
 from sim.schedule import Program, Sim, Steps
 from sim.world import Namespace, Process
 
@@ -51,7 +53,12 @@ class Call:
 
     def enter(self) -> Namespace | None:
         """Enter the namespace that is at the path now; it lives on as long as this process."""
-        namespace = self.sim.world.namespaces.get(self.netns)
+        world = self.sim.world
+        namespace = world.namespaces.get(self.netns)
+        if self.netns.startswith("/proc/"):
+            with suppress(OSError):
+                found = Proc(world, self.process).find(self.netns)
+                namespace = found if isinstance(found, Namespace) else None
         if namespace is not None:
             self.process.hold(namespace)
         return namespace

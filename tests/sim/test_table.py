@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libcni.store.model import STATES, Row, State
+from libcni.store.model import SHOWN_BY_THE_NODE, STATES, Row, State
 from sim import seam
 from sim.scenarios import SCENARIOS, explore, tell
 from sim.schedule import Choices, Sim
@@ -19,6 +19,7 @@ WAYS: dict[State, str] = {
     "ready": "add A bw",
     "detaching": "add A bw; stopped detaching delete A bw",
     "gone": "add A bw; restart A",
+    "lost-path": "add A bw; hold A process; lose_path A",
     "lost": "add A bw; lose_interface A",
     "renamed": "add A bw; rename A",
     "unknown": "go_runtime A b nowhere",
@@ -96,6 +97,6 @@ def test_each_event_in_each_state_is_reached() -> None:
         (state, event)
         for state, row in STATES.items()
         for event, then in row.after.items()
-        if state not in {"gone", "lost", "renamed", "unknown"} and then != state
+        if state not in SHOWN_BY_THE_NODE and then != state
     }
     assert cells - Stage.events == set()

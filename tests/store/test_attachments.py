@@ -25,6 +25,7 @@ from libcni.store.attachments import (
 )
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
 from libcni.store.present_interfaces import Sight
+from libcni.store.recorded_place import place_of
 from libcni.store.records import RecordStore
 from store.canned import FULL, written
 
@@ -96,6 +97,7 @@ def test_a_listing_finds_no_texts_in_the_files(store: RecordStore, monkeypatch: 
         return members(text)
 
     monkeypatch.setattr(jsontext, "members", note)
+    monkeypatch.setattr(Sight, "look", lambda *_: place_of(FULL))
     written(store, FULL)
     (attachment,) = attachments_of(store.records(), store)
     assert (attachment.capability_args, asked) == ({"portMappings": [{"hostPort": 8080}]}, [])

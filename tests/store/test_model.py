@@ -30,6 +30,7 @@ from libcni.store.model import (
     same_namespace,
     state_of,
 )
+from libcni.store.recorded_place import place_of
 from store.canned import bare
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
@@ -141,10 +142,9 @@ def test_a_look_tells_what_a_record_that_says_ready_cannot(seen: Place, state: s
 
 def test_go_records_need_a_path() -> None:
     go = MadeByGo("net", "c1", "eth0", READY, "/gone")
-    assert state_of(go, Place(), Place()) == "gone"
-    assert state_of(go.with_fields(netns="opaque"), Place(), Place()) == "ready"
-    nowhere = go.with_fields(netns="")
-    assert state_of(nowhere, Place(), Place()) == "unknown"
+    opaque, nowhere = go.with_fields(netns="opaque"), go.with_fields(netns="")
+    states = [state_of(record, place_of(record), Place()) for record in (go, opaque, nowhere)]
+    assert states == ["gone", "ready", "unknown"]
     assert (needs_look(go), needs_look(nowhere), needs_look(bare())) == (True, False, False)
 
 

@@ -31,6 +31,7 @@ from libcni.protocol.result import Result, read_result
 from libcni.store import life
 from libcni.store.model import (
     ABSENT,
+    ANY,
     BEGUN,
     CORRUPT,
     DETACHING,
@@ -120,6 +121,20 @@ def replace_namespace(world: World) -> None:
     world.cookies["/here"] = 71
 
 
+def lose_path(world: World) -> None:
+    """Unmount the namespace, in which a process lives."""
+    del world.namespaces["/here"]
+    world.held = "/alias"
+    world.interfaces = {("/alias", "eth0"): 2}
+    world.macs = {("/alias", "eth0"): MAC}
+
+
+def replace_path(world: World) -> None:
+    """Mount another namespace over it."""
+    lose_path(world)
+    world.namespaces["/here"] = (4, 9)
+
+
 def make_interface(world: World) -> None:
     """Let a plugin make its interface."""
     world.interfaces[ETH0] = 2
@@ -149,10 +164,11 @@ def rename_interface(world: World) -> None:
         (recorded(interface=Known(2), result=made_of(WITH_MAC).text), Place((4, 7), 70, Known(2, MAC))),
         (recorded(interface=NOT_OURS, result=made_of(WITH_MAC).text), Place((4, 7), 70, NOT_OURS)),
         (recorded(interface=ABSENT, result=made_of(WITH_MAC).text), Place((4, 7), 70, ABSENT)),
-        (of_go(result=made_of(WITH_MAC).text), Place(interface=Known(mac=MAC))),
-        (of_go(), Place()),
-        (of_go(result=None), Place()),
-        (of_go(result="[]"), Place()),
+        (of_go(result=made_of(WITH_MAC).text), Place(ANY, 0, Known(mac=MAC))),
+        (of_go(), Place(ANY)),
+        (of_go(netns="opaque"), Place()),
+        (of_go(result=None), Place(ANY)),
+        (of_go(result="[]"), Place(ANY)),
     ],
     ids=[
         "place",
@@ -162,6 +178,7 @@ def rename_interface(world: World) -> None:
         "no interface",
         "Go",
         "Go, no mac",
+        "Go, no path",
         "Go, pending",
         "Go, broken",
     ],
@@ -181,7 +198,7 @@ def test_the_place_of_a_record(record: Record, place: Place) -> None:
 )
 def test_a_result_that_does_not_say_which_hardware_address(interfaces: list[dict[str, str]]) -> None:
     text = made_of({**RESULT, "interfaces": interfaces}).text
-    assert place_of(of_go(result=text)) == Place()
+    assert place_of(of_go(result=text)) == Place(ANY)
 
 
 # after each plugin of an ADD
@@ -289,6 +306,8 @@ PLACES: list[tuple[State, Record, Callable[[World], object] | None]] = [
     ("lost", recorded(), replace_interface),
     ("lost", recorded(), remove_interface),
     ("lost", of_go(result=REPORTED.text), replace_interface),
+    ("lost-path", recorded(), lose_path),
+    ("lost-path", recorded(), replace_path),
     ("gone", recorded(), replace_namespace),
     ("gone", recorded(), lambda world: world.namespaces.pop("/here")),
     ("gone", of_go(), lambda world: world.namespaces.pop("/here")),
@@ -304,6 +323,26 @@ def test_state_of(state: State, record: Record, change: Callable[[World], object
     if change is not None:
         change(world)
     assert world.sight.state_of(record) == state
+
+
+@pytest.mark.parametrize("given", [None, "", "/none", "/here"])
+@pytest.mark.parametrize("change", [lose_path, replace_path])
+def test_del_uses_another_path_to_a_living_namespace(
+    change: Callable[[World], object], given: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an empty CNI_NETNS the plugins would free an address that is in use."""
+    world = World(records=[recorded()])
+    change(world)
+    assert delete(world, CHAIN, replace(BARE, netns=given)).netns == "/alias"
+    assert "/here does not lead to the namespace any more, but it exists: DEL uses /alias" in caplog.text
+
+
+def test_del_of_a_lost_path_is_refused_for_another_namespace() -> None:
+    world = World(records=[recorded()])
+    lose_path(world)
+    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, and /other is another"):
+        delete(world, CHAIN, replace(BARE, netns="/other"))
+    assert (world.calls, list(world.recorded)) == ([], [("net", "c1", "eth0")])
 
 
 def test_state_of_in_the_namespace_of_another_path() -> None:
@@ -392,6 +431,8 @@ def test_check_of_an_unfinished_attachment_names_the_command_that_helps(is_reloa
         ("ready", recorded(), None, "/here"),
         ("lost", recorded(), remove_interface, "/here"),
         ("lost", recorded(), replace_interface, ""),
+        ("lost-path", recorded(), lose_path, "/alias"),
+        ("lost-path", recorded(), replace_path, "/alias"),
         ("gone", recorded(), replace_namespace, ""),
         ("gone", recorded(), lambda world: world.namespaces.pop("/here"), ""),
         ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), "/here"),
