@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from libcni.config.delegates import SUBNET_FILE, delegated
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.kernel.regular_file import UnusableFileError, read_regular
 
 _DATA_DIR = "/var/lib/cni/networks"
-_SUBNET_FILE = "/run/flannel/subnet.env"
 _SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
 _OWN = re.compile(r"lock|last_reserved_ip(\.\d+)?|\.libcni-\d+")
 _MAX_BYTES = 1 << 16
@@ -139,30 +139,17 @@ def _host_local(net: NetworkConfigList | None) -> Iterator[tuple[str, Mapping[st
     """Yield (network, configuration) of each host-local that the network's plugins run, or their delegates."""
     for document in plugin_documents(net):
         assert net is not None
-        yield from _uses(net.name, document)
+        for network, ran in delegated(net.name, document):
+            ipam = ran.get("ipam")
+            if isinstance(ipam, dict) and ipam.get("type") == "host-local":
+                subnets = ran.get(SUBNET_FILE)
+                yield network, ipam if subnets is None else {**ipam, "ranges": _subnets_of_flannel(subnets)}
 
 
-def _uses(network: str, document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    ipam = document.get("ipam")
-    ipam = ipam if isinstance(ipam, dict) else {}
-    if document.get("type") == "flannel":
-        # Its configuration names no subnet: flannel takes that of the node (flannel_linux.go, getDelegateIPAM).
-        ipam = {"type": "host-local", **ipam, "ranges": _subnets_of_flannel(document)}
-    if ipam.get("type") == "host-local":
-        yield network, ipam
-    delegates = document.get("delegates")  # of Multus; "delegate" is flannel's
-    for delegate in (document.get("delegate"), *(delegates if isinstance(delegates, list) else ())):
-        if isinstance(delegate, dict):
-            plugins = delegate.get("plugins")
-            for plugin in plugins if isinstance(plugins, list) else [delegate]:
-                if isinstance(plugin, dict):
-                    yield from _uses(str(delegate.get("name") or network), plugin)
-
-
-def _subnets_of_flannel(document: Mapping[str, Any]) -> list[list[dict[str, str]]]:
+def _subnets_of_flannel(path: str) -> list[list[dict[str, str]]]:
     ranges: list[list[dict[str, str]]] = []
     with suppress(OSError, ValueError):  # a path with a NUL
-        for line in _read(str(document.get("subnetFile") or _SUBNET_FILE)).splitlines():
+        for line in _read(path).splitlines():
             name, _, subnet = line.strip().partition("=")
             if name in _SUBNETS and subnet:
                 ranges.append([{"subnet": subnet}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -111,7 +111,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(node, moved))
     if link is not None:
         gateways = _gateways(node, users)
-        yield from _state_of(link, f"{kind} {name}", users, gateways)
+        yield from _state_of(link, f"{kind} {name}", users, gateways, host.links.values())
         yield from _subnet_route(host, link, users, gateways) if not by_bridge else ()
     elif users:
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
@@ -136,13 +136,22 @@ def _gateways(node: NodeState, users: _Users) -> list[str]:
     return sorted({cidr for attachment in attachments for cidr in node.summary_of(attachment).gateways})
 
 
-def _state_of(link: Link, subject: str, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
+def _state_of(
+    link: Link, subject: str, users: _Users, gateways: list[str], links: Iterable[Link] = ()
+) -> Iterator[NodeFinding]:
     """Find a device that is down, or has lost its gateway address."""
     containers = _names(users)
-    about = partial(NodeFinding, "interfaces", "error", subject=subject, containers=containers)
+    about = partial(NodeFinding, "interfaces", severity="error", subject=subject, containers=containers)
     if users and not link.is_up:
         mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
         yield about(name="link-down", seen="it is down", meaning="its containers are cut off", mends=mends)
+    for other in (one for one in links if one.index != link.index and one.is_up):
+        if doubled := [cidr for cidr in gateways if other.has_address(cidr)]:
+            yield about(
+                name="gateway-doubled", severity="warning", seen=f"its address {some(doubled)} is on {other.name}, too",
+                meaning="the node may send packets for its containers there",
+                remedy=f"if nobody uses {other.name}: ip link del {other.name}",
+            )  # fmt: skip
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
         mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing)
         seen = f"it does not have the address {some(missing)}"
@@ -275,12 +284,14 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
             )
         else:
             link = inside.links[name]
-            removed = [_link_mend("remove-address", attachment, link, other, netns=netns) for other in others]
             mends = (
-                *(replace(mend, interrupts=mend.containers) for mend in removed),
+                *(_link_mend("remove-address", attachment, link, other, netns=netns) for other in others),
                 _link_mend("add-address", attachment, link, cidr, netns=netns),
             )
-            yield about(meaning, mends=mends)
+            # Both or none: beside the other address the container would still send from that one.
+            yield about(
+                meaning, mends=tuple(replace(one, interrupts=one.containers) for one in mends) if others else mends
+            )
 
 
 def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:

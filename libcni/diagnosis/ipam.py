@@ -30,9 +30,10 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
         reservation for reservation in node.reserved_for(network, container_id) if reservation.ifname in {"", ifname}
     ]
     addresses = [reservation.address for reservation in reserved]
-    pair = (f"{container_id}:{ifname}",)
+    # A power cut leaves an empty file of host-local.
+    pair = (f"{container_id or '?'}:{ifname}",)
     about = NodeFinding(
-        "ipam", "warning", "unrecorded", f"container {container_id}, {network}, {ifname}", "", containers=pair
+        "ipam", "warning", "unrecorded", f"container {container_id or '?'}, {network}, {ifname}", "", containers=pair
     )
     held = next((address for address in addresses if address in node.holders), "")
     if held:
@@ -47,7 +48,7 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
         return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
     directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)
     mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
-    mends += rules_to_remove(node, network, container_id, ifname, addresses)
+    mends += rules_to_remove(node, network, container_id, ifname, addresses) if container_id else ()
     meaning = "its address is in no network namespace of this node"
     return replace(about, name="leak", meaning=meaning, mends=tuple(mends))
 
@@ -126,7 +127,7 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
             continue
         seen = f"{subject} is reserved for a container without a record"
-        finding = look_for(node, network, container_id or "?", ifname or "eth0")
+        finding = look_for(node, network, container_id, ifname or "eth0")
         if not finding.remedy and not finding.mends:
             yield NotChecked(
                 "ipam", subject, f"reserved for container {container_id or '?'}, which has no record; {finding.meaning}"

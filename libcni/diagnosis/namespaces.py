@@ -14,7 +14,8 @@ from libcni.errors import counted
 from libcni.kernel.life import Answer
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.store.attachments import Attachment
-from libcni.store.model import CORRUPT, STALE_BOOT, Ours
+from libcni.store.life import age_of
+from libcni.store.model import CORRUPT, LIVING, STALE_BOOT, Ours
 
 __all__ = ["attachment_age"]
 
@@ -34,24 +35,43 @@ def attachment_age(attachment: Attachment) -> float | None:
 def check_namespaces(node: NodeState) -> Observations:
     """Find attachments from before the last reboot, those whose namespace has ended, and those whose path was lost."""
     known = [attachment for attachment in node.attachments if attachment.state != CORRUPT and attachment.network]
-    for attachment in known:
-        answer = node.life_of(attachment)
-        if answer.is_dead:
-            yield _dead(node, attachment, _why_gone(attachment))
-        elif answer.is_alive and answer.sign != "path":
-            yield _lost_path(node, attachment, answer)
-        elif attachment.netns and not attachment.netns.startswith("/"):
-            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} is not a path")
-        elif attachment.made_by_go and not attachment.netns:
-            yield NotChecked("namespaces", name_of(attachment), "its record by Go libcni does not name the namespace")
-        elif not answer.is_alive and attachment.netns:
-            yield NotChecked("namespaces", name_of(attachment), f"{_why_gone(attachment)}, and {answer.reason}")
-        elif attachment.netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
-            yield NotChecked("namespaces", name_of(attachment), f"{attachment.netns} did not exist at its ADD")
+    yield from filter(None, (_of(node, attachment) for attachment in known))
     if node.life.walk.blind:
         yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", node.life.walk.blind)
     if known:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
+
+
+def _of(node: NodeState, attachment: Attachment) -> NodeFinding | NotChecked | None:
+    answer, netns = node.life_of(attachment), attachment.netns
+    if answer.is_dead:
+        return _dead(node, attachment, _why_gone(attachment))
+    if answer.is_alive and answer.sign != "path":
+        return _lost_path(node, attachment, answer)
+    if _is_empty_pod(node, attachment):
+        seen = f"nothing runs in {netns}: the pod's sandbox was killed, or its start failed"
+        remedy = "if its runtime does not remove it by itself: crictl stopp, then crictl rmp"
+        return finding_about("namespaces", "note", attachment, "empty-pod", seen, "its addresses stay reserved", remedy)
+    reason = ""
+    if netns and not netns.startswith("/"):
+        reason = f"{netns} is not a path"
+    elif attachment.made_by_go and not netns:
+        reason = "its record by Go libcni does not name the namespace"
+    elif not answer.is_alive and netns:
+        reason = f"{_why_gone(attachment)}, and {answer.reason}"
+    elif netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
+        reason = f"{netns} did not exist at its ADD"
+    return NotChecked("namespaces", name_of(attachment), reason) if reason else None
+
+
+def _is_empty_pod(node: NodeState, attachment: Attachment) -> bool:
+    """Return whether a pod has no process, not even that of its sandbox. A runtime starts that one after the ADD."""
+    space, age = node.space_of(attachment), age_of(attachment.record)
+    is_old = age is not None and age > node.pending_after
+    return (
+        is_old and bool(attachment.pod) and attachment.ifname != "lo" and attachment.state in LIVING
+        and space is not None and not space.process and not node.life.why_blind(attachment.record.pid_namespace)
+    )  # fmt: skip
 
 
 def _why_gone(attachment: Attachment) -> str:
@@ -63,7 +83,12 @@ def _why_gone(attachment: Attachment) -> str:
 
 def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     about = partial(finding_about, "namespaces", "warning", attachment, "dead")
-    for address in node.addresses_of(attachment):
+    # A killed ADD may have reserved an address and created rules for it before it could record the address.
+    reserved = node.reserved_for(attachment.network, attachment.container_id)
+    addresses = node.addresses_of(attachment) or [
+        other.address for other in reserved if other.ifname in {"", attachment.ifname}
+    ]
+    for address in addresses:
         for space, link, recorded in node.holders.get(address, ()):
             if not any(other.network == attachment.network for other in recorded):
                 seen = f"{reason}, and its address {address} is on {link.name} in {space.path}"
@@ -71,11 +96,6 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
                 return about(
                     seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
-    # A killed ADD may have reserved an address and created rules for it before it could record the address.
-    reserved = node.reserved_for(attachment.network, attachment.container_id)
-    addresses = node.addresses_of(attachment) or [
-        other.address for other in reserved if other.ifname in {"", attachment.ifname}
-    ]
     rules = rules_to_remove(node, attachment.network, attachment.container_id, attachment.ifname, addresses)
     return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
 

@@ -92,6 +92,6 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
 
 def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:
     for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
-        if place := drops_forwarded(node.rules, first, bridge):
+        if place := drops_forwarded(node.rules, first, bridge, node.uplinks):
             meaning = f"containers of network {net.name} could not reach other networks"
             yield NodeFinding("next", "warning", "policy-drops", place, DROPPED, meaning, ACCEPT)

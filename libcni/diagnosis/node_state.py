@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from libcni.client import CNIConfig
+from libcni.config.delegates import delegated
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.host_local import Reservation, reservation_directories, reservations_in
 from libcni.config.network import NetworkConfigList, plugin_documents
@@ -26,7 +27,7 @@ from libcni.kernel.netlink import Link, Network, read_network
 from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
-from libcni.store.life import bridges_in, life_of
+from libcni.store.life import bridges_in, life_of, subject_of
 from libcni.store.model import CORRUPT, LIVING, LOST_PATH
 from libcni.store.records import RecordStore, names_of, without_hash
 
@@ -129,7 +130,10 @@ class NodeState:
         return self._configuration(attachment)[0]
 
     def documents(self, attachment: Attachment) -> list[Mapping[str, Any]]:
-        """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read."""
+        """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read.
+
+        A delegate has the place of flannel. Those of Multus have networks of their own.
+        """
         return self._configuration(attachment)[1]
 
     def is_loopback(self, attachment: Attachment) -> bool:
@@ -142,7 +146,8 @@ class NodeState:
         key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
         if key not in self._configurations:
             net = recorded_network(record)
-            self._configurations[key] = net, plugin_documents(net)
+            ran = [one for document in plugin_documents(net) for one in delegated(record.network, document)]
+            self._configurations[key] = net, [document for network, document in ran if network == record.network]
         return self._configurations[key]
 
     def summary_of(self, attachment: Attachment) -> ResultSummary:
@@ -169,10 +174,25 @@ class NodeState:
             elif attachment.made_by_go and attachment.netns:
                 # The path alone, before the result is decoded for more signs: Go records nothing else.
                 answer = self.life.of(Subject(path=attachment.netns), walk=False)
-            if answer is None or not answer.is_alive:
+            if answer is not None and attachment.made_by_go and self._is_elsewhere(attachment):
+                answer = self._with_place(self.life.of(replace(subject_of(record), path="")), attachment)
+            elif answer is None or not answer.is_alive:
                 answer = self._with_place(life_of(record, self.life), attachment)
             self._answers[id(attachment)] = answer
         return self._answers[id(attachment)]
+
+    def _is_elsewhere(self, attachment: Attachment) -> bool:
+        """Return whether the interface of a container of Go's is in another namespace than the one at its path.
+
+        Go records no identity of a namespace. Its addresses and hardware address together show where it is.
+        """
+        places = [self.life.addresses.get(address, []) for address in self.addresses_of(attachment)]
+        here = namespace_identity(attachment.netns)
+        if not all(places) or any(place in {here, None} for found in places for place, _ in found):
+            return False
+        result = result_of(attachment)
+        macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.sandbox}
+        return any(link.mac and link.mac in macs for found in places for _, link in found)
 
     def _with_place(self, answer: Answer, attachment: Attachment) -> Answer:
         """Return the answer with the namespace that alone has the addresses of a living container of Go's."""
@@ -187,15 +207,25 @@ class NodeState:
         """Return whether the container of reservations without a record lives: by their addresses alone."""
         addresses = tuple(one.address for one in reservations)
         age = min(self.started - one.changed for one in reservations)
-        return self.life.of(Subject(addresses=addresses, bridges=self.bridges_of(network), age=age))
+        return self.life.of(Subject(addresses=addresses, bridges=self.bridges_of.get(network, ()), age=age))
 
-    def bridges_of(self, network: str) -> tuple[str, ...]:
-        """Return the bridges of a network, as its file says, or else as the records of its attachments say."""
-        net = self.configured(network)
-        documents = plugin_documents(net) if net is not None else []
-        if net is None:
-            documents = [one for other in self.attachments if other.network == network for one in self.documents(other)]
-        return tuple(dict.fromkeys(bridges_in(documents)))
+    @functools.cached_property
+    def different_networks(self) -> tuple[NetworkConfigList, ...]:
+        """The recorded configurations, each once, and the present ones."""
+        recorded = {id(net): net for net in map(self.recorded, self.attachments) if net is not None}
+        return (*recorded.values(), *self.networks)
+
+    @functools.cached_property
+    def bridges_of(self) -> dict[str, tuple[str, ...]]:
+        """The bridges of each network and delegate, as its file says, or else as the records of its attachments say."""
+        found: dict[str, tuple[str, ...]] = {}
+        present = set(map(id, self.networks))
+        for net in self.different_networks:
+            ran = grouped(pair for document in plugin_documents(net) for pair in delegated(net.name, document))
+            for network, documents in ran.items():
+                bridges = () if id(net) in present else found.get(network, ())
+                found[network] = tuple(dict.fromkeys((*bridges, *bridges_in(documents))))
+        return found
 
     def namespace_of(self, attachment: Attachment) -> NamespaceId | None:
         """Return the namespace of an attachment; None if it has ended, or was replaced by another one at its path."""
@@ -323,6 +353,12 @@ class NodeState:
     def host_routes(self) -> dict[int, list[str]]:
         """The destinations of the node's routes by the number of the interface."""
         return grouped((route.ifindex, route.destination) for route in (self.host.routes if self.host else ()))
+
+    @functools.cached_property
+    def uplinks(self) -> frozenset[str]:
+        """The interfaces of the node with a default route."""
+        indexes = {route.ifindex for route in (self.host.routes if self.host else ()) if route.destination[-2:] == "/0"}
+        return frozenset(self.host_links_by_index[index].name for index in indexes & self.host_links_by_index.keys())
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:
@@ -475,9 +511,7 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
     # later, so in this order each address that is found has its reservation.
     spaces = recorded.life.spaces
     reservations: dict[tuple[str, str], list[Reservation]] = {}
-    nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
-    different = {id(net): net for net in nets if net is not None}.values()
-    configured = {path for net in different for path in reservation_directories(net)}
+    configured = {path for net in recorded.different_networks for path in reservation_directories(net)}
     for path in sorted(configured | _unconfigured(cni, configured)):
         with _noting(unread, path, "the reservations cannot be read: "):
             reservations[os.path.basename(path), path] = reservations_in(path)

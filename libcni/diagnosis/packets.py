@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort
@@ -12,6 +11,7 @@ from libcni.kernel.rules import PORTS, Rule, Table
 
 _DEEPEST = 16
 """The number of jumps that are followed: the rules of a broken firewall may jump in a circle."""
+_LET_GO = {"RETURN", "ACCEPT"}
 _WIDEST = 4096
 """The largest range of ports that is followed."""
 _FLAGS = {"--comment", "-m", "--dst-type", "--to-destination", "--random", "--persistent", "--src-type"}
@@ -22,7 +22,7 @@ class Translation(NamedTuple):
 
     Attributes:
         port: the port. Its address is "" if the rule holds for all addresses of the host.
-        target: the address that the rule leads to.
+        target: the address that the rule leads to; "" if no later rule of its chain sees the packets (RETURN, ACCEPT).
         rule: the rule.
     """
 
@@ -89,15 +89,22 @@ def _of_nft(rule: Rule) -> Iterator[Translation]:
 
 
 def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
+    let_go: list[Translation] = []
     for rule in table.chains.get(chain, ()) if depth < _DEEPEST else ():
         match, target = _narrowed(above, rule), after(rule, "-j")
         if match is None:
             continue
         if target in table.chains:
-            yield from _of_chain(table, target, match, depth + 1)
-        elif target == "DNAT" and match.ports is not None:
-            for number in sorted(match.ports):
-                yield Translation(HostPort(number, match.protocol, match.address), target_of(rule), rule)
+            for found in _of_chain(table, target, match, depth + 1):
+                yield from (one for one in let_go if one.port.collides(found.port))
+                yield found
+        elif target in {"DNAT", *_LET_GO} and match.ports is not None:
+            ports = [HostPort(number, match.protocol, match.address) for number in sorted(match.ports)]
+            translated = [Translation(port, target_of(rule), rule) for port in ports]
+            if target == "DNAT":
+                yield from translated
+            else:  # only of interest before a rule of the same chain for such a port
+                let_go += translated
 
 
 def _narrowed(match: _Match, rule: Rule) -> _Match | None:
@@ -126,7 +133,9 @@ def _ports(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def drops_forwarded(rules: Mapping[str, Mapping[str, Table]], address: str, interface: str) -> str:
+def drops_forwarded(
+    rules: Mapping[str, Mapping[str, Table]], address: str, interface: str, uplinks: Collection[str] = ()
+) -> str:
     """Return the chain whose policy drops new connections of an address to other networks, or "".
 
     A rule with a condition that is not understood may accept them, so then nothing is said.
@@ -135,23 +144,30 @@ def drops_forwarded(rules: Mapping[str, Mapping[str, Table]], address: str, inte
         rules: the rules by program and table.
         address: the address of a container.
         interface: the interface of the node on which its packets arrive.
+        uplinks: the interfaces over which they leave the node; (): unknown.
     """
     family = "ip6" if ":" in address else "ip"
-    may_accept = partial(_may_accept, address=ipaddress.ip_address(address), interface=interface)
+    packet = _Packet(ipaddress.ip_address(address), interface, uplinks)
     for program, tables in rules.items():
         for name, table in tables.items():
             is_iptables = program.startswith(f"{family}tables") and name == "filter"
             chains = ["FORWARD"] if is_iptables else list(table.policies) if program == "nft" else []
             for chain in chains if is_iptables or name.split()[0] in {family, "inet"} else ():
-                if table.policies.get(chain) == "DROP" and not may_accept(table, chain):
+                if table.policies.get(chain) == "DROP" and not _may_accept(table, chain, packet):
                     return f"chain {chain} of {program}" + ("" if is_iptables else f", table {name}")
     return ""
 
 
-def _may_accept(
-    table: Table, chain: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address, interface: str, depth: int = 0
-) -> bool:
-    """Return whether a rule of a chain may accept the first packet of a connection from this address."""
+class _Packet(NamedTuple):
+    """The first packet of a connection to another network: where it comes from, and over which interfaces it leaves."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    interface: str
+    uplinks: Collection[str]
+
+
+def _may_accept(table: Table, chain: str, packet: _Packet, depth: int = 0) -> bool:
+    """Return whether a rule of a chain may accept a packet."""
     for rule in table.chains.get(chain, ()) if depth < _DEEPEST else ():
         if rule[0] == "add":  # nft
             is_of_replies = "state" in rule and "new" not in after(rule, "state")
@@ -159,24 +175,23 @@ def _may_accept(
                 return True
             continue
         target = after(rule, "-j") or after(rule, "-g")
-        if all(_may_match(*option, address, interface) for option in options_of(rule)) and (
-            target == "ACCEPT" or (target in table.chains and _may_accept(table, target, address, interface, depth + 1))
+        if all(_may_match(*option, packet) for option in options_of(rule)) and (
+            target == "ACCEPT" or (target in table.chains and _may_accept(table, target, packet, depth + 1))
         ):
             return True
     return False
 
 
-def _may_match(
-    option: str, value: str, is_negated: bool,
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address, interface: str,
-) -> bool:  # fmt: skip
+def _may_match(option: str, value: str, is_negated: bool, packet: _Packet) -> bool:
     """Return whether a packet to another network may meet a condition of a rule."""
     if option in {"--ctstate", "--state"}:
         matches = "NEW" in value
     elif option == "-s":
-        matches = address in ipaddress.ip_network(value)
+        matches = packet.address in ipaddress.ip_network(value)
     elif option == "-i":
-        matches = interface.startswith(value[:-1]) if value.endswith("+") else value == interface
+        matches = _is_interface(value, packet.interface)
+    elif option == "-o" and packet.uplinks:
+        return any(_is_interface(value, uplink) is not is_negated for uplink in packet.uplinks)
     elif option == "-d":  # a single host is no other network
         return is_negated or not value.endswith(("/32", "/128"))
     elif option == "--mark":  # kube-proxy marks connections to its services
@@ -186,3 +201,7 @@ def _may_match(
     else:
         return True
     return matches is not is_negated
+
+
+def _is_interface(value: str, name: str) -> bool:
+    return name.startswith(value[:-1]) if value.endswith("+") else value == name

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from libcni.config.host_local import AddressRange, range_sets, reservation_directories
-from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.mends import merged
 from libcni.diagnosis.node_state import NodeState, id_of
 from libcni.diagnosis.report import NodeFinding, by_cause
@@ -79,8 +78,7 @@ def _pools(node: NodeState, findings: Sequence[NodeFinding]) -> Iterator[_Pool]:
 
 def _range_sets(node: NodeState, network: str, directory: str) -> list[list[AddressRange]]:
     """Return the range sets of the network that reserves in a directory, from its configuration or a record."""
-    nets: list[NetworkConfigList | None] = [*node.networks, *map(node.recorded, node.attachments)]
-    for net in nets:
+    for net in reversed(node.different_networks):
         if directory in reservation_directories(net):
             return list(range_sets(net, network))
     return []

@@ -66,6 +66,13 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
     if finding is None:
         return about("its attachment is unknown, and cannot be detached from this record", mends=(aside,))
     meaning = f"by its file name it is {finding.subject}; {finding.meaning}"
+    if finding.name == "unrecorded" and finding.remedy:
+        # Go libcni refuses a DEL whose file it cannot read, so its runtime cannot end the container.
+        finding = replace(
+            finding,
+            remedy="move the file away, and then let the container's runtime restart it at once: a runtime that reads "
+            "the file itself cannot end the container before",
+        )
     # As long as the container lives, the unreadable record keeps GC from freeing its address.
     mends = () if finding.remedy else (*finding.mends, replace(aside, containers=finding.containers))
     return about(meaning, finding.remedy, mends, finding.containers)

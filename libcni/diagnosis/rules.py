@@ -298,7 +298,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     for attachment in live:
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
-                if place := drops_forwarded(node.rules, address, interface):
+                if place := drops_forwarded(node.rules, address, interface, node.uplinks):
                     everywhere.setdefault(place, []).append(id_of(attachment))
     for place, names in everywhere.items():
         unique = tuple(dict.fromkeys(names))
@@ -325,18 +325,18 @@ def _caught(node: NodeState, live: list[Attachment]) -> Observations:
         addresses = node.addresses_of(attachment)
         families = {":" in address for address in addresses}
         for port in ports_in(attachment.capability_args) if publishes(node, attachment) else ():
-            for first in firsts:
-                matching = [
+            matching = [
+                [
                     one for one in first.get((port.number, port.protocol), ())
-                    if one.port.address in {"", port.address} and (":" in one.target) in families
-                ]  # fmt: skip
-                # Without any rule of its own the attachment has a finding already.
-                if (
-                    matching
-                    and matching[0].target not in addresses
-                    and any(one.target in addresses for one in matching)
-                ):
-                    yield _catching(node, attachment, port, matching[0])
+                    if one.port.address in {"", port.address} and (not one.target or (":" in one.target) in families)
+                ]
+                for first in firsts
+            ]  # fmt: skip
+            # Without any rule of its own the attachment has a finding already. Of the rules of several programs nobody
+            # knows which come first.
+            if any(one.target in addresses for ordered in matching for one in ordered):
+                others = [ordered[0] for ordered in matching if ordered and ordered[0].target not in addresses]
+                yield from (_catching(node, attachment, port, other) for other in others)
 
 
 def publishes(node: NodeState, attachment: Attachment) -> bool:
@@ -350,13 +350,16 @@ def _catching(node: NodeState, attachment: Attachment, port: HostPort, found: Tr
         other for other in node.recorded_addresses.get(found.target, ())
         if other.container_id != attachment.container_id and port in set(ports_in(other.capability_args))
     ]  # fmt: skip
-    owner = f"container {others[0].container_id}" if others else f"the rule {' '.join(found.rule)}"
+    owner = f"that of container {others[0].container_id}" if others else " ".join(found.rule)
+    remedy = "find out who added the rule, and remove it"
+    if others:
+        remedy = "publish another port for one of them" if others[0].state in LIVING else ""
     about = finding_about(
         "rules", "error", attachment, "port-caught",
-        f"port {port} leads to {found.target}, not to {some(node.addresses_of(attachment))}: "
-        f"the first rule that matches is that of {owner}",
+        f"port {port} leads to {found.target or 'no container'}, not to {some(node.addresses_of(attachment))}: "
+        f"the first rule that matches is {owner}",
         "clients of the port do not reach this container",
-        "" if others and others[0].state not in LIVING else "publish another port for one of them",
+        remedy,
     )  # fmt: skip
     return replace(about, containers=(*about.containers, *(id_of(other) for other in others)))
 

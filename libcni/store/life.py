@@ -8,6 +8,7 @@ from typing import Any
 
 import libcni.kernel.system as system
 from libcni.config import jsontext
+from libcni.config.delegates import delegated
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.protocol.result import Result
 from libcni.store.model import STALE_BOOT, MadeByGo, Record, Unreadable
@@ -93,16 +94,9 @@ def _addresses(result: Result) -> Iterator[str]:
 def bridges_in(documents: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the bridges of plugin configurations, and those of the delegates of flannel and Multus."""
     for document in documents:
-        if document.get("type") == "bridge":
-            yield str(document.get("bridge") or DEFAULT_BRIDGE)
-        elif document.get("type") == "flannel":
-            delegate = document.get("delegate")
-            yield from bridges_in([{"type": "bridge", **(delegate if isinstance(delegate, dict) else {})}])
-        elif isinstance(delegates := document.get("delegates"), list):
-            plugins = [one.get("plugins", [one]) for one in delegates if isinstance(one, dict)]
-            yield from bridges_in(
-                one for listed in plugins if isinstance(listed, list) for one in listed if isinstance(one, dict)
-            )
+        for _, ran in delegated("", document):
+            if ran.get("type") == "bridge":
+                yield str(ran.get("bridge") or DEFAULT_BRIDGE)
 
 
 def _documents(record: Record) -> list[Mapping[str, Any]]:

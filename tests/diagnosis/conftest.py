@@ -92,7 +92,7 @@ class OperatorNode(RealNode):
         """Return the finding that says ``seen``."""
         findings = self.diagnose(run_check=run_check).findings
         matching = [one for one in findings if seen in one.seen]
-        assert matching, f"no finding says {seen!r}: {[one.seen for one in findings]}"
+        assert matching, f"no finding says {seen!r}: {[one.seen for one in findings]}; {self.diagnose().not_checked}"
         return matching[0]
 
     def type(self, command: str, *, code: int = 0) -> str:

@@ -532,10 +532,8 @@ IMPOSSIBLE = {
     ("reboot", "stopped within DEL"),
     ("lost path", "eth0 renamed"),
     ("all records lost", "record of another boot"),
-    # The detach of the record of another boot frees the address that the left interface still has: the repair stops.
-    ("killed at the end of ADD", "record of another boot"),
 }
-"""Pairs of which the first breakage prevents the second one, or the repair of both."""
+"""Pairs of which the first breakage prevents the second one."""
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
         (
             lambda inside: inside.links["eth0"].addresses.__setitem__(0, "10.1.0.99/24"),
             "its address 10.1.0.2 is not on eth0, which has 10.1.0.99/24 instead",
-            [("!remove-address", "eth0", "10.1.0.99/24"), ("add-address", "eth0", "10.1.0.2/24")],
+            [("!remove-address", "eth0", "10.1.0.99/24"), ("!add-address", "eth0", "10.1.0.2/24")],
         ),
     ],
 )
@@ -130,6 +130,26 @@ def test_a_bridge_that_is_down_or_has_no_address_is_mended_in_place(made: MadeNo
     bridge.is_up, bridge.addresses = False, ["fe80::1/64"]
     mends = [mends_of(one) for one in made.findings(check_interfaces)]
     assert mends == [[("set-up", "br0")], [("add-address", "br0", "10.1.0.1/24")]]
+
+
+def test_the_gateways_address_on_a_second_bridge_is_found(made: MadeNode) -> None:
+    made.attach("c1")
+    made.host.links["br1"] = Link("br1", 70, is_up=True, addresses=["10.1.0.1/24"])
+    found = made.finding(check_interfaces)
+    assert (found.name, found.severity, found.remedy) == (
+        "gateway-doubled", "warning", "if nobody uses br1: ip link del br1",
+    )  # fmt: skip
+    made.host.links["br1"].is_up = False
+    assert made.findings(check_interfaces) == []
+
+
+@pytest.mark.parametrize("is_delegate", [False, True])
+def test_the_bridge_of_flannels_delegate_counts(made: MadeNode, *, is_delegate: bool) -> None:
+    plugin = {"type": "flannel", "delegate": {"bridge": "br0"}} if is_delegate else BRIDGE
+    made.attach("c1", plugin)
+    made.host.links["br0"].is_up = False
+    made.host.links["vethc1"].master = 0
+    assert [one.name for one in made.findings(check_interfaces)] == ["link-down", "off-bridge"]
 
 
 def test_a_bridge_without_gateway_needs_no_address(made: MadeNode) -> None:

@@ -49,6 +49,16 @@ def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
     assert mends_of(made.finding(check_ipam))[1] == ("remove-rules", "lost", "10.1.0.77")
 
 
+def test_an_empty_reservation_is_a_leak_like_any_other(made: MadeNode) -> None:
+    """A power cut leaves it: host-local does not write its files in one step."""
+    made.reservations["net", LEASES].pop()
+    made.reserve("10.1.0.78", "", "")
+    found = made.finding(check_ipam)
+    assert (found.subject, mends_of(found)) == ("container ?, net, eth0", [("release", LEASES, "10.1.0.78")])
+    made.live_in(str(made.netns("other")), interface_with("10.1.0.78"), "7")
+    assert made.finding(check_ipam).mends == ()
+
+
 def test_leaks_of_many_containers_are_one_finding_with_a_mend_for_each(made: MadeNode) -> None:
     Path(made.cni.conf_dir, "net.conflist").unlink()
     made.reserve("fd00::77", "lost")

@@ -16,7 +16,9 @@ from diagnosis.made import MadeNode, configure
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import attachment_age, diagnose, repair_node
 from libcni.diagnosis.namespaces import check_namespaces
+from libcni.diagnosis.records import check_records
 from libcni.diagnosis.rules import check_rules
+from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.walk import Held
 from libcni.testing import wait_until
 
@@ -153,6 +155,38 @@ def test_a_namespace_that_is_held_elsewhere_lives(made: MadeNode) -> None:
     assert (found.name, found.mends) == ("lost-path", ()), "nothing can be mounted in /proc"
 
 
+POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
+
+
+@pytest.mark.parametrize(("args", "process", "age", "names"), [
+    (POD, "", 9000, ["empty-pod"]), (POD, "7", 9000, []), (POD, "", 20, []), ((), "", 9000, []),
+])  # fmt: skip
+def test_a_pod_in_which_nothing_runs_any_longer(
+    made: MadeNode, args: tuple[tuple[str, str], ...], process: str, age: int, names: list[str]
+) -> None:
+    """Not even the process of its sandbox, which its runtime starts after the ADD."""
+    inside = made.attach("c1", args=args, uptime=time.clock_gettime(time.CLOCK_BOOTTIME) - age)
+    made.live_in(made.records[0].netns, inside, process)
+    found = made.findings(check_namespaces)
+    assert [(one.name, one.severity) for one in found] == [(name, "note") for name in names]
+
+
+def test_a_path_that_leads_to_another_pod_than_go_recorded(made: MadeNode) -> None:
+    """Go records no identity of a namespace. A reload or a DEL would hit the other pod."""
+    made.attach("c1", version="")
+    first = made.attach("c2", version="")
+    assert made.findings(check_namespaces) == []
+    kept = made.root / "kept"
+    kept.touch()
+    made.live_in(str(kept), first, "7")  # c2 lives there, and its path leads to c1's namespace
+    made.records[1] = made.records[1].with_fields(netns=made.records[0].netns)
+    del made.spaces[namespace_identity(str(made.netns("c2")))]  # type: ignore[arg-type]
+    found = made.finding(check_namespaces)
+    assert (found.name, found.containers, found.mends) == ("lost-path", ("c2:eth0",), ())
+    assert [one.name for one in made.findings(check_records)] == [], "the two have an interface each"
+    assert made.reading().life_of(made.reading().attachments[1]).netns == namespace_identity(str(kept))
+
+
 def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(created=time.time() + 1000)
     (one,) = cni.get_cached_attachments()
@@ -192,7 +226,8 @@ def test_the_rule_of_another_runtimes_container_that_has_the_address_of_a_killed
     """The ADD reserved the address, and was killed before it recorded it."""
     inside = made.attach("c1", boot="another", state="stale-boot", result=None)
     made.make_rules("c1", "10.1.0.2")
-    assert [one.kind for one in made.finding(check_namespaces).mends] == ["detach"]
+    found = made.finding(check_namespaces)
+    assert [(one.kind, one.interrupts) for one in found.mends] == [("detach", ("c1:eth0",))], "DEL frees the address"
     inside.links.clear()
     assert [one.kind for one in made.finding(check_namespaces).mends] == ["remove-rules", "detach"]
 

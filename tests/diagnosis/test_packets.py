@@ -15,6 +15,7 @@ from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni import RuntimeConf
 from libcni.diagnosis.packets import drops_forwarded, translations
+from libcni.diagnosis.report import NodeFinding
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.rules import Table, nft_table
 
@@ -66,6 +67,13 @@ def test_a_policy_is_no_fault_if_a_rule_may_accept_the_packets(rules: tuple[str,
     assert drops_forwarded(tables(*rules, FORWARD="DROP"), ADDRESS, CNI0) == ""
 
 
+@pytest.mark.parametrize(("uplinks", "is_dropped"), [(["up0"], True), (["up0", "cni0"], False), ([], False)])
+def test_a_rule_for_another_way_out_accepts_no_packet_to_other_networks(uplinks: list[str], is_dropped: bool) -> None:
+    rules = tables("-A FORWARD -o cni+ -j ACCEPT", "-A FORWARD -o eth9 -j ACCEPT", FORWARD="DROP")
+    assert bool(drops_forwarded(rules, ADDRESS, CNI0, uplinks)) == is_dropped
+    assert not drops_forwarded(tables("-A FORWARD ! -o docker0 -j ACCEPT", FORWARD="DROP"), ADDRESS, CNI0, uplinks)
+
+
 def test_a_chain_of_nftables_can_drop_by_policy_too() -> None:
     text = """table inet fw {
 \tchain forward {
@@ -114,6 +122,35 @@ def test_a_port_that_an_older_rule_leads_to_another_container_is_said_of_both(ma
     assert found.seen.startswith(
         "port 8080/tcp leads to 10.1.0.2, not to 10.1.0.3: the first rule that matches is that"
     )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j RETURN",
+        "-A PREROUTING -p tcp -m tcp --dport 8080 -j ACCEPT",
+        "-A PREROUTING -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.9.9.9:80",
+    ],
+)
+@pytest.mark.parametrize("program", ["iptables", "iptables-legacy"])
+def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
+    made.make_rules("c1", "10.1.0.2")
+    reading = made.reading()
+    assert list(check_rules(reading))
+    before = tables(rule, name="nat")["iptables"]["nat"]
+    if program == "iptables":
+        for chain, rules in reading.rules["iptables"]["nat"].chains.items():
+            for one in rules:
+                before.add(chain, one)
+    reading.rules[program] = {**reading.rules["iptables"], "nat": before}
+    found = [one.seen for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    # Nobody knows which of two programs' rules come first; a RETURN or ACCEPT hides no rule of another chain.
+    if program == "iptables" or "DNAT --to" in rule:
+        target = "10.9.9.9" if "10.9.9.9" in rule else "no container"
+        assert found == [f"port 8080/tcp leads to {target}, not to 10.1.0.2: the first rule that matches is {rule}"]
+    else:
+        assert found == []
 
 
 def ports(number: int) -> dict[str, Any]:
