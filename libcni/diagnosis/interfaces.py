@@ -24,9 +24,11 @@ from libcni.diagnosis.node_state import (
 )
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
+from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
-from libcni.store.model import LIVING
+from libcni.store.model import LIVING, Known, Place, is_same_index
+from libcni.store.recorded_place import place_of
 
 _error = partial(finding_about, "interfaces", "error")
 _CUT_OFF = "the container is cut off"
@@ -315,15 +317,13 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
 
 
 def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
-    result = result_of(attachment)
-    macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == attachment.ifname}
+    recorded, own = place_of(attachment.record), node.space_of(attachment)
     for space in node.spaces.values():
         # The device of host-device returns to the host's namespace by itself: nobody has moved it.
         if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
             continue
         for link in space.network.links.values():
-            # All ipvlan interfaces of a device have its hardware address.
-            if link.mac and link.mac in macs and link.kind != "ipvlan":
+            if _is_recorded(recorded, space, link, is_own=space is own):
                 seen = f"{attachment.ifname} of {attachment.netns} is {link.name} in {space.path} now"
                 remedy = "move it back or rename it back before you detach the container"
                 return _error(
@@ -334,6 +334,17 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
         "the container has lost this network",
     )
     return _error(attachment, "interface-missing", seen, meaning, *node.reloads(attachment))
+
+
+def _is_recorded(recorded: Place, space: Space, link: Link, *, is_own: bool) -> bool:
+    """Return whether an interface is a recorded one; ``is_own``: whether it is in the recorded namespace."""
+    cookie = space.network.cookie if space.network is not None else 0
+    if is_same_index(recorded, Place(cookie=cookie, interface=Known(link.index))):
+        return True
+    # Users choose hardware addresses, and all ipvlan interfaces of a device have its address. An interface that was
+    # moved keeps its index if it is free there.
+    is_same = link.mac == recorded.mac and recorded.number in {0, link.index} and link.kind != "ipvlan"
+    return bool(link.mac) and is_same and (is_own or space.is_evidence(link))
 
 
 def _reported_routes(node: NodeState, attachment: Attachment) -> Iterator[tuple[str, str, bool]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,9 @@ from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.node_state import HOOK
 from libcni.diagnosis.rules import check_rules
+from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network
+from libcni.store.model import Known
 
 
 def mends_of(found: NodeFinding) -> list[tuple[str, ...]]:
@@ -112,6 +115,31 @@ def test_an_interface_that_was_renamed_or_moved_is_told_from_one_that_has_gone(m
     assert found.mends == ()
     other.links["net7"].kind = "ipvlan"
     assert mends_of(made.finding(check_interfaces)) == RELOAD, "all ipvlan interfaces have the address of their device"
+
+
+def test_a_hardware_address_that_a_user_has_chosen_is_no_moved_interface(made: MadeNode) -> None:
+    """Any user can have it in a namespace of his own; the interface of a pod there is tied to the node's."""
+    inside = made.attach("c1")
+    link = inside.links.pop("eth0")
+    users = made.netns("user")
+    made.live_in(str(users), Network({"net7": replace(link, name="net7")}, (), 99))
+    identity = namespace_identity(str(users))
+    assert identity is not None
+    made.spaces[identity] = replace(made.spaces[identity], is_trusted=False)
+    assert mends_of(made.finding(check_interfaces)) == RELOAD
+    made.spaces[identity] = replace(made.spaces[identity], tied=frozenset({link.index}))
+    assert made.finding(check_interfaces).seen == f"eth0 of {made.netns('c1')} is net7 in {users} now"
+
+
+def test_a_renamed_interface_in_a_pods_own_user_namespace_is_known_by_its_index(made: MadeNode) -> None:
+    inside = made.attach("c1", netns_cookie=2, interface=Known(3, "02:00:00:00:00:02"))
+    identity = namespace_identity(str(made.netns("c1")))
+    assert identity is not None
+    made.spaces[identity] = replace(made.spaces[identity], is_trusted=False)
+    link = inside.links.pop("eth0")
+    link.name, link.mac = "net7", "02:00:00:00:00:99"
+    inside.links["net7"] = link
+    assert made.finding(check_interfaces).name == "interface-moved"
 
 
 def test_a_bridge_that_has_gone_is_one_finding_for_all(made: MadeNode) -> None:

@@ -9,6 +9,7 @@ import errno
 import gc
 import os
 import signal
+import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
@@ -449,6 +450,30 @@ def test_an_interface_is_found_in_another_namespace(
         without = made.with_interface(Known(made.number))
         assert not sight.find(None, without, namespace.path, "one0", everywhere=True).found_as
         sight.close()
+
+
+@pytest.mark.real
+def test_a_hardware_address_in_a_users_namespace_is_no_moved_interface(
+    entered: EnteredNamespace, namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    """Neither in DEL, which would be refused; nor if the user gives it the recorded index, too."""
+    mac = f"0a:58:{os.getpid() & 255:02x}:{os.getpid() >> 8 & 255:02x}:77:02"
+    add_link(namespace, "one0", "address", mac)
+    made = entered.look("one0")
+    namespace.run("ip", "link", "del", "one0")
+    script = "ip link add one0 index $0 address $1 type veth peer name peer0; echo ready; exec cat"
+    command = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", script, str(made.number), mac]
+    sight = Sight(OtherRecords(RecordStore(str(tmp_path))))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        assert user.stdout.readline() == b"ready\n"
+        inside = enter(f"/proc/{user.pid}/ns/net")
+        assert inside.look("one0").interface == made.interface
+        inside.close()
+        for recorded in (made, Place(made.netns, 0, Known(mac=mac))):  # this library's record, and Go's
+            assert not sight.find(None, recorded, namespace.path, "one0", everywhere=True).found_as
+        user.communicate()
+    sight.close()
 
 
 @pytest.mark.real
