@@ -22,7 +22,7 @@ from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
 from libcni.verbs.delete import DelReport, delete
-from libcni.verbs.detach_each import del_attachments
+from libcni.verbs.each_container import del_attachments
 from libcni.verbs.forget import ForgetReport, forget, take_over
 from libcni.verbs.gc import GCReport, gc
 from libcni.verbs.node import Node

@@ -160,7 +160,7 @@ class CNIConfig(ClientBase[Executor]):
                 attachments, each a DelReport or a CNIError. The error of a second attempt has notes with the error of
                 the first.
         """
-        from libcni.verbs.detach_each import del_attachments
+        from libcni.verbs.each_container import del_attachments
 
         async def delete_one(attachment: Attachment) -> DelReport:
             return self.del_attachment(attachment, policy=policy, timeout=timeout)

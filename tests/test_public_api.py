@@ -138,6 +138,36 @@ def test_verbs_store_and_hook_reach_the_system_through_one_module() -> None:
     assert direct == []
 
 
+MOST_BRANCHES = 12
+LONGER = {"present_interfaces.find", "present_interfaces._interface", "add.add", "model.compare", "model.taken"}
+LONGER |= {"recorded_place.place_of"}
+"""Functions that still have more branches."""
+
+
+def test_functions_of_verbs_and_store_have_few_branches() -> None:
+    """Like ruff's C901, but with ``and``, ``or``, conditional expressions and comprehensions, which readers follow."""
+    found = {
+        f"{path.stem}.{function.name}": count
+        for path in (*ROOT.glob("verbs/*.py"), *ROOT.glob("store/*.py"))
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and (count := _branches(function))
+    }
+    assert {name: count for name, count in found.items() if count > MOST_BRANCHES and name not in LONGER} == {}
+
+
+def _branches(function: ast.AST) -> int:
+    branching = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+    count = 0
+    for node in ast.walk(function):
+        if isinstance(node, branching):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+    return count
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_a_package_offers_its_names(package: ModuleType) -> None:
     for home in package._MODULES:  # the names stay those of the package, whatever module of it was imported before

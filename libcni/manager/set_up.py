@@ -19,7 +19,7 @@ from libcni.store.model import READY, Place
 from libcni.verbs.add import add
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.delete import DelReport, delete
-from libcni.verbs.detach_each import detach_each
+from libcni.verbs.each_container import detach_each
 
 if TYPE_CHECKING:  # most runtimes make the namespaces themselves
     from libcni.manager.namespaces import ContainerNamespaces
@@ -120,7 +120,9 @@ class SetUp:
         The ADD that failed or was interrupted has already been rolled back, or its record stays.
         """
         failed: list[CNIError] = []
-        async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda done: done.net.name):
+        done = self.done[::-1]
+        outcomes = await detach_each(done, self._detach, lambda planned: planned.net.name)
+        for planned, outcome in zip(done, outcomes, strict=True):
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
                 error.add_note(f"when network {planned.net.name} was detached again: {outcome}")

@@ -18,7 +18,7 @@ from libcni.store.attachments import Attachment, unnamed_error
 from libcni.store.model import Record
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.delete import DelReport, delete
-from libcni.verbs.detach_each import detach_each
+from libcni.verbs.each_container import detach_each
 
 if TYPE_CHECKING:
     from libcni.manager.container import Container, PlannedAttachment
@@ -76,8 +76,8 @@ class TearDown:
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
         if not attachments and not planned:
             items.append(Item("not-recorded", container_id=self.container_id))
-        each = detach_each(targets, self._detach, lambda target: target.network)
-        async for target, outcome in each:
+        outcomes = await detach_each(targets, self._detach, lambda target: target.network)
+        for target, outcome in zip(targets, outcomes, strict=True):
             identity = (target.network, self.container_id, target.rt.ifname)
             if isinstance(outcome, CNIError):
                 outcome.add_note(f"when {target.rt.ifname} was detached from network {target.network}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from libcni.store.attachments import Attachment, attachments_of, recorded_networ
 from libcni.store.model import UNFINISHED, Record, Unreadable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, is_unchanged
-from libcni.verbs.detach_each import detach_side_by_side
+from libcni.verbs.each_container import detach_each, each_container
 from libcni.verbs.node import Node
 
 __all__ = ["GCReport"]
@@ -125,16 +125,11 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         return report
     # Hold neither a lock nor a turn while the DELs run, which acquire their own.
     node.release()
-    outcomes = list(zip(report.stale, await _detach_all(node, network, listing, net, policy), strict=True))
-    failed = tuple((attachment, outcome) for attachment, outcome in outcomes if isinstance(outcome, CNIError))
-    errors = tuple(dict.fromkeys(error for _, error in failed))
-    called: tuple[str, ...] = ()
-    if supports(used.cni_version, "GC") and not (errors and node.seconds_left() == 0):
-        called, further = await _call_plugins(node, used, pairs, policy)
-        errors += further
-    detached = tuple(attachment for attachment, outcome in outcomes if outcome is True)
-    report = replace(report, detached=detached, failed=failed, plugins=called, errors=errors)
-    CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", errors, report)
+    report = _with_outcomes(report, await _detach_all(node, network, listing, net, policy))
+    if supports(used.cni_version, "GC") and not (report.errors and node.seconds_left() == 0):
+        called, errors = await _call_plugins(node, used, pairs, policy)
+        report = replace(report, plugins=called, errors=(*report.errors, *errors))
+    CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", report.errors, report)
     return report
 
 
@@ -144,6 +139,15 @@ def _report(node: Node, listing: _Listing) -> GCReport:
         corrupt=tuple(attachments_of(listing.corrupt, node.records)),
         made_by_go=tuple(attachments_of(listing.made_by_go, node.records)),
     )
+
+
+def _with_outcomes(report: GCReport, outcomes: Sequence[bool | CNIError]) -> GCReport:
+    """Return the report with the outcome of each stale attachment."""
+    ended = list(zip(report.stale, outcomes, strict=True))
+    failed = tuple((attachment, outcome) for attachment, outcome in ended if isinstance(outcome, CNIError))
+    detached = tuple(attachment for attachment, outcome in ended if outcome is True)
+    errors = tuple(dict.fromkeys(error for _, error in failed))
+    return replace(report, detached=detached, failed=failed, errors=errors)
 
 
 @dataclass(slots=True)
@@ -278,9 +282,11 @@ async def _detach_all(
     if listing.stale:
         # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
         await node.on_disk(node.others.read)
-    outcomes = await detach_side_by_side(
-        listing.stale, detach_one, lambda record: (record.container_id, record.network), node.side_by_side
-    )
+
+    async def detach_container(records: Sequence[Record]) -> list[bool | CNIError]:
+        return await detach_each(records, detach_one, lambda record: record.network)
+
+    outcomes = await each_container(listing.stale, detach_container, node.side_by_side)
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
     problem = f"GC of network {network}: the timeout passed before {missed} stale attachments were detached"
     late = LockTimeoutError(f"{problem}; call it again, or give it more time")

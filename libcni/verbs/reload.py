@@ -6,10 +6,9 @@ It restores the rules of containers after a program has flushed the tables of ip
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from libcni.config.host_local import is_in_ranges
@@ -36,7 +35,7 @@ from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain
-from libcni.verbs.detach_each import checked_attachments
+from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
 from libcni.verbs.settings import SideBySide
@@ -133,27 +132,19 @@ async def reload_each(
     Raises:
         CNIErrorGroup: all errors; its ``report`` has the outcomes.
     """
-    targets = checked_attachments(attachments)
-    containers: dict[str, list[Attachment]] = {}
-    for attachment in targets:
-        containers.setdefault(attachment.container_id, []).append(attachment)
 
-    async def reload_container(of_container: list[Attachment]) -> Outcomes:
+    async def reload_container(targets: Sequence[Attachment]) -> list[Result | CNIError]:
         outcomes: Outcomes = {}
-        for attachment in of_container:
+        for attachment in targets:
             if attachment.record.identity not in outcomes:  # otherwise it was reloaded with an earlier attachment
                 try:
                     outcomes |= await reload_one(attachment)
                 except CNIError as error:
                     outcomes[attachment.record.identity] = error
-        return outcomes
+        return [outcomes[attachment.record.identity] for attachment in targets]
 
-    ended = await side_by_side([partial(reload_container, group) for group in containers.values()])
-    outcomes = {identity: outcome for container in ended for identity, outcome in container.items()}
-    ordered = [outcomes[attachment.record.identity] for attachment in targets]
-    errors = [outcome for outcome in ordered if isinstance(outcome, CNIError)]
-    CNIErrorGroup.raise_any(f"{{}} of {len(ordered)} attachments could not be reloaded", errors, ordered)
-    return [outcome for outcome in ordered if not isinstance(outcome, CNIError)]
+    outcomes = await each_container(checked_attachments(attachments), reload_container, side_by_side)
+    return all_or_raise("reloaded", outcomes)
 
 
 # Find the attachments to reload.
@@ -170,17 +161,19 @@ def _find(node: Node, attachment: Attachment) -> list[_Part]:
     parts = [_part(node, record)]
     records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
     others = [other for other in records if other.identity != identity]
-    same_interface = [other for other in others if other.ifname == record.ifname]
-    if same_interface:
-        path = same_interface[0].path
-        problem = f"{path}: this record names the same interface: a plugin of another network may have attached it"
-        raise RecordError(
-            problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
-        )
+    _refuse_shared_interface(record, others)
     # Repeat until nothing is added: the second attachment may share rules with a third.
     while further := [other for other in others if _is_further(parts, other)]:
         parts += [_part(node, other) for other in further]
     return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
+
+
+def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
+    for path in [other.path for other in others if other.ifname == record.ifname]:
+        problem = f"{path}: this record names the same interface: a plugin of another network may have attached it"
+        raise RecordError(
+            problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
+        )
 
 
 def _is_further(parts: list[_Part], other: Record) -> bool:

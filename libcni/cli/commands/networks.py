@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import libcni
 from libcni.cli.failures import error_data, exit_code, in_one_line
@@ -17,8 +19,19 @@ ARGUMENTS = (
         help="Check that these networks, or all, can be used: names, or paths to configurations."),
 )  # fmt: skip
 
-_Problem = tuple[str, libcni.CNIError]
-"""The name of a network or file, and what is wrong with it."""
+
+class Found(NamedTuple):
+    """Configured networks.
+
+    Attributes:
+        networks: the networks.
+        problems: what is wrong, with the name of the network or file.
+        versions: the spec versions of each plugin that was asked, by path.
+    """
+
+    networks: tuple[libcni.NetworkConfigList, ...]
+    problems: tuple[tuple[str, libcni.CNIError], ...] = ()
+    versions: Mapping[str, tuple[str, ...]] = {}
 
 
 def networks(session: Session, validate: list[str] | None) -> None:
@@ -33,34 +46,50 @@ def networks(session: Session, validate: list[str] | None) -> None:
       libcni networks --validate front
     """
     directory = libcni.read_config_directory(session.conf_dir)
-    nets = list(directory.networks)
-    problems: list[_Problem] = [(_name(error.file, session), error) for error in directory.problems]
-    default = nets[0].name if nets else None
+    default = next((net.name for net in directory.networks), None)
     if validate:
-        nets, problems = _named(session, validate)
-    versions: dict[str, tuple[str, ...]] = {}
+        found = named(session, validate)
+    else:
+        problems = tuple((_name(error.file, session), error) for error in directory.problems)
+        found = Found(directory.networks, problems)
     if validate is not None:
-        cni = session.client()
-        for net in nets:
-            answers = ask_plugins(cni, net)
-            versions |= {answer.path: answer.supported_versions for answer in answers if answer.supported_versions}
-            problems += [(net.name, answer.problem) for answer in answers if answer.problem is not None]
-            if not net.plugins:
-                problem = "the network has no plugins: add at least one to its list"
-                problems.append((net.name, libcni.ConfigError(problem, file=net.file)))
-    rows = [
-        [
-            net.name, net.cni_version,
-            ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins),
-            _name(net.file, session), "default" if net.name == default else "",
-        ]
-        for net in nets
-    ]  # fmt: skip
-    texts = [[name, _text(session, name, error)] for name, error in problems]
-    texts += [[_name(net.file, session), f"warning: {text}"] for net in nets for text in net.warnings]
-    data = {
-        "directory": directory.directory,
-        "default": default,
+        found = validated(session.client(), found)
+    tables = _tables(session, found, default, empty="" if validate else _none(session))
+    session.show({"directory": directory.directory, "default": default, **_data(session, found)}, *tables)
+    if validate is not None and found.problems:
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", [error for _, error in found.problems])))
+
+
+def named(session: Session, names: list[str]) -> Found:
+    """Return the networks with these names or paths, and a problem for each name or path that cannot be read."""
+    nets: list[libcni.NetworkConfigList] = []
+    problems: list[tuple[str, libcni.CNIError]] = []
+    for name in names:
+        try:
+            net = network_of(name)
+            nets.append(session.client().network(net) if isinstance(net, str) else net)
+        except libcni.CNIError as error:
+            problems.append((name, error))
+    return Found(tuple(nets), tuple(problems))
+
+
+def validated(cni: libcni.CNIConfig, found: Found) -> Found:
+    """Return the networks with the answers of their plugins."""
+    problems, versions = [*found.problems], {**found.versions}
+    for net in found.networks:
+        if not net.plugins:
+            problem = "the network has no plugins: add at least one to its list"
+            problems.append((net.name, libcni.ConfigError(problem, file=net.file)))
+        for answer in ask_plugins(cni, net):
+            if answer.supported_versions:
+                versions[answer.path] = answer.supported_versions
+            if answer.problem is not None:
+                problems.append((net.name, answer.problem))
+    return Found(found.networks, tuple(problems), versions)
+
+
+def _data(session: Session, found: Found) -> dict[str, Any]:
+    return {
         "networks": [
             {
                 "name": net.name,
@@ -69,34 +98,28 @@ def networks(session: Session, validate: list[str] | None) -> None:
                 "plugins": [{"type": plugin.type, "drop_in": plugin.source} for plugin in net.plugins],
                 "warnings": list(net.warnings),
             }
-            for net in nets
+            for net in found.networks
         ],
-        "problems": [{"of": name, **error_data(error, session)} for name, error in problems],
-        "plugins": [{"path": path, "versions": list(known)} for path, known in versions.items()],
+        "problems": [{"of": name, **error_data(error, session)} for name, error in found.problems],
+        "plugins": [{"path": path, "versions": list(versions)} for path, versions in found.versions.items()],
     }
-    session.show(
-        data,
-        Table(("network", "version", "plugins", "file", ""), rows, empty="" if validate else _none(session)),
-        Table(("network or file", "problem"), texts, "\nproblems:" if rows else "problems:"),
-        Table(
-            ("plugin", "versions"), [[path, ", ".join(supported)] for path, supported in versions.items()], "\nplugins:"
-        ),
-    )
-    if validate is not None and problems:
-        raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", [error for _, error in problems])))
 
 
-def _named(session: Session, names: list[str]) -> tuple[list[libcni.NetworkConfigList], list[_Problem]]:
-    """Return the networks with these names or paths, and a problem for each name or path that cannot be read."""
-    nets: list[libcni.NetworkConfigList] = []
-    problems: list[_Problem] = []
-    for name in names:
-        try:
-            net = network_of(name)
-            nets.append(session.client().network(net) if isinstance(net, str) else net)
-        except libcni.CNIError as error:
-            problems.append((name, error))
-    return nets, problems
+def _tables(session: Session, found: Found, default: str | None, empty: str) -> Iterator[Table]:
+    rows = [
+        [
+            net.name, net.cni_version,
+            ", ".join(f"+{plugin.type}" if plugin.source else plugin.type for plugin in net.plugins),
+            _name(net.file, session), "default" if net.name == default else "",
+        ]
+        for net in found.networks
+    ]  # fmt: skip
+    yield Table(("network", "version", "plugins", "file", ""), rows, empty=empty)
+    problems = [[name, _text(session, name, error)] for name, error in found.problems]
+    problems += [[_name(net.file, session), f"warning: {text}"] for net in found.networks for text in net.warnings]
+    yield Table(("network or file", "problem"), problems, "\nproblems:" if rows else "problems:")
+    versions = [[path, ", ".join(versions)] for path, versions in found.versions.items()]
+    yield Table(("plugin", "versions"), versions, "\nplugins:")
 
 
 def _none(session: Session) -> str:

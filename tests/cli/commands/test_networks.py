@@ -28,3 +28,10 @@ def test_the_check_of_networks_as_data_has_their_plugins_and_problems(node: Comm
     assert [(one["of"], one["kind"]) for one in data["problems"]] == [("other", "PluginNotFoundError")]
     named = node.run("networks", "--validate", "dbnet", "nosuch", "-o", "json")
     assert (named.code, [one["of"] for one in named.data["problems"]]) == (4, ["nosuch"])
+
+
+def test_a_file_without_plugins_cannot_be_used(node: CommandNode) -> None:
+    node.write("20-empty.conflist", {"cniVersion": "1.0.0", "name": "empty"})
+    checked = node.run("networks", "--validate", str(node.conf_dir / "20-empty.conflist"), "-o", "json")
+    [problem] = checked.data["problems"]
+    assert (problem["of"], problem["kind"], checked.code) == ("empty", "ConfigError", 3)

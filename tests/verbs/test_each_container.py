@@ -1,11 +1,14 @@
-"""Several DELs in order: which of them is repeated, and which errors are left."""
+"""Several attachments: which DEL is repeated, which errors are left, and the order of the outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pytest
 
+from libcni.client import CNIConfig
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
@@ -16,7 +19,7 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.executor.process import run_to_end
-from libcni.verbs.detach_each import detach_each
+from libcni.verbs.each_container import all_or_raise, detach_each, each_container
 
 Errors = dict[str, list[BaseException]]
 
@@ -34,18 +37,14 @@ class Detacher:
             raise left.pop(0)
         return target.upper()
 
-    def run(self, targets: Iterable[str]) -> list[tuple[str, str | CNIError]]:
-        async def collect() -> list[tuple[str, str | CNIError]]:
-            each = detach_each(targets, self.detach, lambda target: target.split("/")[0])
-            return [outcome async for outcome in each]
-
-        return run_to_end(collect())
+    def run(self, targets: Sequence[str]) -> list[str | CNIError]:
+        return run_to_end(detach_each(targets, self.detach, lambda target: target.split("/")[0]))
 
 
-def test_the_answers_come_first_then_the_errors() -> None:
+def test_the_outcomes_have_the_order_of_the_targets() -> None:
     failed = PluginError("no")
     detacher = Detacher({"a/1": [failed]})
-    assert detacher.run(["a/1", "b/1", "b/2"]) == [("b/1", "B/1"), ("b/2", "B/2"), ("a/1", failed)]
+    assert detacher.run(["a/1", "b/1", "b/2"]) == [failed, "B/1", "B/2"]
     assert detacher.calls == ["a/1", "b/1", "b/2"]
 
 
@@ -54,8 +53,7 @@ def test_those_of_a_group_of_which_another_interface_left_are_repeated_after_all
     detacher = Detacher(errors)
     outcomes = detacher.run(["a/3", "b/2", "a/2", "a/1", "b/1", "c/1"])
     assert detacher.calls == ["a/3", "b/2", "a/2", "a/1", "b/1", "c/1", "a/3", "b/2", "a/2"]
-    assert [target for target, _ in outcomes] == ["a/1", "b/1", "c/1", "a/3", "b/2", "a/2"]
-    assert not any(isinstance(outcome, CNIError) for _, outcome in outcomes)
+    assert outcomes == ["A/3", "B/2", "A/2", "A/1", "B/1", "C/1"]
 
 
 @pytest.mark.parametrize("targets", [["a/1", "b/1"], ["a/1"]], ids=["other", "alone"])
@@ -68,7 +66,7 @@ def test_without_a_departure_there_is_no_second_attempt(targets: list[str]) -> N
 def test_there_is_no_third_attempt_and_no_error_is_lost() -> None:
     first, second = PluginError("first"), PluginError("second")
     detacher = Detacher({"a/2": [first, second, PluginError("third")]})
-    assert detacher.run(["a/2", "a/1"]) == [("a/1", "A/1"), ("a/2", second)]
+    assert detacher.run(["a/2", "a/1"]) == [second, "A/1"]
     assert detacher.calls == ["a/2", "a/1", "a/2"]
     assert second.__notes__ == ["at the first attempt: first"]
 
@@ -105,3 +103,29 @@ def test_an_interruption_ends_it_at_once(attempt: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         detacher.run(["a/3", "a/2", "a/1"])
     assert detacher.calls == [["a/3"], ["a/3", "a/2", "a/1", "a/3"]][attempt]
+
+
+class Target(NamedTuple):
+    container_id: str
+    number: int
+
+
+def test_the_targets_of_a_container_are_worked_on_together_and_in_order() -> None:
+    seen: list[list[Target]] = []
+
+    async def work(targets: Sequence[Target]) -> list[str]:
+        seen.append(list(targets))
+        return [f"{target.container_id}{target.number}" for target in targets]
+
+    targets = [Target("b", 1), Target("a", 1), Target("b", 2), Target("c", 1)]
+    one_by_one = partial(CNIConfig._side_by_side, 1)
+    assert run_to_end(each_container(targets, work, one_by_one)) == ["b1", "a1", "b2", "c1"]
+    assert seen == [[targets[0], targets[2]], [targets[1]], [targets[3]]]
+
+
+def test_all_errors_are_raised_with_all_outcomes() -> None:
+    assert all_or_raise("moved", ["a", "b"]) == ["a", "b"]
+    failed = PluginError("no")
+    with pytest.raises(CNIErrorGroup, match="1 of 2 attachments could not be moved") as caught:
+        all_or_raise("moved", ["a", failed])
+    assert (caught.value.report, caught.value.exceptions) == (["a", failed], (failed,))
