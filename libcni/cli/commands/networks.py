@@ -77,9 +77,6 @@ def validated(cni: libcni.CNIConfig, found: Found) -> Found:
     """Return the networks with the answers of their plugins."""
     problems, versions = [*found.problems], {**found.versions}
     for net in found.networks:
-        if not net.plugins:
-            problem = "the network has no plugins: add at least one to its list"
-            problems.append((net.name, libcni.ConfigError(problem, file=net.file)))
         for answer in ask_plugins(cni, net):
             if answer.supported_versions:
                 versions[answer.path] = answer.supported_versions

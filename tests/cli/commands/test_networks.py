@@ -32,6 +32,7 @@ def test_the_check_of_networks_as_data_has_their_plugins_and_problems(node: Comm
 
 def test_a_file_without_plugins_cannot_be_used(node: CommandNode) -> None:
     node.write("20-empty.conflist", {"cniVersion": "1.0.0", "name": "empty"})
-    checked = node.run("networks", "--validate", str(node.conf_dir / "20-empty.conflist"), "-o", "json")
+    path = str(node.conf_dir / "20-empty.conflist")
+    checked = node.run("networks", "--validate", path, "-o", "json")
     [problem] = checked.data["problems"]
-    assert (problem["of"], problem["kind"], checked.code) == ("empty", "ConfigError", 3)
+    assert (problem["of"], problem["kind"], checked.code) == (path, "ConfigError", 3)
