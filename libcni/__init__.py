@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         RecordError,
         VersionError,
     )
+    from libcni.executor.cancel import Cancelled, CancelScope
     from libcni.options import DelPolicy
     from libcni.protocol.answer import PluginInfo
     from libcni.protocol.error_code import ErrorCode
@@ -73,6 +74,7 @@ _MODULES = {
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError Hint InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
+    "executor.cancel": "CancelScope Cancelled",
     "options": "DelPolicy",
     "protocol.answer": "PluginInfo",
     "protocol.error_code": "ErrorCode",
@@ -85,12 +87,12 @@ _MODULES = {
 
 __all__ = [
     "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "Attachment", "AttachmentExistsError", "Bandwidth",
-    "CNIConfig", "CNIError", "CNIErrorGroup", "CapabilityArgs", "ConfigDirectory", "ConfigError", "DNSServers",
-    "DelPolicy", "ErrorCode", "Hint", "IPConfig", "IPRange", "Interface", "InterfaceExistsError",
-    "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError", "NamespaceMismatchError",
-    "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome", "PluginConfig", "PluginError",
-    "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping", "RecordError", "Result",
-    "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "greater_than",
+    "CNIConfig", "CNIError", "CNIErrorGroup", "CancelScope", "Cancelled", "CapabilityArgs", "ConfigDirectory",
+    "ConfigError", "DNSServers", "DelPolicy", "ErrorCode", "Hint", "IPConfig", "IPRange", "Interface",
+    "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError",
+    "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError", "NotAttachedError", "Outcome",
+    "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginTimeoutError", "PortMapping",
+    "RecordError", "Result", "Route", "RuntimeConf", "VersionError", "__version__", "format_args", "greater_than",
     "greater_than_or_equal_to", "inject_conf", "load_network_conf", "parse_args", "parse_version",
     "read_config_directory", "validate_container_id", "validate_interface_name", "validate_network_name",
     "versions_starting_from",

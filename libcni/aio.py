@@ -8,19 +8,27 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from libcni.client import CNIConfig
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.interface import AsyncExecutor
 from libcni.executor.loop_events import let_others_run
 from libcni.observe.observer import Operation
-from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
+from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment, check_options
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.check import check
-from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
+from libcni.verbs.client_base import (
+    ClientBase,
+    attachment_operation,
+    documented_like,
+    name_and_config,
+    operation,
+    single,
+)
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.each_container import del_attachments
 from libcni.verbs.forget import ForgetReport, forget, take_over
@@ -39,6 +47,7 @@ AnswerT = TypeVar("AnswerT")
 _P = ParamSpec("_P")
 
 
+@documented_like(CNIConfig)
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     """A CNIConfig for asyncio: the methods that run plugins or change records are coroutines.
 
@@ -63,6 +72,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, net: Network, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
         """Attach a container to a network; see ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
+        check_options("add_network_list", options, AddOptions)
         named = self._named(net)
         return await self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
@@ -109,6 +119,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         **options: Unpack[GCOptions],
     ) -> GCReport:
         """Detach all attachments that are not valid; see ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
+        check_options("gc_network_list", options, GCOptions)
         name, config = name_and_config(net)
         return await self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
 

@@ -10,12 +10,13 @@ import libcni.kernel.system as system
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.baton import Waiting
-from libcni.executor.interface import Executor
+from libcni.executor.cancel import check_cancelled, is_in_scope, unscoped, waking
+from libcni.executor.interface import CallOptions, Executor
 from libcni.executor.process import ProcessExecutor, run_holding, run_to_end
 from libcni.observe.observer import Operation
-from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment
+from libcni.options import DEFAULT, AddOptions, DelPolicy, GCOptions, Network, Timeout, ValidAttachment, check_options
 from libcni.protocol.answer import PluginInfo
-from libcni.protocol.invocation import Invocation
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
@@ -91,6 +92,7 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
         """
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
+        check_options("add_network_list", options, AddOptions)
         named = self._named(net)
         return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
@@ -193,6 +195,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.gc import gc
 
+        check_options("gc_network_list", options, GCOptions)
         name, config = name_and_config(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
         return self._run(Operation("GC", name), timeout, gc, name, config, valid, **options)
@@ -369,14 +372,27 @@ class _BlockingNode(Node):
         if self._turn is not None and not self._turns.enter(self._turn):
             has_come = system.event()
             self._turns.call_when_it_comes(self._turn, has_come.set)
-            with Waiting():
+            with waking(has_come.set), Waiting():
                 is_in_time = has_come.wait(self.seconds_left())
             if not is_in_time:
                 raise self._turns.timeout(self._turn, self._seconds or 0.0)
 
     async def sleep(self, seconds: float) -> None:
-        with Waiting():
-            system.sleep(seconds)
+        if not is_in_scope():
+            with Waiting():
+                system.sleep(seconds)
+            return
+        is_cancelled = system.event()
+        with waking(is_cancelled.set), Waiting():
+            is_cancelled.wait(seconds)
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        check_cancelled()
+        return await super().run_plugin(invocation, options)
+
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        with unscoped():
+            return await work
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
         with Waiting():

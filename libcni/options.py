@@ -11,10 +11,12 @@ Each verb has ``timeout`` as a parameter of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypedDict, get_args
 
+from libcni.config.conventions import similar
 from libcni.config.network import NetworkConfigList
 from libcni.errors import short_repr
 from libcni.store.attachments import Attachment, AttachmentState
@@ -139,6 +141,12 @@ def check_type(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
+
+
+def check_options(method: str, options: Mapping[str, object], kind: Any) -> None:
+    """Raise TypeError if the caller of ``method`` gave an option that ``kind``, a TypedDict, does not have."""
+    for name in options.keys() - kind.__annotations__.keys():
+        raise TypeError(f"{method}() has no option {name!r}{similar(name, kind.__annotations__)}")
 
 
 def check_word(name: str, value: object, words: Any) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,52 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     for name in verbs:
         one, other = (inspect.signature(getattr(cls, name)) for cls in (libcni.CNIConfig, libcni.AsyncCNIConfig))
         assert one == other, name
+
+
+def test_help_of_the_asyncio_classes_shows_the_whole_docstring() -> None:
+    pairs = [
+        (libcni.CNIConfig, libcni.AsyncCNIConfig),
+        (libcni.manager.NetworkManager, libcni.manager.AsyncNetworkManager),
+    ]
+    for blocking, on_asyncio in pairs:
+        for name in vars(blocking).keys() & vars(on_asyncio).keys():
+            if not name.startswith("_"):
+                expected, text = (inspect.getdoc(getattr(kind, name)) or "" for kind in (blocking, on_asyncio))
+                assert [line for line in expected.splitlines() if line not in text.splitlines()] == [], name
+    assert "``live`` may be a coroutine function." in (libcni.manager.AsyncNetworkManager.gc.__doc__ or "")
+
+
+NET = libcni.NetworkConfigList.from_plugin(libcni.PluginConfig.from_dict({"name": "n", "type": "a"}))
+RT = libcni.RuntimeConf("c1", "/ns", "eth0")
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "option", "problem"),
+    [
+        (
+            "add_network_list",
+            (NET, RT),
+            "rollbak",
+            "add_network_list() has no option 'rollbak'; did you mean rollback?",
+        ),
+        ("add_network", (NET.plugins[0], RT), "namespace", "add_network_list() has no option 'namespace'"),
+        ("gc_network_list", (NET, []), "dryrun", "gc_network_list() has no option 'dryrun'; did you mean dry_run?"),
+    ],
+)
+def test_an_unknown_option_is_refused_in_the_callers_words(
+    method: str, args: tuple[Any, ...], option: str, problem: str
+) -> None:
+    for kind in (libcni.CNIConfig, libcni.AsyncCNIConfig):
+        with pytest.raises(TypeError) as caught:
+            getattr(kind("/x"), method)(*args, **{option: 1}).send(None)  # one of them is a coroutine function
+        assert str(caught.value) == problem
+
+
+def test_an_unknown_option_of_a_set_up_is_refused_before_anything_is_made() -> None:
+    options: Any = {"namespace": 1}
+    manager = libcni.manager.NetworkManager(libcni.CNIConfig("/x"), networks=[NET])
+    with pytest.raises(TypeError, match=r"^set_up\(\) has no option 'namespace'"):
+        manager.set_up(libcni.manager.Container("c1", "/ns"), **options)
 
 
 @pytest.mark.parametrize(("verb", "options"), [("add", AddOptions), ("gc", GCOptions)])

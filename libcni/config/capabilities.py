@@ -60,12 +60,24 @@ def _first_problem(error: ValidationError, name_of: Callable[[str], str]) -> Wro
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, WrongValueError):
         return WrongValueError(inner.problem, (*path, *inner.path))
-    return WrongValueError(first["msg"].removeprefix("Value error, "), path)
+    problem = "it is missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    return WrongValueError(problem, path)
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _Listed
+else:
+
+    class _Listed(type(BaseModel)):
+        """The class of these classes: ``dir()`` and ``help()`` show their names, not the 60 of pydantic's models."""
+
+        def __dir__(cls) -> list[str]:
+            return ["from_json", "to_json", *cls.model_fields]
 
 
 # A plugin may know keys that this library does not: they go into "extra". A misspelt key and a wrong value of a known
 # key are refused here, because many plugins would ignore them.
-class _Capability(BaseModel):
+class _Capability(BaseModel, metaclass=_Listed):
     """Base class of capability arguments. A value that the conventions do not allow raises a ConfigError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
@@ -77,10 +89,13 @@ class _Capability(BaseModel):
     # Callers catch CNIError and must not need to know pydantic, so its error is translated here.
     if not TYPE_CHECKING:  # type checkers know the fields of each model
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, *wrong: Any, **values: Any) -> None:
             """Check the fields, all given by name. ConfigError names the field with a wrong value."""
             kind = type(self)
             names = kind.model_fields
+            if wrong:
+                fields = ", ".join(f"{name}=..." for name in list(names)[1:3])
+                raise TypeError(f"{kind.__name__} takes its fields by name: {kind.__name__}({fields})")
             for name in values:
                 if name not in names:
                     meant = similar(name, names) or "; a key that the conventions do not have goes into extra={...}"

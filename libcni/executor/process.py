@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from libcni.executor.baton import Holding, Waiting
+from libcni.executor.cancel import check_cancelled, wake_descriptor
 from libcni.executor.child import KILL_WAIT, POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
@@ -90,9 +91,14 @@ class Waiter:
             OutputLimitError: the plugin printed more than its output limit.
             OSError: the process or its output cannot be read.
         """
+        with wake_descriptor() as cancelled:
+            return self._wait(deadline, cancelled)
+
+    def _wait(self, deadline: float, cancelled: int) -> bool:
+        """Wait as ``wait`` does. ``cancelled``: a descriptor that becomes readable if the verb is cancelled, or -1."""
         child, poll = self.child, select.poll()  # select() cannot watch descriptors from 1024 on
-        if child.exit_fd >= 0:
-            poll.register(child.exit_fd, select.POLLIN)
+        for descriptor in {child.exit_fd, cancelled} - {-1}:
+            poll.register(descriptor, select.POLLIN)
         # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
         with Waiting():
             poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
@@ -106,7 +112,9 @@ class Waiter:
             with Waiting():
                 events = poll.poll(_milliseconds(min(deadline, moment + pause)))
             for descriptor, _ in events:
-                if descriptor != child.exit_fd:
+                if descriptor == cancelled:
+                    check_cancelled()
+                elif descriptor != child.exit_fd:
                     child.streams.read(descriptor)
                     if descriptor not in child.streams.open_pipes:
                         poll.unregister(descriptor)

@@ -12,15 +12,18 @@ from libcni.errors import CNIError
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
 from libcni.manager.gc import Live
+from libcni.manager.manager import NetworkManager
 from libcni.manager.manager_base import ManagerBase, add_problems
 from libcni.manager.operation import block_operation
 from libcni.manager.report import Report
 from libcni.manager.status import ManagerStatus
 from libcni.options import DEFAULT, AddOptions, Timeout
+from libcni.verbs.client_base import documented_like
 
 __all__ = ["AsyncNetworkManager"]
 
 
+@documented_like(NetworkManager)
 class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     """Set up, check and tear down containers on many networks, on asyncio.
 

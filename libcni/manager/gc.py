@@ -16,7 +16,7 @@ from libcni.manager.container import Container
 from libcni.manager.namespaces import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
-from libcni.manager.report import Item, Outcome, Report
+from libcni.manager.report import Item, ItemOutcome, Report
 from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
@@ -168,7 +168,7 @@ class GC:
         namespaces = self.namespaces
         if namespaces is None:
             return
-        outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
+        outcome: ItemOutcome = "namespace-stale" if self.dry_run else "namespace-removed"
         try:
             recorded = await self.operation.node.on_disk(namespaces.recorded)
             live = await self._live() if recorded else LiveSet([], self.possible_names)

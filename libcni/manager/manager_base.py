@@ -26,7 +26,7 @@ from libcni.manager.iterables import read_once
 from libcni.manager.networks import LOOPBACK, NetworkSet, Stamp, load, log_changes, stamp_of
 from libcni.manager.operation import ManagerOperation
 from libcni.observe.observer import Operation
-from libcni.options import AddOptions, DelPolicy, Timeout, check_type
+from libcni.options import AddOptions, DelPolicy, Timeout, check_options, check_type
 
 # Each operation is loaded with its first call: a hook starts with every container, and runs one of them.
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ class ManagerBase(Generic[ClientT]):
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         from libcni.manager.set_up import SetUp
 
+        check_options("set_up", options, AddOptions)
         check_type("container", container, Container)
         operation = ManagerOperation(self.cni, Operation("SET-UP", container_id=container.id), timeout)
         with operation.node, operation:

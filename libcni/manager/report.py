@@ -9,7 +9,7 @@ from libcni.errors import CNIError
 
 __all__ = ["Item", "Report"]
 
-Outcome = Literal[
+ItemOutcome = Literal[
     "detached",
     "stale",
     "made-by-go",
@@ -45,7 +45,7 @@ class Item:
         [('detached', 'dbnet', 'eth0')]
     """
 
-    outcome: Outcome
+    outcome: ItemOutcome
     network: str = ""
     container_id: str = ""
     ifname: str = ""
@@ -70,6 +70,6 @@ class Report:
     items: tuple[Item, ...] = ()
     errors: tuple[CNIError, ...] = ()
 
-    def of(self, outcome: Outcome) -> tuple[Item, ...]:
+    def of(self, outcome: ItemOutcome) -> tuple[Item, ...]:
         """Return the items of one outcome."""
         return tuple(item for item in self.items if item.outcome == outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +42,9 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 
 AnswerT = TypeVar("AnswerT")
+KindT = TypeVar("KindT")
+
+_REFERENCE = re.compile(r"; see ``\w+\.\w+``(?: \([^)]*\))?\.\s*(.*)", re.DOTALL)
 ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
 
 
@@ -300,6 +304,25 @@ class ClientBase(Generic[ExecutorT]):
 
     def _seconds(self, timeout: Timeout) -> float | None:
         return self._settings.timeout if timeout is DEFAULT else check_timeout(timeout)
+
+
+def documented_like(blocking: type) -> Callable[[type[KindT]], type[KindT]]:
+    """Return a decorator for the asyncio counterpart of a class.
+
+    A method whose docstring refers to the blocking one gets that docstring, so that ``help()`` shows all of it. What
+    follows the reference comes after the first paragraph.
+    """
+
+    def decorate(kind: type[KindT]) -> type[KindT]:
+        for name, method in vars(kind).items():
+            original, found = getattr(blocking, name, None), _REFERENCE.search(getattr(method, "__doc__", None) or "")
+            if found and original.__doc__:
+                first, _, rest = original.__doc__.partition("\n\n")
+                own = f"\n\n        {found[1]}" if found[1] else ""
+                method.__doc__ = f"{first.rstrip()}{own}" + (f"\n\n{rest}" if rest else "")
+        return kind
+
+    return decorate
 
 
 def node_of(

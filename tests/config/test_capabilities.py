@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import pydoc
 from typing import Any
 
 import pytest
@@ -112,3 +113,24 @@ def test_a_runtime_configuration_takes_them_as_they_are() -> None:
     assert libcni.RuntimeConf("c1", None, "eth0", capability_args=mixed).capability_args == plain
     with pytest.raises(libcni.ConfigError, match="capability_args: it must be a mapping"):
         libcni.RuntimeConf("c1", None, "eth0", capability_args=PortMapping(host_port=1, container_port=2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping])
+def test_help_shows_the_fields_and_not_the_names_of_pydantic(kind: type) -> None:
+    text = pydoc.plain(pydoc.render_doc(kind))
+    assert len(text) < 4000
+    assert "Attributes:" in text
+    assert "to_json" in text
+    assert "model_validate" not in text
+
+
+@pytest.mark.parametrize("kind", [CapabilityArgs, PortMapping])
+def test_fields_by_position_are_refused_in_the_callers_words(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{kind.__name__} takes its fields by name: {kind.__name__}\(\w+=..., "):
+        kind(80)
+
+
+def test_a_missing_field_is_named() -> None:
+    options: Any = {"host_port": 80}
+    with pytest.raises(libcni.ConfigError, match=r"^PortMapping\.container_port: it is missing$"):
+        PortMapping(**options)
