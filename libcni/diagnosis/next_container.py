@@ -79,7 +79,14 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
         if attachment.state in LIVING and any(end.master == link.index for end in node.host_ends(attachment))
     ]
     wrong = [address for address in present if address not in wanted]
-    mends = () if ports else tuple(Mend("remove-address", link.name, (address,)) for address in wrong)
+    only_prefix = {one.partition("/")[0] for one in wrong} <= {one.partition("/")[0] for one in wanted}
+    # The gateway's own address with another prefix length is replaced in place.
+    mends = () if ports and not only_prefix else tuple(
+        Mend("remove-address", link.name, (address,), tuple(living), tuple(living)) for address in wrong
+    )  # fmt: skip
+    if mends and ports:
+        missing = [gateway for gateway in wanted if gateway not in present]
+        mends += tuple(Mend("add-address", link.name, (one,), tuple(living), tuple(living)) for one in missing)
     who = some(living or [port.name for port in ports]) if ports else "nobody"
     yield NodeFinding(
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",

@@ -482,6 +482,11 @@ class NodeState:
         return tuple(map(without_hash, (*corrupt, *(name.rpartition(".")[0] for name in self.set_aside))))
 
 
+def forwarding_of(device: str) -> str:
+    """Return the file that says whether the kernel forwards the IPv4 packets that arrive on one device."""
+    return f"/proc/sys/net/ipv4/conf/{device.replace('.', '/')}/forwarding"
+
+
 def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeState:
     """Read the state of a node. Objects that cannot be read are in ``unread``."""
     started = time.time()
@@ -515,16 +520,17 @@ def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeSt
     for path in sorted(configured | _unconfigured(cni, configured)):
         with _noting(unread, path, "the reservations cannot be read: "):
             reservations[os.path.basename(path), path] = reservations_in(path)
-    host = None
+    host, bridges = None, list[str]()
     with _noting(unread, "this node", "its interfaces cannot be read: "):
         # The namespace of this process is the node's, as for the plugins that it would run.
         host = read_network()
+        bridges = [link.name for link in host.links.values() if link.kind == "bridge"]
     rules: dict[str, dict[str, Table]] = {}
     for program in programs():
         with _noting(unread, f"the rules of {program}"):
             rules[program] = saved_rules(program)
     forwards: dict[str, bool] = {}
-    for path in FORWARDING.values():
+    for path in (*FORWARDING.values(), *map(forwarding_of, bridges)):
         with suppress(OSError), open(path, encoding="ascii") as file:
             forwards[path] = file.read().strip() != "0"
     return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)

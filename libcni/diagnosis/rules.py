@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain as joined
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
@@ -19,6 +19,7 @@ from libcni.diagnosis.node_state import (
     NodeState,
     bridge_of,
     finding_about,
+    forwarding_of,
     grouped,
     id_of,
     is_gateway,
@@ -52,6 +53,10 @@ ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
     "plugin firewall as the last one of the network"
 )
+_LOST_WITH = {
+    "FORWARD": "cannot reach other networks, or be reached from there",
+    "INPUT": "cannot reach this node, or be reached from it",
+}
 _DROPS = {"DROP", "REJECT"}
 """The verdicts after which no later rule sees the packet."""
 _OWNERS = {
@@ -257,16 +262,20 @@ def _host(address: str) -> str:
 
 
 def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
-    for version, path in FORWARDING.items():
-        containers = tuple(
-            id_of(attachment) for attachment in live
-            if version in {6 if ":" in address else 4 for address in node.addresses_of(attachment)}
-            and any(
-                document.get("type") == "ptp" or (document.get("type") == "bridge" and is_gateway(document))
-                for document in node.documents(attachment)
-            )
-        )  # fmt: skip
-        if containers and node.forwards.get(path) is False:
+    """Find packets that the kernel does not forward: those of a version of IP, or those from one bridge."""
+    users: dict[str, dict[str, None]] = {}
+    for attachment in live:
+        addresses = node.addresses_of(attachment)
+        paths = {FORWARDING[6 if ":" in address else 4] for address in addresses}
+        for interface in gateway_interfaces(node, attachment):
+            # The setting for all devices changes that of each one.
+            if FORWARDING[4] in paths and node.forwards.get(FORWARDING[4]) is not False:
+                paths.add(forwarding_of(interface))
+            for path in paths:
+                users.setdefault(path, {})[id_of(attachment)] = None
+    for path, names in users.items():
+        if node.forwards.get(path) is False:
+            containers = tuple(names)
             yield NodeFinding(
                 "rules", "error", "no-forwarding", path, "the kernel does not forward packets",
                 f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there",
@@ -275,25 +284,8 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find the first rules of FORWARD if they drop all packets, or all packets of a container."""
-    by_address = grouped(
-        (_host(address), id_of(attachment)) for attachment in live for address in node.addresses_of(attachment)
-    )
-    for program in _iptables_of(node):
-        family = program.partition("-")[0]
-        families = [attachment for attachment in live if family in map(program_of, node.addresses_of(attachment))]
-        chain = node.table(program, "filter").chains.get("FORWARD", ())
-        for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, chain):
-            match = rule[2 : rule.index("-j")]
-            is_of_host = len(match) == 2 and match[0] in {"-s", "-d"}  # noqa: PLR2004 - an option and its value
-            everybody = [id_of(attachment) for attachment in families] if not match else []
-            if containers := by_address.get(match[1], []) if is_of_host else everybody:
-                yield NodeFinding(
-                    "rules", "error", "dropped", f"chain FORWARD of {program}", f"it begins with {' '.join(rule)}",
-                    f"{counted(len(containers), 'container')} cannot reach other networks, or be reached from there",
-                    "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
-                )  # fmt: skip
-
+    """Find the first rules of a chain if they drop all packets, or all packets of a container or of a bridge."""
+    yield from _dropped_at_once(node, live)
     everywhere: dict[str, list[str]] = {}
     for attachment in live:
         for address in node.addresses_of(attachment):
@@ -304,6 +296,27 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
         unique = tuple(dict.fromkeys(names))
         meaning = f"{counted(len(unique), 'container')} cannot reach other networks"
         yield NodeFinding("rules", "error", "policy-drops", place, DROPPED, meaning, ACCEPT, (), unique)
+
+
+def _dropped_at_once(node: NodeState, live: list[Attachment]) -> Observations:
+    users: dict[str, dict[str, None]] = {}
+    for attachment in live:
+        addresses = node.addresses_of(attachment)
+        families = set(map(program_of, addresses))
+        for matching in (*map(_host, addresses), *gateway_interfaces(node, attachment), *families):
+            users.setdefault(matching, {})[id_of(attachment)] = None
+    for program, (chain, what) in product(_iptables_of(node), _LOST_WITH.items()):
+        rules = node.table(program, "filter").chains.get(chain, ())
+        for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, rules):
+            match = rule[2 : rule.index("-j")]
+            is_simple = len(match) == 2 and match[0] in {"-s", "-d", "-i"}  # noqa: PLR2004 - an option and its value
+            of_all = program.partition("-")[0] if not match else ""
+            if containers := users.get(match[1] if is_simple else of_all, {}):
+                yield NodeFinding(
+                    "rules", "error", "dropped", f"chain {chain} of {program}", f"it begins with {' '.join(rule)}",
+                    f"{counted(len(containers), 'container')} {what}",
+                    "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
+                )  # fmt: skip
 
 
 def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:

@@ -14,7 +14,7 @@ from nodes import Namespace
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
 from libcni.diagnosis import NodeFinding, rules
 from libcni.diagnosis.acts import ACTS
-from libcni.diagnosis.node_state import FORWARDING
+from libcni.diagnosis.node_state import FORWARDING, forwarding_of
 from libcni.diagnosis.rules import check_rules, removals
 from libcni.kernel.rules import masquerade_chain, ports_chain, saved_rules
 from libcni.store.model import READY
@@ -47,6 +47,38 @@ def published(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> MadeNode:
     made.attach("c1", *PLUGINS, capability_args=json.dumps(PORTS))
     made.make_rules("c1", "10.1.0.2")
     return made
+
+
+def test_a_bridge_whose_packets_are_not_forwarded(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    path = "/proc/sys/net/ipv4/conf/br0/forwarding"
+    assert forwarding_of("br0.7") == "/proc/sys/net/ipv4/conf/br0/7/forwarding"
+    made.more["forwards"][path] = False
+    found = made.finding(check_rules)
+    assert (found.name, found.subject, [one.target for one in found.mends]) == ("no-forwarding", path, [path])
+    made.more["forwards"][FORWARDING[4]] = False
+    assert made.finding(check_rules).subject == FORWARDING[4], "it changes that of each device"
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_all"),
+    [
+        ("-A INPUT -i br0 -j DROP", True),
+        ("-A INPUT -s 10.1.0.2/32 -j REJECT", True),
+        ("-A FORWARD -i br0 -j DROP", True),
+        ("-A INPUT -i br1 -j DROP", False),
+        ("-A INPUT -i br0 -p udp -j DROP", False),
+    ],
+)
+def test_a_rule_that_drops_all_packets_of_a_bridge(made: MadeNode, rule: str, is_all: bool) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables"]["filter"].chains.clear()
+    reading.rules["iptables"]["filter"].add(rule.split()[1], tuple(rule.split()))
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.subject, one.containers) for one in found] == is_all * [
+        ("dropped", f"chain {rule.split()[1]} of iptables", ("c1:eth0",)),
+    ]  # fmt: skip
 
 
 def test_rules_in_order(published: MadeNode) -> None:
