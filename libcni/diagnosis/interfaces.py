@@ -121,7 +121,8 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         remedy = remedy if kind == "bridge" else f"create {name} again, then call repair again"
         seen = f"it does not exist; needed by {counted(len(_names(users)), 'living attachment')}"
         yield NodeFinding(
-            "interfaces", "error", f"{kind}-missing", f"{kind} {name}", seen, "they are cut off", remedy, mends,
+            "interfaces", "error", "bridge-missing" if kind == "bridge" else "master-missing", f"{kind} {name}",
+            seen, "they are cut off", remedy, mends,
             _names(users),
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from libcni.config.host_local import Reservation, reservation_directories, reser
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import Mend, MendKind
-from libcni.diagnosis.report import NodeCheck, NodeFinding, Severity
+from libcni.diagnosis.report import FindingName, NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Life, Subject
@@ -644,7 +644,7 @@ def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
     check: NodeCheck,
     severity: Severity,
     attachment: Attachment,
-    name: str,
+    name: FindingName,
     seen: str,
     meaning: str = "",
     remedy: str = "",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import get_args
 
 import libcni
+from libcni.cli.failures import NOT_FOUND
 from libcni.cli.listing import short_names, whole_names
 from libcni.cli.options import CONTAINER, INCLUDE_GO, SKIP_MISSING, Argument
 from libcni.cli.render import Fields, Table, note, one_line
@@ -13,6 +15,7 @@ from libcni.cli.repair_text import examples, repair_commands, rows_of
 from libcni.cli.session import Session
 from libcni.config.timeouts import seconds
 from libcni.diagnosis import NodeRepair, repair_node
+from libcni.diagnosis.report import FindingName
 
 ARGUMENTS = (
     Argument("names", nargs="*", metavar="NAME|CONTAINER", complete=CONTAINER.complete,
@@ -44,7 +47,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
 
     Prints the plan. --yes makes the repairs that interrupt no container, and --interrupt allows it to interrupt the
     named ones. Each repair is made only if the node still needs it, and all stop if another container loses anything.
-    The exit code is 1 if a repair failed, or if errors are left.
+    The exit code is 1 if a repair failed or if errors are left, and 4 if NAME is neither a finding nor a container.
     Attachments of other owners and of Go libcni are detached and reloaded only with their --owner, with --include-go or
     if they are named.
 
@@ -74,7 +77,8 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     for one, more in examples((one.check, one) for one in unseen):
         what = f"{more} more of the check {one.check}" if more else f"{one.subject}: {one.reason}"
         note(f"not checked, so not repaired: {what}")
-    for name in _unknown(cni, {*names, *interrupt} - {"all"}, done):
+    unknown = _unknown(cni, {*names, *interrupt} - {"all"}, done)
+    for name in unknown:
         note(f"no finding and no container is named {name}")
     if yes and done.report.findings:
         left = [(finding.severity, one_line(f"{finding.subject}: {finding.seen}")) for finding in done.report.findings]
@@ -86,6 +90,8 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
         raise libcni.CNIError(f"the repair was stopped: {done.stopped}")
     if any(outcome.state == "failed" for outcome in done.outcomes) or (yes and done.report.status == "error"):
         raise SystemExit(1)
+    if unknown.intersection(names):  # one of --interrupt may have ended since its command was printed
+        raise SystemExit(NOT_FOUND)
 
 
 def _unknown(cni: libcni.CNIConfig, names: Iterable[str], done: NodeRepair) -> set[str]:
@@ -98,5 +104,6 @@ def _unknown(cni: libcni.CNIConfig, names: Iterable[str], done: NodeRepair) -> s
             for attachment in (cni.get_cached_attachments() if names else ())
         ),
     ]
-    known = {outcome.finding for outcome in done.outcomes} | {finding.name for finding in done.report.findings}
-    return {*names} - known - {part for name in containers for part in (name, name.partition(":")[0])}
+    return (
+        {*names} - {*get_args(FindingName)} - {part for name in containers for part in (name, name.partition(":")[0])}
+    )

@@ -52,7 +52,9 @@ def test_what_repair_cannot_see_is_noted(node: CommandNode) -> None:
 
 @pytest.mark.root
 def test_a_name_of_nothing_is_noted(broken_node: CommandNode) -> None:
+    assert broken_node.run("repair", "link-down", "--interrupt", "goood").code == 0, "it may have ended meanwhile"
     ran = broken_node.run("repair", "deda", GOOD, "dead", "--interrupt", "goood")
+    assert ran.code == 4
     notes = {f"note: no finding and no container is named {name}" for name in ("deda", "goood")}
     assert set(ran.err.splitlines()) == notes
 
