@@ -262,6 +262,7 @@ class Sight:
         self._others = others
         self._entered: EnteredNamespace | None = None
         self._opened: OpenedNamespace | None = None
+        self._ended: set[object] = set()
         self._remembers = remembers
         self._last_life: Life | None = None
 
@@ -359,18 +360,20 @@ class Sight:
 
         The path is valid until ``close``. Without a cookie the namespace may be a later one with the same number.
         """
-        if self._opened is not None and self._opened.recorded == (record.netns_id, record.netns_cookie):
+        recorded = record.netns_id, record.netns_cookie
+        if self._opened is not None and self._opened.recorded == recorded:
             return self._opened.path
-        if record.netns_id is None or not record.netns_cookie:
+        if not all(recorded) or recorded in self._ended:
             return ""
         from libcni.store.life import has_ended, subject_of
 
         life = self._life()
         try:
-            descriptor = -1 if has_ended(record, life) else life.open(subject_of(record))
+            if has_ended(record, life):
+                raise FileNotFoundError
+            descriptor = life.open(subject_of(record))
         except OSError:
-            return ""
-        if descriptor < 0:
+            self._ended.add(recorded)
             return ""
         self._forget_opened()
         self._opened = OpenedNamespace(descriptor, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import random
 import re
@@ -11,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -36,11 +37,23 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
+from libcni.cli import inputs
 from libcni.config.jsontext import MAX_DEPTH
+from libcni.config.network import parse_plugin
+from libcni.config.runtime_conf import as_mapping
+from libcni.engines.netavark.podman_request import read_attachment, read_document, read_request
+from libcni.engines.oci.annotations import read_wanted
+from libcni.engines.oci.container_state import read_state
 from libcni.executor import CallOptions
+from libcni.kernel.life import Life
+from libcni.kernel.walk import Walk
 from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})
+_CAPABILITIES = ("portMappings", "ips", "mac", "bandwidth", "aliases", "dns", "infinibandGUID", "deviceID")
+CAPABLE = NET.with_plugins(
+    [parse_plugin(json.dumps({"type": "a", "capabilities": dict.fromkeys(_CAPABILITIES, True)}))]
+)
 RT = RuntimeConf("c1", None, "eth0")
 
 
@@ -164,13 +177,85 @@ def error_document(data: bytes) -> bool:
     return error.code is not None
 
 
+def attach(container_id: str, ifname: str, args: Any, capability_args: Mapping[str, Any], network_args: Any) -> None:
+    """Attach and detach what an engine's request asks for; an error is the library's."""
+    cni, _ = client()
+    rt = RuntimeConf(container_id, "", ifname, args, capability_args, network_args)
+    with suppress(CNIError):
+        cni.add_network_list(CAPABLE, rt)
+        assert cni.del_network_list(CAPABLE, rt).record == "found"
+
+
+def state(data: bytes) -> bool:
+    """Read the state that an OCI runtime gives its hook, and the annotations in it."""
+    try:
+        found = read_state(data)
+        wanted = read_wanted(found.annotations)
+    except CNIError as error:
+        is_short(error, 3000)
+        return False
+    for request in wanted.requests or ():
+        capabilities = {**wanted.capabilities, **as_mapping(request.capability_args)}
+        attach(found.container_id, request.ifname or "eth0", request.args or wanted.args, capabilities, None)
+    return True
+
+
+def annotation(data: bytes) -> bool:
+    """Read the value of each annotation that holds JSON."""
+    good, text = False, data.decode(errors="replace")
+    for key in ("networks", "bandwidth", "capabilities", "ports", "ips", "args"):
+        encoded = json.dumps({"id": "c1", "status": "creating", "annotations": {f"libcni.{key}": text}})
+        good |= state(encoded.encode())
+    return good
+
+
+def podman(data: bytes) -> bool:
+    """Read the request that netavark gives podman's driver."""
+    good = False
+    for read in (read_attachment, read_request):
+        try:
+            request = read(read_document(data))
+        except CNIError as error:
+            is_short(error, 3000)
+            continue
+        good = read is read_request
+        capabilities = {**request.options.capabilities, "portMappings": request.ports, "ips": list(request.ips)}
+        attach(request.container_id, request.ifname, request.options.args, capabilities, {"cni": request.aliases})
+    return good
+
+
+def arguments(data: bytes) -> bool:
+    """Read the arguments of the command: capability arguments and a configuration in JSON or YAML, CNI_ARGS."""
+    text = data.decode(errors="surrogateescape")
+    path = directory() / "given.yaml"
+    path.write_bytes(data)
+    words = [] if text.startswith("@") else [text]
+    reads = [(cli_arguments, word) for word in words] + [(inputs._cni_args, text), (inputs.network_of, str(path))]
+    good = False
+    for read, word in reads:
+        try:
+            read(word)
+            good = True
+        except CNIError as error:
+            is_short(error, 10_000)
+    return good
+
+
+def cli_arguments(text: str) -> None:
+    attach("c1", "eth0", None, inputs.capability_args(text), None)
+
+
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     "configuration": configuration,
     "result": result,
     "record": record,
     "version": version,
     "error_document": error_document,
+    "state": state,
+    "podman": podman,
 }
+ALL_TARGETS: dict[str, Callable[[bytes], bool]] = TARGETS | {"annotation": annotation, "arguments": arguments}
+"""Also those that take milliseconds, because they read YAML, or the bytes several times."""
 
 _RESULT = (
     b'{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"00:11:22:33:44:55","sandbox":"/run/netns/x"}],'
@@ -204,6 +289,36 @@ SEEDS: dict[str, list[bytes]] = {
     ],
     "version": [b'{"cniVersion":"1.0.0","supportedVersions":["0.1.0","1.0.0"]}', b'{"cniVersion":"0.2.0"}'],
     "error_document": [b'{"cniVersion":"1.0.0","code":11,"msg":"later","details":"x"}', b'{"code":-3}', b"text"],
+    "state": [
+        (
+            b"{"  # the strings are one
+            b'"ociVersion":"1.0.2","id":"c1","status":"creating","pid":4711,"bundle":"/b","annotations":{"libcni.networks":'
+            b'"front, back@net1","libcni.ports":"127.0.0.1:8080:80/udp, [::1]:81:82","libcni.ips":"10.61.0.7, fd00::7",'
+            b'"libcni.args":"IgnoreUnknown=1;K=V","libcni.mac":"c2:11:22:33:44:55","other":"x"}}'
+        ),
+        b'{"id":"c1","status":"stopped"}',
+    ],
+    "annotation": [
+        b'[{"network":"front","ifname":"eth0","args":{"K":"V"},"capabilities":{"mac":"c2:11:22:33:44:55"}},"b@e1"]',
+        b'{"ingressRate":1000000,"ingressBurst":100000,"egressRate":8,"egressBurst":8}',
+        b'{"aliases":["db"],"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}',
+    ],
+    "podman": [
+        (
+            b"{"
+            b'"container_id":"c1","container_name":"web","port_mappings":[{"container_port":80,"host_ip":"127.0.0.1",'
+            b'"host_port":8080,"protocol":"tcp,udp","range":3}],"network_options":{"aliases":["a"],"interface_name":"eth0",'
+            b'"static_ips":["10.1.0.7"],"static_mac":"c2:11:22:33:44:55","options":{"args":"K=V"}},"network":{"name":"n",'
+            b'"options":{"conf":"front","bandwidth":"ingressRate=8;ingressBurst=8","capabilities":"{\\"aliases\\":[\\"db\\"]}",'
+            b'"ports":"ignore"}}}'
+        ),
+    ],
+    "arguments": [
+        _LIST,
+        b'{"mac":"c2:11:22:33:44:55","bandwidth":{"ingressRate":8,"ingressBurst":8}}',
+        b"cniVersion: 1.0.0\nname: net\nplugins:\n- type: bridge\n  mtu: 1e3\n- {type: portmap}\n",
+        b"IgnoreUnknown=1;K=V",
+    ],
 }
 
 TOKENS = [
@@ -246,6 +361,17 @@ def _mutated(data: bytes, chance: random.Random) -> bytes:  # noqa: PLR0911 - on
         return data[:start] + chance.choice(TOKENS) + data[start:]
     at = chance.randrange(len(data) + 1)
     return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+
+
+@cache
+def walk() -> Walk:
+    return Walk()
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_quiet(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level(logging.CRITICAL, "libcni")  # what is captured goes to pytest's other processes as UTF-8
+    monkeypatch.setattr(Life, "walk", walk())  # each one takes milliseconds
 
 
 pytestmark = pytest.mark.unmeasured
@@ -336,18 +462,18 @@ def test_every_depth_of_nesting(name: str) -> None:
                     target(seed[:-1] + f',"{key}":'.encode() + value + b"}")
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ALL_TARGETS)
 def test_the_seeds_are_good(name: str) -> None:
     """Otherwise all that follows would test the first line of a parser only."""
-    assert all(TARGETS[name](seed) for seed in SEEDS[name] if seed != b"text")
+    assert all(ALL_TARGETS[name](seed) for seed in SEEDS[name] if seed != b"text")
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ALL_TARGETS)
 def test_inputs_near_to_good_ones(name: str) -> None:
-    good = 0
-    for data in mutations(name, SEED, CASES):
+    good, target = 0, ALL_TARGETS[name]
+    for data in mutations(name, SEED, CASES if name in TARGETS else CASES // 10):
         try:
-            good += TARGETS[name](data)
+            good += target(data)
         except BaseException as error:
             raise AssertionError(f"LIBCNI_SEED={SEED}: {data!r}") from error
     assert good > CASES / 1000, "too few inputs are accepted: the mutations change too much"
