@@ -118,8 +118,8 @@ coverage: $(COMPILED) ## run the tests and write their coverage to htmlcov/index
 	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
 
 # BENCH="--quick --only 1,3" for less; BENCH=--write renews the table and the picture in docs/.
-bench: $(READY) ## compare with Go libcni, in under 10 minutes
-	@scripts/system-packages gcc golang-go golang-github-appc-cni-dev $(REAL_PACKAGES) || true
+bench: $(READY) ## compare with the newest Go libcni, in under 10 minutes
+	@scripts/system-packages gcc libc6-dev $(REAL_PACKAGES) || true
 	@$(BIN)/python bench/run.py $(BENCH)
 
 docs: $(READY) ## build the documentation into site/

@@ -27,7 +27,6 @@ LOOK = f"libcni-bench-{os.getpid()}"
 """A namespace, and the prefix of the names of others."""
 
 DISTRIBUTION = Path("/usr/bin/python3")
-_GO_PATH = "/usr/share/gocode"
 _numbers = itertools.count(1)
 
 
@@ -251,13 +250,12 @@ def machinery() -> Iterator[None]:
 
 
 def _build() -> None:
-    if not Path(_GO_PATH, "src/github.com/containernetworking/cni").is_dir():
-        raise SystemExit("Go libcni is missing: apt install gcc golang-go golang-github-appc-cni-dev")
     shutil.rmtree(BUILD, ignore_errors=True)
     (BUILD / "bin").mkdir(parents=True)
     subprocess.run(["gcc", "-O2", "-static", "-o", BUILD / "bin/noop", SOURCES / "noop.c"], check=True)
-    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": _GO_PATH}
-    subprocess.run(["go", "build", "-o", BUILD / "peer", SOURCES / "peer.go"], check=True, env=environment)
+    go = ["go", "build", "-o", BUILD / "peer", SOURCES / "peer.go"]
+    if subprocess.run([ROOT / "scripts/peers", "go", "--", *go], check=False).returncode:
+        raise SystemExit("the program with Go libcni could not be built")
     os.link(BUILD / "bin/noop", BUILD / "bin/noop1000")
 
 

@@ -5,9 +5,6 @@
 //	add FIRST COUNT PARALLEL   attach the containers c<FIRST>, c<FIRST+1>, ...
 //	del FIRST COUNT 1          detach them
 //	list CONTAINER             list one container's attachments; "-": all
-//
-// Go libcni 1.1.2, which Debian has, cannot list: cachedAttachments below does what later releases do
-// (libcni/api.go, GetCachedAttachments of 1.2.0).
 package main
 
 import (
@@ -17,8 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,54 +76,6 @@ func each(count, parallel int, work func(int) error) times {
 	return times{Wall: time.Since(start).Nanoseconds(), Each: taken}
 }
 
-type cached struct {
-	Kind           string                 `json:"kind"`
-	ContainerID    string                 `json:"containerId"`
-	Config         []byte                 `json:"config"`
-	IfName         string                 `json:"ifName"`
-	NetworkName    string                 `json:"networkName"`
-	NetNS          string                 `json:"netns,omitempty"`
-	CniArgs        [][2]string            `json:"cniArgs,omitempty"`
-	CapabilityArgs map[string]interface{} `json:"capabilityArgs,omitempty"`
-	RawResult      map[string]interface{} `json:"result,omitempty"`
-}
-
-func cachedAttachments(containerID string) ([]*cached, error) {
-	directory := filepath.Join(*cache, "results")
-	entries, err := os.ReadDir(directory)
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(entries))
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	sort.Strings(names)
-	found := []*cached{}
-	for _, name := range names {
-		if len(containerID) > 0 {
-			part := fmt.Sprintf("-%s-", containerID)
-			pos := strings.Index(name, part)
-			if pos <= 0 || pos+len(part) >= len(name) {
-				continue
-			}
-		}
-		data, err := os.ReadFile(filepath.Join(directory, name))
-		if err != nil {
-			continue
-		}
-		one := cached{}
-		if json.Unmarshal(data, &one) != nil || one.Kind != libcni.CNICacheV1 {
-			continue
-		}
-		if (len(containerID) > 0 && one.ContainerID != containerID) || one.IfName == "" || one.NetworkName == "" {
-			continue
-		}
-		found = append(found, &one)
-	}
-	return found, nil
-}
-
 func main() {
 	flag.Parse()
 	ctx := context.Background()
@@ -157,7 +104,7 @@ func main() {
 		case "list":
 			found := 0
 			taken := each(1, 1, func(int) error {
-				one, err := cachedAttachments(strings.TrimPrefix(word, "-"))
+				one, err := cni.GetCachedAttachments(strings.TrimPrefix(word, "-"))
 				found = len(one)
 				return err
 			})

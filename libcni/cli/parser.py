@@ -41,6 +41,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
         formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=width),
         allow_abbrev=False,
     )
+    vars(parser)["color"] = False  # Python 3.14 would colour the help in a terminal
     for argument in arguments:
         argument.add_to(parser)
     common = parser.add_argument_group("where and how")

@@ -68,7 +68,7 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("ps", "did you mean: libcni attachments"),
         ("inspect web", "did you mean: libcni show"),
         ("version", "did you mean: libcni --version"),
-        ("gc net --vlaid a", "unrecognized arguments: --vlaid a; did you mean --valid?"),
+        ("gc net --vlaid=a", "unrecognized arguments: --vlaid=a; did you mean --valid?"),
         ("attachments -c a", "did you mean CONTAINER without an option?"),
         ("show a eth0", "unrecognized arguments: eth0; did you mean --ifname eth0?"),
         ("networks dbnet", "did you mean --validate dbnet?"),

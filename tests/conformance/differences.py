@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from peers import peer_files
 
 from conformance.golang import INSTALLED, NEWEST, Reasons, build, explain, faults, run_vectors
 from conformance.table import render
@@ -30,7 +29,7 @@ def generate(programs: Mapping[str, Path], directory: Path) -> tuple[dict[str, R
 def main() -> int:
     """Write the page; return 1 where a difference has no reason, or a reason no difference."""
     try:
-        programs = {INSTALLED: build(INSTALLED), NEWEST: build(NEWEST, peer_files("go"))}
+        programs = {INSTALLED: build(INSTALLED), NEWEST: build(NEWEST, "go")}
     except pytest.skip.Exception as skipped:
         sys.stderr.write(f"{skipped}\n")
         return 77

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from peers import peer_files
+from peers import with_peers
 
 from conformance.exact import read
 from conformance.observe import Difference, Failure, Seen, differences
@@ -45,7 +44,7 @@ def go_program() -> Path:
 @pytest.fixture(scope="session")
 def newest_go_program() -> Path:
     """Return the Go program with the newest Go libcni; skip if it cannot be had."""
-    return build(NEWEST, peer_files("go"))
+    return build(NEWEST, "go")
 
 
 # The newest Go is downloaded.
@@ -56,18 +55,16 @@ def each_go_program(request: pytest.FixtureRequest) -> Path:
     return program
 
 
-def build(version: str, peer: Path | None = None) -> Path:
-    """Build the Go program; raises CalledProcessError. ``peer``: the unpacked files of Go, not the installed one."""
+def build(version: str, peer: str = "") -> Path:
+    """Build the Go program; raises CalledProcessError. ``peer``: the Go of ``scripts/peers``, not the installed one."""
     target = ROOT / "build" / f"go_libcni-{version}"
-    go, gopath = "go", GOPATH
-    environment = {**os.environ, "GO111MODULE": "off", "GOFLAGS": "", "CGO_ENABLED": "0"}
-    if peer is not None:
-        [root] = peer.glob("usr/lib/go-*")
-        go, gopath = str(root / "bin/go"), peer / "usr/share/gocode"
-        environment |= {"GOROOT": str(root), "GOTOOLCHAIN": "local"}
-    environment |= {"GOPATH": str(gopath), "GOCACHE": str(target.parent / f"go-cache-{version}")}
-    words = [go, "build", "-tags", "newest" if peer else "installed", "-o", str(target), "./tests/go_libcni"]
-    subprocess.run(words, cwd=ROOT, env=environment, check=True)
+    words = ["go", "build", "-tags", "newest" if peer else "installed", "-o", str(target), "./tests/go_libcni"]
+    cache = f"GOCACHE={target.parent / f'go-cache-{version}'}"
+    if peer:
+        with_peers(peer, "--", "env", "-C", str(ROOT), cache, *words)
+    else:
+        settings = [cache, f"GOPATH={GOPATH}", "GO111MODULE=off", "GOFLAGS=", "CGO_ENABLED=0"]
+        subprocess.run(["env", *settings, *words], cwd=ROOT, check=True)
     return target
 
 

@@ -15,6 +15,9 @@ from nodes import FakeNode
 
 from libcni.cli import main
 
+UNNEEDED = {"dataclasses"} if sys.version_info < (3, 14) else set[str]()
+"""Modules that a program without networks does not need; from Python 3.14 on logging loads dataclasses."""
+
 MODULES = """
 import sys
 from libcni.cli import main

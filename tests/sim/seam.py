@@ -381,7 +381,7 @@ class SimSystem:
         return self._setns, self._socket
 
     def _setns(self, descriptor: int, _kind: int) -> int:
-        inode = self._file(descriptor).inode
+        inode = self._file(descriptor).inode if descriptor != -1 else None
         if not isinstance(inode, Namespace):
             return -1
         self._inside = inode

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -266,7 +267,8 @@ def test_only_a_program_that_cannot_return_has_a_thread_for_it(
 
     monkeypatch.setattr(threading.Thread, "start", note)
     enter(namespace.path).close()
-    assert started == ([] if both_ways else ["libcni-namespace"])
+    # From Python 3.14 on a signal handler could run between two steps in any program.
+    assert started == ([] if both_ways and sys.version_info < (3, 14) else ["libcni-namespace"])
 
 
 @pytest.mark.real
@@ -309,6 +311,7 @@ def test_a_program_that_enters_a_user_namespace_between_two_looks_comes_back(nam
 
 
 @pytest.mark.real
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="from Python 3.14 on the caller's thread never leaves")
 def test_a_socket_is_not_made_where_the_thread_is_lost(
     namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

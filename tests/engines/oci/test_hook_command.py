@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from engines.engine_node import UNNEEDED
+
 from .conftest import HookNode
 
 HEAVY = {"asyncio", "concurrent.futures", "pydantic", "yaml"}
@@ -27,7 +29,7 @@ def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callabl
 def test_a_container_without_networks_costs_no_verb(node: HookNode) -> None:
     node.configure("front")
     found = node.loaded(node.state("creating", 1, networks="none"))
-    assert found & (HEAVY | {"libcni.client", "libcni.manager", "dataclasses"}) == set()
+    assert found & (HEAVY | {"libcni.client", "libcni.manager", *UNNEEDED}) == set()
     assert node.detach() == ""
     assert (node.calls(), node.pinned) == ([], [])
 
