@@ -208,7 +208,10 @@ def _without_port(target: str) -> str:
 
 
 def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
-    """Yield each fact that an attachment's plugins should create, in the form of each backend; and the set backend."""
+    """Yield the rules that an attachment's plugins should have created.
+
+    Yields each rule in the form of each backend, and the backend that the configuration names, or "" if it names none.
+    """
     network, container = attachment.network, attachment.container_id
     addresses = node.addresses_of(attachment)
     for document in node.documents(attachment):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
 from libcni.config.identifiers import validate_container_id
-from libcni.errors import LockTimeoutError
+from libcni.errors import LockTimeoutError, name_client
 from libcni.executor.process import run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, Timeout
@@ -98,7 +98,8 @@ class ManagerOperation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        name_client(error, self.node.settings.client)  # the commands in its hint are those of this client's directories
         self.node.release()
         self.release_locks()
 

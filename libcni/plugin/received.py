@@ -132,7 +132,9 @@ def check_config(verb: str, config: dict[str, Any], supported: Sequence[str]) ->
             raise VerbError(str(error), code=DECODING_FAILURE) from error
         if not allowed or is_newer:
             which = "plugin" if allowed else "config"
-            raise VerbError(f"{which} version does not allow {verb}", code=INCOMPATIBLE_CNI_VERSION)
+            shown = f'{verb} exists since version {SINCE[verb]}; the configuration has "{version}"'
+            details = f"{shown}, the plugin supports {', '.join(supported)}"
+            raise VerbError(f"{which} version does not allow {verb}", code=INCOMPATIBLE_CNI_VERSION, details=details)
     if version not in supported:
         shown = " ".join(f'"{known}"' for known in supported)
         details = f'config is "{version}", plugin supports [{shown}]'

@@ -56,3 +56,8 @@ def test_a_torn_record_that_may_be_any_containers_fails_no_check(attached: Manag
     (attached.cache / "results" / "~0123456789abcdef").write_bytes(b"")
     assert "" in [one.container_id for one in attached.client().get_cached_attachments("c1")]
     assert [one.outcome for one in attached.manager().check("c1").items] == ["ok", "ok"]
+
+
+def test_the_hint_has_the_clients_directories(node: ManagerNode) -> None:
+    with pytest.raises(NotAttachedError, match=rf"libcni attachments --cache-dir {node.cache}\)"):
+        node.manager().check("c1")

@@ -88,7 +88,11 @@ def test_a_verb_is_refused_in_versions_that_do_not_have_it(verb: str, version: s
     if ALL_VERSIONS.index(version) >= ALL_VERSIONS.index(FIRST_WITH[verb]):
         assert answer.status == 0
     else:
-        assert answer.document == {"cniVersion": version, "code": 1, "msg": f"config version does not allow {verb}"}
+        assert answer.document == {
+            "cniVersion": version, "code": 1, "msg": f"config version does not allow {verb}",
+            "details": f'{verb} exists since version {FIRST_WITH[verb]}; the configuration has "{version}", '
+            f"the plugin supports {', '.join(ALL_VERSIONS)}",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(("verb", "newest"), [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")])
@@ -96,6 +100,7 @@ def test_a_plugin_too_old_for_a_verb_says_so(verb: str, newest: str) -> None:
     answer = call_plugin(Recorder([newest]).plugin, verb, config("1.1.0"), path="/opt/cni/bin")
     assert answer.code == ErrorCode.INCOMPATIBLE_CNI_VERSION
     assert answer.document["msg"] == f"plugin version does not allow {verb}"
+    assert f"the plugin supports {newest}" in answer.document["details"]
 
 
 @pytest.mark.parametrize("verb", ["ADD", "DEL"])
