@@ -77,18 +77,22 @@ class CNIConfig(ClientBase[Executor]):
         ``libcni.options.AddOptions`` describes them.
 
         Returns:
-            The last plugin's result, in the network's spec version.
+            The last plugin's result, in the network's spec version. ``notes`` tells what the ADD met on its way.
 
         Raises:
-            PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``.
+            PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``. By a known fault that
+                does not happen twice it failed again; see the client's ``retries``.
             InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
-            AttachmentExistsError: the container has that interface already; nothing was run.
+            AttachmentExistsError: the container has that interface already, or another container publishes the port of
+                the host; with ``strict``, a program of the host listens there. Nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
                 says that this library created it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
             NamespaceMismatchError: the namespace at the path was replaced while the ADD ran; the ADD was rolled back.
-            ConfigError: the namespace is this program's own; the environment is too large to start a plugin, or an
-                argument for a record; with ``strict``, no plugin declares some capability argument. Nothing was run.
+                Or the container is attached in another namespace that lives; nothing was run.
+            ConfigError: the namespace is this program's own, or another file is at its path; the environment is too
+                large to start a plugin, or an argument for a record; with ``strict``, no plugin declares some
+                capability argument. Nothing was run.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
         """
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.

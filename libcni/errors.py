@@ -438,12 +438,26 @@ class PluginError(CNIError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the plugin asked the runtime to try again later (code 11)."""
-        return self.well_known == _TRY_AGAIN_LATER
+        """Whether the same call may succeed later: by code 11, or by a known fault that does not happen twice."""
+        from libcni._known_faults import fault_of  # few calls fail
+
+        fault = fault_of(self)
+        return self.well_known == _TRY_AGAIN_LATER or (fault is not None and fault.cure == "again")
 
     def _usual_hint(self) -> Hint | None:
+        from libcni._known_faults import fault_of
+
+        fault = fault_of(self)
+        if fault is not None and fault.cure == "doctor":
+            return Hint(f"{fault.meaning}; see whose it is, and what to do", "doctor")
         if self.rollback_errors:
             return Hint.about(self, "correct the cause, then detach the container", "del")
+        if fault is not None and fault.cure == "again":
+            return Hint(f"{fault.meaning}: repeat the call")
+        return self._hint_of_end()
+
+    def _hint_of_end(self) -> Hint | None:
+        """Return the hint for the plugin's code, or for how it ended."""
         if self.code in _HINTS_OF_CODES:
             return Hint(_HINTS_OF_CODES[self.code])
         if self.signal is not None:
@@ -502,7 +516,7 @@ class _AttachmentError(CNIError):
 class AttachmentExistsError(_AttachmentError):
     """ADD was refused: the container already has the interface, or another container publishes the host port.
 
-    Nothing was run.
+    With ``strict``, also a program that listens at the host port. Nothing was run.
 
     Attributes:
         container_id (str): the container of the ADD, or the container that publishes the host port.
@@ -549,7 +563,8 @@ class InterfaceExistsError(AttachmentExistsError):
 class NamespaceMismatchError(_AttachmentError):
     """The namespace for DEL or CHECK is not the recorded one, and both exist. Nothing was run.
 
-    ADD and reload raise this error if the namespace is replaced meanwhile. Then the container is not attached.
+    ADD and reload raise this error if the namespace is replaced meanwhile. Then the container is not attached. ADD also
+    raises it if the container is attached in another namespace: plugins know a container by its ID alone.
 
     Attributes:
         container_id (str): the container.

@@ -180,6 +180,9 @@ class _Sight(Sight):
     def is_no_namespace(self, netns: str) -> bool:
         return netns in self._world.not_namespaces
 
+    def is_other_file(self, netns: str) -> bool:
+        return netns in self._world.not_namespaces
+
     def namespace(self, netns: str) -> Place:
         return Place(self._world.namespaces.get(netns), self._world.cookies.get(netns, 0))
 
@@ -263,8 +266,8 @@ class _Records(RecordStore):
         just_now = (0, 0, sys.maxsize)
         return {"-".join(identity): just_now for identity in self._world.recorded}
 
-    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for name in names:
+    def bytes_of(self, names: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
+        for name in self.stamps() if names is None else names:
             yield name, b"\\"  # only reading tells
 
     def read(self, name: str) -> Record | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -27,6 +28,11 @@ PASS_ON = """[ $CNI_COMMAND != ADD ] || tr -d '\\n' < "$stdin" | sed 's/.*"prevR
 """The body of a fake plugin that passes the result on."""
 
 both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
+
+
+def make_fake_namespace(path: Path) -> None:
+    """Make a file that stands for a network namespace: a FIFO, because ADD refuses regular files and directories."""
+    os.mkfifo(path)
 
 
 class Blocking:
@@ -107,7 +113,8 @@ class FakeNode:
         """Make a file that stands for a network namespace, and return its path."""
         path = self.root / "ns" / name
         path.parent.mkdir(exist_ok=True)
-        path.touch()
+        if not path.exists():
+            make_fake_namespace(path)
         return str(path)
 
     def verbs(self) -> list[str]:

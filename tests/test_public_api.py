@@ -33,7 +33,7 @@ ROOT = Path(libcni.__file__).parent
 
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
-    ["_defaults", "_version"],
+    ["_defaults", "_known_faults", "_version"],
     ["kernel"],
     ["errors"],
     ["config"],

@@ -35,8 +35,8 @@ class Session:
     verbose: bool
     command: str = ""
 
-    def client(self) -> CNIConfig:
-        """Return a blocking client. The plugins' stderr goes to this program's stderr."""
+    def client(self, **settings: Any) -> CNIConfig:
+        """Return a blocking client with further settings. The plugins' stderr goes to this program's stderr."""
         import libcni
 
         observer: Observer | None = None
@@ -52,7 +52,7 @@ class Session:
         limit = self.timeout or None
         return libcni.CNIConfig(
             self.path, self.cache_dir, conf_dir=self.conf_dir, owner=self.owner, timeout=limit, stderr=_forward,
-            observer=observer,
+            observer=observer, **settings,
         )  # fmt: skip
 
     def hint_command(self, hint: Hint) -> str:

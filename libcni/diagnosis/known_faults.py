@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
+from libcni._known_faults import fault_of
 from libcni.errors import CNIError, PluginError
 
 __all__ = ["known_fault"]
-
-_KNOWN_FAULTS = (
-    ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the IPv6 table"),
-    ("bandwidth", "nil pointer dereference", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
-    ("bandwidth", r"goroutine 1 \[", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
-    ("bridge", "no plugin name provided", "bridge cannot check a network without IPAM"),
-    ("bridge", r"gw:<nil>\} not found in routing table", "bridge 1.1.1 looks for the route without its gateway"),
-    ("bridge", "failed to find gateway", "bridge looks for routes in the main table, and sbr has moved them"),
-    (
-        "bridge",
-        r"^bridge interface \S+ mac doesn't match",
-        "a bridge without an address changes its MAC with its ports",
-    ),
-)
-"""Faults of plugins in CHECK: (plugin, a pattern in its message, the meaning). The container may be in order.
-
-Release 1.9.1 still has the faults without a version here.
-"""
 
 
 def known_fault(error: CNIError) -> tuple[str, str] | None:
@@ -37,6 +18,5 @@ def known_fault(error: CNIError) -> tuple[str, str] | None:
     """
     if not isinstance(error, PluginError):
         return None
-    text = f"{error.msg} {error.details} {error.stderr}".lower()
-    faults = (fault for fault in _KNOWN_FAULTS if fault[0] == error.plugin and re.search(fault[1], text))
-    return next((fault[::2] for fault in faults), None)
+    fault = fault_of(error)
+    return (error.plugin, fault.meaning) if fault is not None and fault.cure == "none" else None

@@ -121,7 +121,7 @@ class SetUp:
         """
         failed: list[CNIError] = []
         done = self.done[::-1]
-        outcomes = await detach_each(done, self._detach, lambda planned: planned.net.name)
+        outcomes = await detach_each(done, self._detach)
         for planned, outcome in zip(done, outcomes, strict=True):
             if isinstance(outcome, CNIError):
                 failed.append(outcome)

@@ -76,7 +76,7 @@ class TearDown:
         items = [Item("unreadable", path=attachment.path) for attachment in unreadable]
         if not attachments and not planned:
             items.append(Item("not-recorded", container_id=self.container_id))
-        outcomes = await detach_each(targets, self._detach, lambda target: target.network)
+        outcomes = await detach_each(targets, self._detach)
         for target, outcome in zip(targets, outcomes, strict=True):
             identity = (target.network, self.container_id, target.rt.ifname)
             if isinstance(outcome, CNIError):

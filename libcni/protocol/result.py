@@ -289,6 +289,9 @@ class Result:
         routes: its routes.
         dns: its name resolution.
         unused_capabilities: the capability arguments of this ADD that no plugin of the network declares.
+        notes: what the ADD met on its way, in words; the log has it too. A plugin failed once by a known fault and the
+            ADD was repeated; an attachment was detached first, and its plugins left rules; a program of the host uses a
+            published port.
 
     Examples:
         >>> result = Result.from_bytes(b'{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')
@@ -303,6 +306,7 @@ class Result:
     routes: tuple[Route, ...] = field(default=(), compare=False)
     dns: DNS = field(default=DNS(), compare=False)
     unused_capabilities: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def from_bytes(cls, data: bytes | str, version: str | None = None) -> Result:

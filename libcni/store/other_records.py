@@ -16,7 +16,7 @@ from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
 from libcni.kernel.cached import cached_property
 from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
-from libcni.store.record_format import mentioned
+from libcni.store.record_format import may_publish, mentioned
 from libcni.store.recorded_place import addresses_of, place_of
 from libcni.store.records import RecordStore, settled_before
 
@@ -31,14 +31,12 @@ class OtherRecord(NamedTuple):
         path: its record.
         place: its interface. Records of Go have neither the namespace's identity nor the interface's index.
         addresses: its IP addresses without prefix length.
-        host_ports: the numbers of the host ports that its capability arguments name.
     """
 
     identity: Identity
     path: str
     place: Place
     addresses: frozenset[str]
-    host_ports: frozenset[object]
 
     def is_same_interface(self, record: Record) -> bool:
         """Whether both name the same interface of a container, as when a meta-plugin attaches it to another network."""
@@ -62,20 +60,22 @@ class _File:
 
     @cached_property
     def attachment(self) -> OtherRecord | None:
-        """The recorded interface, addresses and ports; None if none is recorded, or if the record cannot be read."""
-        try:
-            record = self._store.read(self.name)
-        except RecordError as error:  # it must not hide the other records
-            logger.warning("the interface and addresses of this attachment are unknown: %s", error)
+        """The recorded interface and addresses; None if none is recorded, or if the record cannot be read."""
+        record = _read(self._store, self.name)
+        if record is None:
             return None
-        # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
-        if record is None or isinstance(record, Unreadable) or record.state == STALE_BOOT:
-            return None
-        addresses, ports = (
-            frozenset(addresses_of(record)),
-            frozenset(port.number for port in ports_in(record.decoded_capability_args)),
-        )
-        return OtherRecord(record.identity, record.path, place_of(record), addresses, ports)
+        return OtherRecord(record.identity, record.path, place_of(record), frozenset(addresses_of(record)))
+
+
+def _read(store: RecordStore, name: str) -> Record | None:
+    """Return the record in a file of this boot; None if it cannot be read: it must not hide the other records."""
+    try:
+        record = store.read(name)
+    except RecordError as error:
+        logger.warning("the interface, addresses and ports of this attachment are unknown: %s", error)
+        return None
+    # Nothing of an earlier boot exists, and another container may have the address and the numbers now.
+    return None if isinstance(record, Unreadable) or (record and record.state == STALE_BOOT) else record
 
 
 class OtherRecords:
@@ -111,13 +111,23 @@ class OtherRecords:
             if not wanted.isdisjoint(other.addresses):
                 yield other
 
-    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[OtherRecord]:
-        """Yield the attachments that publish one of these ports of the host."""
+    def with_host_ports(self, numbers: Iterable[object]) -> Iterator[Record]:
+        """Yield the records of attachments that publish one of these ports of the host.
+
+        This reads each file once, and decodes few. Only an ADD asks, once, under the locks of the ports.
+        """
         wanted = frozenset(numbers)
         whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
-        for other in self._that_may_have([b"%d" % number for number in whole], None):
-            if not wanted.isdisjoint(other.host_ports):
-                yield other
+        marks = frozenset(b"%d" % number for number in whole)
+        try:
+            names = [name for name, data in self._records.bytes_of(None) if marks and may_publish(data, marks)]
+        except RecordError as error:
+            logger.warning("the host ports of other attachments are unknown: %s", error)
+            return
+        for name in names:
+            record = _read(self._records, name)
+            if record is not None and any(port.number in wanted for port in ports_in(record.decoded_capability_args)):
+                yield record
 
     def with_interface(self, seen: Place, but: Record | None) -> Iterator[OtherRecord]:
         """Yield the attachments except ``but`` whose record has the interface ``seen``."""

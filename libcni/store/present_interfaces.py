@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket  # the C part alone: importing socket takes 3 ms
 import errno
 import os
+import stat
 import struct
 import sys
 import threading
@@ -93,6 +94,18 @@ def is_no_namespace(netns: str) -> bool:
         return error.errno == errno.ENOTTY
     finally:
         system.close(descriptor)
+
+
+def is_other_file(netns: str) -> bool:
+    """Return whether there is a regular file, a directory or a namespace of another kind at a path.
+
+    Plugins refuse it. A namespace is a regular file, too.
+    """
+    try:
+        mode = system.stat(netns).st_mode
+    except (OSError, ValueError):
+        return False
+    return (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and is_no_namespace(netns)
 
 
 def path_for_plugins(netns: str) -> str:
@@ -257,6 +270,7 @@ class Sight:
 
     is_own_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_own_namespace)
     is_no_namespace: ClassVar[staticmethod[[str], bool]] = staticmethod(is_no_namespace)
+    is_other_file: ClassVar[staticmethod[[str], bool]] = staticmethod(is_other_file)
 
     def __init__(self, others: OtherRecords, *, remembers: bool = False) -> None:
         self._others = others

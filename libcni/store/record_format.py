@@ -288,6 +288,14 @@ def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
     return frozenset([text for texts in matches for text in texts]) - {b""}, _OWN_HEAD in data
 
 
+def may_publish(data: bytes, numbers: frozenset[bytes]) -> bool:
+    """Return whether a file may record one of these ports of the host, from its text alone."""
+    if b"\\" not in data and b"hostport" not in data.lower():
+        return False
+    values, _ = mentioned(data)
+    return values is None or not numbers.isdisjoint(values)
+
+
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
     """Return the events in a record's file: seconds since 1970, the event, and the index of the plugin that ended.
 

@@ -127,15 +127,17 @@ class RecordStore:
             raise record_error("cannot be listed", self.results, error) from error
         return stamps
 
-    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def bytes_of(self, names: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
         """Yield each name with the bytes of its file: b"" if it does not exist, is no regular file, or cannot be read.
+
+        ``names``: None for all files.
 
         Raises:
             RecordError: the directory cannot be opened.
         """
         try:
             with Directory(self.results) as directory:
-                for name in names:
+                for name in system.listdir(directory) if names is None else names:
                     data = b""
                     try:
                         data = read_regular(open_file(name, directory), MAX_RECORD_BYTES)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcni.kernel.system as system
+from libcni._known_faults import fault_of
 from libcni.config.identifiers import check_loopback, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.port_mappings import HostPort
@@ -19,7 +20,9 @@ from libcni.errors import (
     ConfigError,
     Hint,
     InterfaceExistsError,
+    InvalidOutputError,
     PluginError,
+    PluginTimeoutError,
     RecordError,
 )
 from libcni.options import DelPolicy, OnCancel, OnExisting, check_word
@@ -31,10 +34,12 @@ from libcni.store.journal import Journal
 from libcni.store.model import (
     ABSENT,
     BEGUN,
+    LIVING,
     NOT_OURS,
     PENDING,
     STATES,
     UNKNOWN,
+    Identity,
     Known,
     Ours,
     Place,
@@ -48,15 +53,10 @@ from libcni.store.model import (
 from libcni.store.present_interfaces import lasting_path
 from libcni.store.recorded_place import place_of, reported_macs
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import PrevResult, detach, detach_chain, is_unchanged
-from libcni.verbs.host_ports import (
-    check_host_ports,
-    host_ports,
-    port_owners,
-    reserved_host_ports,
-)
+from libcni.verbs.delete import DelReport, PrevResult, detach, detach_chain_twice, is_unchanged
+from libcni.verbs.host_ports import PortOwner, host_ports, locked_host_ports
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership, checked_conf, replaced_interface, replaced_namespace
+from libcni.verbs.ownership import Ownership, checked_conf, mismatch, replaced_interface, replaced_namespace
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -89,34 +89,24 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_plugins(net)
     check_loopback(rt.ifname, [plugin.type for plugin in net.plugins])
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
+    _refuse_no_namespace(node, rt.netns or "")
     is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
     if is_own_netns:
         rt = _in_own_namespace(rt, is_allowed=allow_own_netns)
     chain = Chain(node, net, rt, node.find_all(net), is_own_netns)
-    # Examine the namespace before an earlier attachment is detached for this ADD.
-    namespace = namespace or node.sight.namespace(rt.netns or "")
-    ports = () if on_existing == "allow" else host_ports(net, rt.capability_args)
-    record = new_record(net, rt, is_own_netns=is_own_netns)
-    await _detach_dead_owners(chain, ports)
-    earlier = await _make_room(chain, record, on_existing, ports)
-    # The process of the first plugin starts while the record is written. It gets its configuration after that.
-    if node.starts_ahead:
-        node.start_ahead(chain.invocation("ADD", 0, ahead=True))
-    place = node.sight.namespace(rt.netns or "")
-    if not same_namespace(namespace, place):
-        raise replaced_namespace(record, "ADD")
-    async with reserved_host_ports(node, rt.container_id, ports):
-        journal = await _begin(node, record, earlier, place, take_back=rollback and on_cancel == "rollback")
-    with journal:
-        attempt = Attempt(chain, journal, place.with_interface(journal.record.interface), earlier.changed)
-        attempt.start(may_exist=on_existing == "allow", has_damaged=earlier.has_damaged)
-        try:
-            result = await attempt.run()
-            journal.close()  # not only after the block: if that fails, the ADD must be rolled back
-            return replace(result, unused_capabilities=unused)
-        except BaseException as error:
-            await attempt.fail(error, rollback=rollback, on_cancel=on_cancel)
-            raise
+    request = _Request(
+        chain,
+        new_record(net, rt, is_own_netns=is_own_netns),
+        # Examine the namespace before an earlier attachment is detached for this ADD.
+        namespace or node.sight.namespace(rt.netns or ""),
+        () if on_existing == "allow" else host_ports(net, rt.capability_args),
+        on_existing=on_existing,
+        on_cancel=on_cancel,
+        rollback=rollback,
+        strict=strict,
+    )
+    result = await request.attach()
+    return replace(result, unused_capabilities=unused, notes=tuple(request.notes))
 
 
 def _in_own_namespace(rt: RuntimeConf, *, is_allowed: bool) -> RuntimeConf:
@@ -127,6 +117,17 @@ def _in_own_namespace(rt: RuntimeConf, *, is_allowed: bool) -> RuntimeConf:
         problem = f"{rt.netns} is the network namespace of this program itself"
         raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
     return rt.with_netns(lasting_path(rt.netns or ""))
+
+
+def _refuse_no_namespace(node: Node, netns: str) -> None:
+    """Raise ConfigError if there is a file at a path that is no network namespace: each plugin would fail, DEL too.
+
+    A text that leads to no file may have a meaning for the plugins.
+    """
+    place = node.sight.namespace(netns) if netns else Place()
+    if place.netns is not None and not place.cookie and node.sight.is_other_file(netns):
+        hint = "give the path of a namespace, such as /run/netns/NAME or /proc/PID/ns/net"
+        raise ConfigError(f"{netns} is no network namespace, but another file", location="netns", hint=hint)
 
 
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:
@@ -160,7 +161,212 @@ def _unused_capabilities(
     return unused
 
 
-# Before the record is written: detach the earlier attachments of the same interface.
+# The tries of one ADD.
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """An ADD after all checks that need no lock.
+
+    Attributes:
+        chain: the plugins.
+        record: the record to write.
+        namespace: the container's namespace before the ADD.
+        ports: the ports of the host that it publishes, if they are to be checked.
+        on_existing, on_cancel, rollback, strict: the options of the ADD.
+        notes: what a person should know of the ADD.
+    """
+
+    chain: Chain
+    record: Ours
+    namespace: Place
+    ports: tuple[HostPort, ...]
+    on_existing: OnExisting
+    on_cancel: OnCancel
+    rollback: bool
+    strict: bool
+    notes: list[str] = field(default_factory=list)
+
+    async def attach(self) -> Result:
+        """Attach the container. Repeat that if a plugin fails by a known fault that does not happen twice."""
+        node, retries, first = self.chain.node, self.chain.node.settings.retries, ""
+        earlier, place, journal = await self._begin()
+        while True:
+            began = system.monotonic()
+            try:
+                with journal:
+                    return await self._run(earlier, place, journal)
+            except CNIError as error:
+                if first:
+                    error.add_note(f"before this try, {first}")
+                if not retries or not self._may_repeat(error, began):
+                    raise
+                retries, first = retries - 1, error.text
+            self.note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {first}")
+            # The locks are kept: a DEL that waits for the end of this ADD must not run before it.
+            earlier = _Earlier(self.record.network, has_damaged=earlier.has_damaged)
+            try:
+                async with locked_host_ports(node, self.record.container_id, self.ports) as found:
+                    found.check(self.note, strict=self.strict)
+                    place, journal = await self._write(earlier)
+            except CNIError as error:
+                error.add_note(f"before that, {first}")
+                raise
+
+    def _may_repeat(self, error: CNIError, began: float) -> bool:
+        """Return whether the ADD may be repeated: the error is of that kind, nothing is left, and there is time."""
+        if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError | InvalidOutputError):
+            return False
+        fault, node = fault_of(error), self.chain.node
+        if fault is None or fault.cure != "again" or not self.rollback or error.rollback_errors or node.is_interrupted:
+            return False
+        # A record is one that the roll-back left: the restored one of an attachment in use, or another program's.
+        if node.records.find(self.record.identity) is not None:
+            return False
+        return node.end_cleanup() > system.monotonic() - began
+
+    def note(self, text: str) -> None:
+        """Log a warning that the result will have, too."""
+        logger.warning("container %s, network %s: %s", self.record.container_id, self.record.network, text)
+        self.notes.append(text)
+
+    async def _run(self, earlier: _Earlier, place: Place, journal: Journal) -> Result:
+        """Run the plugins; roll back if that fails."""
+        attempt = Attempt(self.chain, journal, place.with_interface(journal.record.interface), earlier.changed)
+        attempt.start(may_exist=self.on_existing == "allow", has_damaged=earlier.has_damaged)
+        try:
+            result = await attempt.run()
+            journal.close()  # not only after the block: if that fails, the ADD must be rolled back
+        except BaseException as error:
+            await attempt.fail(error, rollback=self.rollback, on_cancel=self.on_cancel)
+            raise
+        return result
+
+    async def _begin(self) -> tuple[_Earlier, Place, Journal]:
+        """Acquire the locks, make room, and write the record.
+
+        Raises:
+            AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another
+                container has one of the host ports, or with ``strict`` a program of the host.
+            InterfaceExistsError: the interface exists, and belongs to no attachment that this ADD detaches.
+            NamespaceMismatchError: the container is attached in another namespace.
+        """
+        node, record = self.chain.node, self.record
+        detached: list[Identity] = []
+        while True:
+            earlier = await node.lock_all(
+                record.network,
+                record.container_id,
+                lambda: _find_earlier(node, record, self.on_existing),
+                lambda earlier: [other.network for other in earlier.to_detach],
+            )
+            # The ports stay locked until the record is written: two ADDs at the same time would not find each other's
+            # record. They are compared before anything is detached, because this ADD may be refused.
+            async with locked_host_ports(node, record.container_id, self.ports) as found:
+                dead = [owner for owner in found.dead if owner.record.identity not in detached]
+                if not dead:
+                    found.check(self.note, strict=self.strict)
+                    return earlier, *await self._write(earlier)
+            for owner in dead:
+                detached.append(owner.record.identity)
+                await self._detach_dead(owner)
+
+    async def _detach_dead(self, owner: PortOwner) -> None:
+        """Detach the attachment of another container that publishes one of the ports and is dead with proof.
+
+        Its rules come first: the new container would get no connection. This releases the locks of the ADD.
+
+        Raises:
+            CNIError: the DEL failed; nothing of this ADD was run.
+        """
+        from libcni.store.life import life_of  # few ADDs publish ports
+
+        node, record = self.chain.node, owner.record
+        await node.lock([record.network], record.container_id)
+        current = node.records.find(record.identity)
+        # Another verb may have detached it, or attached it again, before the lock.
+        if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
+            return
+        text = "%s: detaching this attachment before the ADD: it publishes host port %s, and it is dead: %s"
+        logger.warning(text, record.path, owner.port, owner.life.reason)
+        conf = RuntimeConf(record.container_id, None, record.ifname)
+        with _told(record, f"dead and publishes host port {owner.port}"):
+            self._tell_left(await detach(node, current, None, conf, DelPolicy()))
+
+    async def _write(self, earlier: _Earlier) -> tuple[Place, Journal]:
+        """Detach the earlier attachments, and write the record."""
+        node, record = self.chain.node, self.record
+        if not earlier.to_detach:
+            self._start_ahead()
+        if self.on_existing != "allow":
+            _refuse_second_namespace(node, record, self.namespace, earlier.to_detach)
+        await self._make_room(earlier)
+        if earlier.to_detach:
+            self._start_ahead()
+        place = node.sight.namespace(record.netns)
+        if not same_namespace(self.namespace, place):
+            raise replaced_namespace(record, "ADD")
+        take_back = self.rollback and self.on_cancel == "rollback"
+        return place, await _begin(node, record, earlier, place, take_back=take_back)
+
+    def _start_ahead(self) -> None:
+        """Start the process of the first plugin while the record is written. It gets its configuration after that."""
+        if self.chain.node.starts_ahead:
+            self.chain.node.start_ahead(self.chain.invocation("ADD", 0, ahead=True))
+
+    async def _make_room(self, earlier: _Earlier) -> None:
+        """Detach earlier attachments of the same (container, interface) on any network."""
+        node, record = self.chain.node, self.record
+        # First check whether this ADD is refused: a refused ADD must not detach anything.
+        for other in earlier.live:  # raise the error that names a renamed interface
+            Ownership.of(node, other, other.netns, other.ifname).netns()
+        if earlier.to_detach and self.on_existing != "allow":
+            _refuse_anothers_interface(node, record, earlier.to_detach)
+        if earlier.live and self.on_existing == "replace":
+            # Detect a full disk before a running container is detached, not after.
+            node.records.ensure_writable(record)
+        for replaced in earlier.to_detach:
+            # A caller that replaces a complete attachment expects this. Any other one was left by an interruption.
+            level = logging.INFO if replaced in earlier.live else logging.WARNING
+            state = node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
+            logger.log(level, "%s: detaching this attachment (%s) before the ADD", replaced.path, state)
+            with _told(replaced, str(state)):
+                self._tell_left(await _detach_earlier(self.chain, earlier, replaced))
+
+    def _tell_left(self, report: DelReport) -> None:
+        for what in report.left:
+            self.note(f"{what}, after the earlier attachment {what.container_id}:{what.ifname} was detached")
+
+
+@contextmanager
+def _told(record: Record, state: str) -> Iterator[None]:
+    """Note in the error of a DEL that an ADD called it."""
+    try:
+        yield
+    except CNIError as error:
+        error.add_note(f"ADD was detaching {record.path}, which is {state}, first")
+        raise
+
+
+def _refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
+    """Raise NamespaceMismatchError if the container has an attachment in another namespace that lives.
+
+    Plugins know a container by its ID alone: two containers of one ID would share chains and reservations. With 10,000
+    attachments this takes the time to list their names, while the process of the first plugin starts.
+    """
+    for other in node.records.records(record.container_id) if place.netns is not None else ():
+        made = place_of(other)
+        if other in to_detach or other.state not in LIVING or made.netns is None or same_namespace(made, place):
+            continue
+        if same_namespace(made, node.sight.namespace(other.netns)):
+            problem = f"it is attached in the namespace {other.netns}, and {record.netns} is another namespace"
+            text = "use another container ID, or detach the container first; {argument} attaches it in both"
+            raise mismatch(
+                other, problem, record.netns, Hint.about(other, text, "del", argument="on_existing", value="allow")
+            )
+
+
+# Before the record is written: find the earlier attachments of the same interface.
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,76 +403,6 @@ class _Earlier:
     def replaced_path(self) -> str:
         """The record that the ADD's record replaces, or ""."""
         return next((one.path for one in self.to_detach if self.keeps_record(one)), "")
-
-
-async def _detach_dead_owners(chain: Chain, ports: tuple[HostPort, ...]) -> None:
-    """Detach the attachments of other containers that publish one of these ports and are dead with proof.
-
-    Their rules come first: the new container would get no connection. This verb holds no other lock meanwhile.
-
-    Raises:
-        CNIError: a DEL failed; nothing of this ADD was run.
-    """
-    node, rt = chain.node, chain.rt
-    if not ports or rt is None:
-        return
-    await node.on_disk(node.others.read)
-    from libcni.store.life import life_of  # few ADDs publish ports
-
-    owners = list(port_owners(node, rt.container_id, ports))
-    for owner in [owner for owner in owners if owner.life.is_dead and owner.is_own]:
-        record = owner.record
-        await node.lock([record.network], record.container_id)
-        current = node.records.find(record.identity)
-        # Another verb may have detached it, or attached it again, before the lock.
-        if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
-            continue
-        text = "%s: detaching this attachment before the ADD: it publishes host port %s, and it is dead: %s"
-        logger.warning(text, record.path, owner.port, owner.life.reason)
-        try:
-            await detach(node, current, None, RuntimeConf(record.container_id, None, record.ifname), DelPolicy())
-        except CNIError as error:
-            error.add_note(
-                f"ADD was detaching {record.path}, which is dead and publishes host port {owner.port}, first"
-            )
-            raise
-
-
-async def _make_room(chain: Chain, record: Ours, on_existing: OnExisting, ports: tuple[HostPort, ...]) -> _Earlier:
-    """Acquire the locks, and detach earlier attachments of the same (container, interface) on any network.
-
-    Raises:
-        AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another container
-            has one of the host ports.
-        InterfaceExistsError: the interface exists, and belongs to no attachment that this ADD detaches.
-    """
-    earlier = await chain.node.lock_all(
-        record.network,
-        record.container_id,
-        lambda: _find_earlier(chain.node, record, on_existing),
-        lambda earlier: [other.network for other in earlier.to_detach],
-    )
-    # First check whether this ADD is refused: a refused ADD must not detach anything.
-    if earlier.to_detach:
-        check_host_ports(chain.node, record.container_id, ports)
-    for other in earlier.live:  # raise the error that names a renamed interface
-        Ownership.of(chain.node, other, other.netns, other.ifname).netns()
-    if earlier.to_detach and on_existing != "allow":
-        _refuse_anothers_interface(chain.node, record, earlier.to_detach)
-    if earlier.live and on_existing == "replace":
-        # Detect a full disk before a running container is detached, not after.
-        chain.node.records.ensure_writable(record)
-    for replaced in earlier.to_detach:
-        # A caller that replaces a complete attachment expects this. Any other attachment was left by an interruption.
-        level = logging.INFO if replaced in earlier.live else logging.WARNING
-        state = chain.node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
-        logger.log(level, "%s: detaching this attachment (%s) before the ADD", replaced.path, state)
-        try:
-            await _detach_earlier(chain, earlier, replaced)
-        except CNIError as error:
-            error.add_note(f"ADD was detaching {replaced.path}, which is {state}, first")
-            raise
-    return earlier
 
 
 def _find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> _Earlier:
@@ -322,7 +458,7 @@ def _refuse_anothers_interface(node: Node, record: Ours, to_detach: Iterable[Rec
         raise _exists(record)
 
 
-async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> None:
+async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> DelReport:
     """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments."""
     assert chain.rt is not None
     is_same = other.network == chain.net.name
@@ -330,7 +466,7 @@ async def _detach_earlier(chain: Chain, earlier: _Earlier, other: Record) -> Non
     # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
     conf = conf if not other.netns and is_same else replace(conf, netns=None)
     net = chain.net if is_same else None
-    await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
+    return await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
 
 
 # The steps that write the record and run the plugins.
@@ -551,8 +687,7 @@ class Attempt:
         have_ended = await chain.node.plugins_have_ended(_PLUGIN_END_SECONDS)
         ownership = Ownership(chain.node, record, self.place, record.netns, record.ifname)
         results = PrevResult.of(chain.node, record, chain.net)
-        report = await detach_chain(chain, results, DelPolicy(keep_going=True), ownership)
-        problems = report.errors
+        problems = (await detach_chain_twice(chain, results, ownership)).errors
         # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
         # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
         seconds = _PLUGIN_END_SECONDS if have_ended else 0.0

@@ -70,6 +70,7 @@ class ClientBase(Generic[ExecutorT]):
         observer: Observer | None = None,
         start_ahead: StartAhead = "auto",
         max_verbs: int = MAX_VERBS,
+        retries: int = 1,
     ) -> None:
         """Store the settings. The client opens, reads and locks nothing before the first verb.
 
@@ -97,12 +98,16 @@ class ClientBase(Generic[ExecutorT]):
                 operations, each with all of its verbs. The number is lower if this program may open few files
                 (``ulimit -n``). Other operations wait in the order of their calls, within their timeout, before they
                 write a record.
+            retries: how often an ADD is repeated, 1 by default, after a plugin has failed by a known fault that does
+                not happen twice (``retryable`` is true, and the code is not 11). It is repeated only if its roll-back
+                has undone everything, and the rest of its timeout is longer than the failed try took. 0: never.
 
         Raises:
-            ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is
-                below 1.
+            ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, ``max_verbs`` is below
+                1, or ``retries`` is negative.
             InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
-            TypeError: ``env``, ``executor``, ``observer`` or ``max_verbs`` is of another type than this client needs.
+            TypeError: ``env``, ``executor``, ``observer``, ``max_verbs`` or ``retries`` is of another type than this
+                client needs.
         """
         check_word("start_ahead", start_ahead, StartAhead)
         if isinstance(path, str | os.PathLike):
@@ -121,6 +126,7 @@ class ClientBase(Generic[ExecutorT]):
             stderr=stderr,
             observer=observer,
             start_ahead=start_ahead,
+            retries=_checked_retries(retries),
         )
         if observer is not None:
             check_type("observer", observer, Observer)
@@ -389,6 +395,14 @@ def _checked_env(env: Env | None) -> Env | None:
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(f"env: names and values must be strings, not {about}")
     return env
+
+
+def _checked_retries(retries: int) -> int:
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"retries must be a whole number, not {short_repr(retries)}")
+    if retries < 0:
+        raise ValueError(f"retries must be 0 or more, not {retries}")
+    return retries
 
 
 def _check_executor(executor: object, *, on_asyncio: bool) -> None:

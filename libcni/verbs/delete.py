@@ -19,6 +19,7 @@ from libcni.errors import (
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
+    PluginTimeoutError,
     RecordError,
     VersionError,
 )
@@ -502,6 +503,26 @@ async def detach_chain(
                 raise
             reports.append(PluginReport(plugin, "failed", error))
     return DelReport(tuple(reports), netns=(chain.rt.netns or "") if chain.rt else "", left=tuple(left))
+
+
+def is_repeatable(error: CNIError) -> bool:
+    """Return whether a second DEL may succeed: a plugin has answered. A plugin that hung would probably hang again."""
+    if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
+        return all(isinstance(member, CNIError) and is_repeatable(member) for member in error.exceptions)
+    return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
+
+
+async def detach_chain_twice(chain: Chain, results: PrevResult, ownership: Ownership) -> DelReport:
+    """Run DEL through the whole chain, and a second time if plugins fail, as ``detach_each`` does.
+
+    For a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed, bridge
+    removes everything and then fails.
+    """
+    policy = DelPolicy(keep_going=True)
+    report = await detach_chain(chain, results, policy, ownership)
+    if report.errors and all(map(is_repeatable, report.errors)) and not chain.node.is_interrupted:
+        report = await detach_chain(chain, results, policy, ownership)
+    return report
 
 
 def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftover]:

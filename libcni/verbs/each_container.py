@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
+from libcni.errors import CNIError, CNIErrorGroup
 from libcni.options import check_type
 from libcni.store.attachments import Attachment
+from libcni.verbs.delete import is_repeatable
 from libcni.verbs.settings import SideBySide
 
 if TYPE_CHECKING:
@@ -65,42 +66,28 @@ async def outcome_of(verb: Awaitable[AnswerT]) -> AnswerT | CNIError:
 
 
 async def detach_each(
-    targets: Sequence[TargetT],
-    detach: Callable[[TargetT], Awaitable[AnswerT]],
-    network_of: Callable[[TargetT], str],
+    targets: Sequence[TargetT], detach: Callable[[TargetT], Awaitable[AnswerT]]
 ) -> list[AnswerT | CNIError]:
-    """Detach a container's targets in order. Repeat a failed DEL once if another DEL of its network succeeded.
+    """Detach a container's targets in order. Repeat each DEL that a plugin has failed once, after the others.
 
-    The plugin bridge has one masquerade chain for all interfaces of a container on a network. At the DEL of
-    the first interface it fails to remove the chain, because the rule of the second interface refers to the chain.
+    Some plugins fail a first time after they have removed everything. And bridge has one masquerade chain for all
+    interfaces of a container on a network: at the DEL of the first interface it fails to remove the chain, because the
+    rule of the second interface refers to it.
 
     Args:
         targets: the attachments to detach.
         detach: runs the DEL of a target.
-        network_of: returns the network of a target.
 
     Returns:
         The outcomes in the order of the targets.
     """
     outcomes = [await outcome_of(detach(target)) for target in targets]
-    departed = {
-        network_of(target)
-        for target, outcome in zip(targets, outcomes, strict=True)
-        if not isinstance(outcome, CNIError)
-    }
     for index, first in enumerate(outcomes):
-        if isinstance(first, CNIError) and network_of(targets[index]) in departed and _is_repeatable(first):
+        if isinstance(first, CNIError) and is_repeatable(first):
             second = outcomes[index] = await outcome_of(detach(targets[index]))
             if isinstance(second, CNIError) and str(second) != str(first):
                 second.add_note(f"at the first attempt: {first}")
     return outcomes
-
-
-def _is_repeatable(error: CNIError) -> bool:
-    """Return whether an error is a plugin's answer. A plugin that hung would probably hang again."""
-    if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
-        return all(isinstance(member, CNIError) and _is_repeatable(member) for member in error.exceptions)
-    return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
 
 
 def checked_attachments(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
@@ -123,7 +110,7 @@ async def del_attachments(
     """
 
     async def detach_container(targets: Sequence[Attachment]) -> list[DelReport | CNIError]:
-        return await detach_each(targets, del_attachment, lambda attachment: attachment.network)
+        return await detach_each(targets, del_attachment)
 
     outcomes = await each_container(checked_attachments(attachments), detach_container, side_by_side)
     return all_or_raise("detached", outcomes)

@@ -284,7 +284,7 @@ async def _detach_all(
         await node.on_disk(node.others.read)
 
     async def detach_container(records: Sequence[Record]) -> list[bool | CNIError]:
-        return await detach_each(records, detach_one, lambda record: record.network)
+        return await detach_each(records, detach_one)
 
     outcomes = await each_container(listing.stale, detach_container, node.side_by_side)
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)

@@ -1,8 +1,9 @@
-"""Host ports: two containers cannot publish the same port, because only one container would receive its connections."""
+"""Ports of the host: who has one already, a container or a program. Only one of two would receive its connections."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,15 +40,84 @@ class PortOwner(NamedTuple):
     is_own: bool
 
 
-def port_owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
-    """Yield the recorded attachments of other containers that publish one of these ports."""
-    from libcni.kernel.life import Life  # few ADDs meet the port of another container
+class Listener(NamedTuple):
+    """A program of the host that waits for clients at a port: the port, and the program in words."""
+
+    port: HostPort
+    who: str
+
+
+class PortHolders(NamedTuple):
+    """Who has the ports of an ADD: the attachments of other containers, and programs of the host."""
+
+    container_id: str = ""
+    owners: tuple[PortOwner, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+
+    @property
+    def dead(self) -> list[PortOwner]:
+        """The attachments of this client that are dead with proof."""
+        return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
+
+    def check(self, note: Callable[[str], None], *, strict: bool) -> None:
+        """Raise AttachmentExistsError if a container has one of the ports, or with ``strict`` a program.
+
+        ``note`` gets the programs' texts otherwise.
+        """
+        for record, port, life, _ in self.owners:
+            text = f"host port {port} is already published by container {record.container_id} ({record.path})"
+            hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
+            if not life.is_alive:
+                text += (
+                    f"; it is dead: {life.reason}"
+                    if life.is_dead
+                    else f"; nobody knows whether it lives: {life.reason}"
+                )
+                hint = Hint.about(record, "if its program no longer needs it, detach it", "del")
+            raise AttachmentExistsError(
+                text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
+            )
+        for listener in self.listeners:
+            text = f"{listener.who} listens on host port {listener.port}; its clients reach the container instead"
+            if strict:
+                words = "publish another port, or stop that program; {argument} takes its clients"
+                hint = Hint(words, argument="on_existing", value="allow")
+                raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
+            note(text)
+
+
+def port_holders(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> PortHolders:
+    """Return who has these ports, except the container itself."""
+    owners = tuple(_owners(node, container_id, ports))
+    return PortHolders(container_id, owners, tuple(listeners(ports, container_id)))
+
+
+def listeners(ports: Collection[HostPort], container_id: str) -> Iterator[Listener]:
+    """Yield the programs of the host that lose their clients to a container with these ports.
+
+    Omit a program that has the container's ID as an argument: podman keeps the ports of a container with its own
+    conmon, so that no other program takes them.
+    """
+    from libcni.kernel.sockets import process_of, waiting_sockets  # few ADDs publish ports
+
+    for protocol in sorted({port.protocol for port in ports}):
+        of_protocol = [port for port in ports if port.protocol == protocol]
+        for socket in waiting_sockets(protocol, [int(port.number) for port in of_protocol]):
+            port = HostPort(socket.number, protocol, socket.address)
+            if any(map(port.collides, of_protocol)):
+                process, words = process_of(socket.inode)
+                if container_id not in words:
+                    name = os.path.basename(words[0]) if words else ""
+                    yield Listener(port, f"{name} (process {process})" if name else "a program of the host")
+
+
+def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
+    from libcni.kernel.life import Life
     from libcni.store.life import life_of
 
     life = Life()
-    for other in node.others.with_host_ports(port.number for port in ports):
-        record = node.records.find(other.identity) if other.identity[1] != container_id else None
-        if record is None or not record.may_have_rules:
+    for record in node.others.with_host_ports(port.number for port in ports):
+        if record.container_id == container_id or not record.may_have_rules:
             continue
         net = recorded_network(record)
         published = host_ports(net, record.decoded_capability_args) if net is not None else ()
@@ -57,37 +127,14 @@ def port_owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> I
             yield PortOwner(record, port, life_of(record, life), is_own)
 
 
-def check_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> None:
-    """Raise AttachmentExistsError if the record of another container publishes one of these ports."""
-    for record, port, life, _ in port_owners(node, container_id, ports):
-        text = f"host port {port} is already published by container {record.container_id} ({record.path})"
-        hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
-        if not life.is_alive:
-            text += (
-                f"; it is dead: {life.reason}" if life.is_dead else f"; nobody knows whether it lives: {life.reason}"
-            )
-            hint = Hint.about(record, "if its program no longer needs it, detach it", "del")
-        raise AttachmentExistsError(
-            text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
-        )
-
-
 @asynccontextmanager
-async def reserved_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[None]:
-    """Lock and check host ports during a block that writes the record of their ADD.
-
-    The locks are needed because two ADDs at the same time would not find each other's record.
-
-    Raises:
-        AttachmentExistsError: as ``check_host_ports``.
-    """
+async def locked_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[PortHolders]:
+    """Lock host ports, and yield who has them, for a block that writes the record of their ADD."""
     if not ports:
-        yield
+        yield PortHolders()
         return
-    await node.on_disk(node.others.read)
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
-        check_host_ports(node, container_id, ports)
-        yield
+        yield await node.on_disk(lambda: port_holders(node, container_id, ports))
     finally:
         locks.close()

@@ -54,6 +54,7 @@ class LockingNode:
         self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
+        self._before_cleanup = (self._seconds, self._deadline)
         self._locks: list[LockSet] = []
 
     async def sleep(self, seconds: float) -> None:
@@ -106,6 +107,11 @@ class LockingNode:
         """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
         self._seconds = timeout = self.settings.cleanup_timeout
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
+
+    def end_cleanup(self) -> float:
+        """Use the verb's own timeout again; return the seconds that are left of it, infinite if it has none."""
+        self._seconds, self._deadline = self._before_cleanup
+        return self._deadline - system.monotonic()
 
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf

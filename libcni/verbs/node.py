@@ -23,7 +23,6 @@ from libcni.errors import (
     ConfigError,
     Hint,
     NetworkNotFoundError,
-    PluginError,
     PluginNotFoundError,
     PluginTimeoutError,
     RecordError,
@@ -44,10 +43,6 @@ from libcni.verbs.settings import ClientState
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
-
-# host-local's message (allocator.go, Get). It has a general error code; other plugins use code 11.
-_NO_ADDRESS = "no IP addresses available in range set"
-_OTHER_ADDRESS = "already has an IP address different from"
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -200,7 +195,7 @@ class Node(LockingNode):
                 outcome = await self.run_plugin(invocation, options)
             else:
                 outcome = await self._feed(started, invocation.stdin, options.timeout)
-            failure = None if outcome.exit_status == 0 else _failure(invocation, outcome)
+            failure = None if outcome.exit_status == 0 else plugin_error(invocation, outcome)
         except CNIError as error:
             if isinstance(error, PluginTimeoutError):
                 self._explain_timeout(error, options.timeout)
@@ -344,12 +339,3 @@ class Node(LockingNode):
                 except RecordError as problem:
                     error.add_note(f"when its record was removed again: {problem}")
             raise
-
-
-def _failure(invocation: Invocation, outcome: Outcome) -> PluginError:
-    error = plugin_error(invocation, outcome)
-    if error.verb == "ADD" and _NO_ADDRESS in error.msg + error.details:
-        error.hint = Hint("see who has the addresses", "doctor")
-    elif error.verb == "ADD" and _OTHER_ADDRESS in error.msg + error.details:
-        error.hint = Hint("see which file and which bridge differ, and who lives there", "doctor")
-    return error

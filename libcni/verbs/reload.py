@@ -15,7 +15,6 @@ from libcni.config.host_local import is_in_ranges
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError, PluginError, RecordError, name_client
 from libcni.kernel import rules
-from libcni.options import DelPolicy
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_conf
 from libcni.store.journal import Journal
@@ -34,7 +33,7 @@ from libcni.store.recorded_place import addresses_of, last_result, place_of, rep
 from libcni.verbs.add import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
-from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain
+from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain_twice
 from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
@@ -45,9 +44,6 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _AGAIN = "correct the cause, then reload it again"
 _MASQUERADING, _PORTMAP = {"bridge", "ptp"}, "portmap"
-_DELS = 2
-"""How often to call DEL at most. If its masquerade chain was flushed, bridge removes everything and then fails."""
-
 
 Outcomes = dict[Identity, Result | CNIError]
 """The new result of each attachment that was reloaded, or its error."""
@@ -286,10 +282,7 @@ class _Part:
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
         results = PrevResult.of(self.node, self.record, self.chain.net)
-        for _ in range(_DELS):
-            report = await detach_chain(self.chain, results, DelPolicy(keep_going=True), self.ownership)
-            if not report.errors or self.node.is_interrupted:
-                break
+        report = await detach_chain_twice(self.chain, results, self.ownership)
         if report.errors and self.node.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
             for error in report.errors:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))

@@ -39,6 +39,7 @@ class Settings:
     stderr: StderrSink | None
     observer: Observer | None
     start_ahead: StartAhead
+    retries: int = 1
 
     @property
     def client(self) -> Mapping[str, str]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodes import make_fake_namespace
+
 from conformance.exact import read
 from conformance.vectors import MAIN_VERB, Step, Vector
 from libcni.testing.fakes import read_environ
@@ -120,7 +122,7 @@ class Stage:
         for name, target in data.get("links", {}).items():
             (self.root / "conf" / name).symlink_to(target)
         for name in data.get("netns_files", []):
-            _write(Path(name), "")
+            make_fake_namespace(Path(name))
 
     def _write_plugins(self, data: dict[str, Any]) -> None:
         script = _REPLAY.replace("@ROOT@", shlex.quote(str(self.root)))

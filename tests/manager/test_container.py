@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nodes import make_fake_namespace
 
 from libcni import CapabilityArgs, ConfigError, InvalidIdentifierError, PortMapping
 from libcni.manager import Container, NetworkRequest, pod_args
@@ -100,7 +101,7 @@ def test_a_wrong_value_for_the_second_network_is_refused_before_the_first_is_att
 def test_a_namespace_may_be_a_path_object(node: ManagerNode, tmp_path: Path) -> None:
     node.configure("a")
     netns = tmp_path / "ns"
-    netns.touch()
+    make_fake_namespace(netns)
     manager = node.manager()
     assert manager.set_up(Container("c1", netns)).netns == str(netns)
     assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == str(netns)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from nodes import make_fake_namespace
 
 from libcni import CNIErrorGroup, PluginError, RecordError
 from libcni.manager import Container
@@ -61,7 +62,7 @@ def test_again_or_without_anything_it_is_no_error(three_attached: ManagerNode) -
 def test_a_namespace_that_has_gone_is_sent_as_empty(node: ManagerNode, tmp_path: Path, *, made_by_go: bool) -> None:
     node.configure("a")
     netns = tmp_path / "ns"
-    netns.touch()
+    make_fake_namespace(netns)
     manager = node.manager()
     manager.set_up(Container("c1", str(netns)))
     netns.unlink()
@@ -96,7 +97,7 @@ def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_pa
     """Plugins would free the address of an interface that they do not find."""
     node.configure_each("a", "b")
     path = tmp_path / "ns"
-    path.touch()
+    make_fake_namespace(path)
     node.manager().set_up(Container("c1", str(path), ["a", "b"]))
     (node.cache / "results" / "a-c1-eth0").write_bytes(b"")
     if netns == "gone":

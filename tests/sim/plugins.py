@@ -193,7 +193,18 @@ def fail(call: Call) -> Steps:
     return _error(100, "it fails") if call.verb == "ADD" else (0, call.previous)
 
 
-KINDS: dict[str, Callable[[Call], Steps]] = {one.__name__: one for one in (bridge, firewall, tuning, slow, fail)}
+def unlucky(call: Call) -> Steps:
+    """Fail the first ADD of a container by a known fault that does not happen twice."""
+    yield f"works on {call.verb} for {call.container}"
+    is_first = call.verb == "ADD" and call.container not in call.sim.world.unlucky
+    if is_first:
+        call.sim.world.unlucky.add(call.container)
+    return _error(999, "iptables: Chain already exists.") if is_first else (0, call.previous)
+
+
+KINDS: dict[str, Callable[[Call], Steps]] = {
+    one.__name__: one for one in (bridge, firewall, tuning, slow, fail, unlucky)
+}
 
 
 def _run(call: Call, caller: Process) -> Steps:

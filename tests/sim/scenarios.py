@@ -111,6 +111,15 @@ SCENARIOS: dict[str, Race] = {
         ("one/sweep", "two/reload_all"), before="one/set_up A bw; two/set_up B bw; lose A"
     ),
     "the_hook_and_a_manager": Race(("stop A", "one/sweep"), before="start A bw; one/set_up B bw"),
+    # An ADD that is tried twice.
+    "a_second_try_and_del": Race(("add A bu", "delete A bu"), is_restarted=True),
+    "a_second_try_and_gc": Race(("add A bu", "gc bu A B"), before="add B b"),
+    "a_second_try_and_another_add": Race(("add A bu", "add A b"), is_restarted=True),
+    "namespace_replaced_before_the_second_try": Race(("add A bu",), ("replace_namespace A",)),
+    "interface_made_before_the_second_try": Race(("add A bu",), ("make_interface A",)),
+    "killed_second_try": Race(("add A bu",), ("kill",), after="add_again A bu; succeeded"),
+    "power_cut_before_the_second_try": Race(("add A bu",), ("power_cut",), before="add B b"),
+    "full_disk_before_the_second_try": Race(("add A bu",), ("fill_disk",)),
     # Reload, and what is composed of verbs.
     "namespace_replaced_during_add": Race(("add A bt",), ("replace_namespace A",)),
     "interface_replaced_during_add": Race(("add A bt",), ("replace_interface A",)),
@@ -232,7 +241,7 @@ SCENARIOS: dict[str, Race] = {
 def mixture(seed: int) -> Race:
     """Return a race of verbs, kills, power cuts and full disks that the seed chooses."""
     pick = random.Random(seed).choice
-    network = pick(("bw", "bws", "bf"))
+    network = pick(("bw", "bws", "bf", "bu"))
     one, other = pick(("A", "B")), pick(("A", "B"))
     verbs = [f"{verb} {name} {network}" for verb in ("add", "delete", "replace") for name in (one, other)]
     verbs += [f"gc {network} A B", "repair", f"set_up {one} b {network}", f"tear_down {other}", "sweep"]
@@ -251,7 +260,7 @@ def mixture(seed: int) -> Race:
 def mixture_of_hooks(seed: int) -> Race:
     """Return a race of two containers of an OCI runtime, a sweep and accidents that the seed chooses."""
     pick = random.Random(seed).choice
-    network = pick(("bw", "bws", "bf"))
+    network = pick(("bw", "bws", "bf", "bu"))
     sweeps = ("collect", f"gc {network}", "repair", "collect; collect")
     accidents = ["kill", "kill plugins", "end A", "end B", "unpin A", "kill_plugin ADD", "power_cut", "fill_disk"]
     return Race(

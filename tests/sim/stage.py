@@ -61,6 +61,7 @@ _CHAINS = {
     "b": ("bridge",),
     "bs": ("bridge", "slow"),
     "bf": ("bridge", "fail"),
+    "bu": ("bridge", "unlucky"),
     "bw": ("bridge", "firewall"),
     "bws": ("bridge", "firewall", "slow"),
     "bt": ("bridge", "tuning"),

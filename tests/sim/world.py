@@ -166,6 +166,7 @@ class World:
         self.namespaces: dict[str, Namespace] = {}  # path of the mount
         self.containers: dict[str, Process] = {}  # of an OCI runtime, each with a directory in /run/runc
         self.rules: set[tuple[str, str]] = set()  # address, container
+        self.unlucky: set[str] = set()  # the containers whose ADD has failed once
         self.excused: set[str] = set()  # addresses that were freed although an interface has them: nobody could know
         self.editions: dict[tuple[str, str, str], int | None] = {}  # network, container, plugin: as the ADD had it
         self.free_inodes: list[int] = []

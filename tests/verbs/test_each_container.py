@@ -38,29 +38,23 @@ class Detacher:
         return target.upper()
 
     def run(self, targets: Sequence[str]) -> list[str | CNIError]:
-        return run_to_end(detach_each(targets, self.detach, lambda target: target.split("/")[0]))
+        return run_to_end(detach_each(targets, self.detach))
 
 
 def test_the_outcomes_have_the_order_of_the_targets() -> None:
-    failed = PluginError("no")
+    failed = LockTimeoutError("held")
     detacher = Detacher({"a/1": [failed]})
     assert detacher.run(["a/1", "b/1", "b/2"]) == [failed, "B/1", "B/2"]
     assert detacher.calls == ["a/1", "b/1", "b/2"]
 
 
-def test_those_of_a_group_of_which_another_interface_left_are_repeated_after_all_others() -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_those_that_a_plugin_has_failed_are_repeated_after_all_others(*, alone: bool) -> None:
     errors: Errors = {target: [PluginError("no")] for target in ("a/3", "b/2", "a/2")}
-    detacher = Detacher(errors)
-    outcomes = detacher.run(["a/3", "b/2", "a/2", "a/1", "b/1", "c/1"])
-    assert detacher.calls == ["a/3", "b/2", "a/2", "a/1", "b/1", "c/1", "a/3", "b/2", "a/2"]
-    assert outcomes == ["A/3", "B/2", "A/2", "A/1", "B/1", "C/1"]
-
-
-@pytest.mark.parametrize("targets", [["a/1", "b/1"], ["a/1"]], ids=["other", "alone"])
-def test_without_a_departure_there_is_no_second_attempt(targets: list[str]) -> None:
-    detacher = Detacher({"a/1": [PluginError("no")]})
-    detacher.run(targets)
-    assert detacher.calls == targets
+    detacher, others = Detacher(errors), [] if alone else ["a/1", "b/1", "c/1"]
+    outcomes = detacher.run(["a/3", "b/2", "a/2", *others])
+    assert detacher.calls == ["a/3", "b/2", "a/2", *others, "a/3", "b/2", "a/2"]
+    assert outcomes == ["A/3", "B/2", "A/2", *map(str.upper, others)]
 
 
 def test_there_is_no_third_attempt_and_no_error_is_lost() -> None:

@@ -15,12 +15,16 @@ ARGUMENTS = (
     *TARGET,
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
         help="What to do if the container has that interface: refuse, replace or allow."),
+    Argument("--strict", action="store_true",
+        help="Refuse arguments that no plugin reads, and ports of the host at which a program listens."),
+    Argument("--retries", type=int, default=1, metavar="N",
+        help="How often to repeat an ADD after a known fault of a plugin that does not happen twice; 0: never."),
     Argument("--no-rollback", dest="rollback", action="store_false", help="Do not undo an ADD that fails."),
     Argument("--allow-own-netns", action="store_true", help="Accept the namespace of this program itself."),
 )  # fmt: skip
 
 
-def add(session: Session, target: Target, **options: Unpack[AddOptions]) -> None:
+def add(session: Session, target: Target, retries: int, **options: Unpack[AddOptions]) -> None:
     """Attach a container to a network.
 
     Prints the result of the last plugin.
@@ -30,6 +34,8 @@ def add(session: Session, target: Target, **options: Unpack[AddOptions]) -> None
     """
     if not target.network or not target.netns:
         raise UsageError("NETWORK and NETNS must not be empty")
-    result = session.client().add_network_list(target.net(), target.conf(), **options)
+    if retries < 0:
+        raise UsageError("--retries must be 0 or more")
+    result = session.client(retries=retries).add_network_list(target.net(), target.conf(), **options)
     # Like cnitool: indented by four spaces, no newline at the end.
     print(result.to_json(), end="\n" if sys.stdout.isatty() else "")

@@ -259,7 +259,7 @@ def test_without_a_record_todays_configuration_detaches(node: DriverNode, harm: 
 
 
 def test_a_detach_that_fails_stays_on_record_and_podman_is_told(node: DriverNode) -> None:
-    node.fakes.scenario("bad", {"ADD": {"result": RESULT}, "DEL": [{"error": {"code": 7, "msg": "busy"}}, {}]})
+    node.fakes.scenario("bad", {"ADD": {"result": RESULT}, "DEL": [{"error": {"code": 7, "msg": "busy"}}] * 2 + [{}]})
     node.configure("front", "bad")
     node.answer("setup", request())
     assert "busy" in node.error("teardown", request())

@@ -132,7 +132,7 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
 
 def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Process, root: Path) -> None:
     node.configure_capable("front", "a")
-    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}] * 2 + [{}]})
     pid = process()
     assert node.attach(pid) == ""
     end(pid)

@@ -174,7 +174,7 @@ def test_a_container_in_the_namespace_of_one_that_failed_to_detach_is_attached(
     node: HookNode, process: Process
 ) -> None:
     node.configure_capable("front", "a")
-    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}] * 2 + [{}]})
     pid = process()
     assert node.attach(pid, container_id="first") == ""
     descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
@@ -324,7 +324,7 @@ def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process
 
 def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
-    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}] * 2 + [{}]})
     pid = process()
     assert node.attach(pid) == ""
     end(pid)

@@ -1,0 +1,106 @@
+"""Known faults of plugins, as data: for hints, for the second try of an ADD, and for CHECKs that fail without cause.
+
+A plugin reports these faults with a general code, so only its text tells them apart. A new text belongs here, with its
+source, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, Protocol
+
+
+class Fault(NamedTuple):
+    """A known fault of a plugin, or an answer of a plugin that does not say what is wrong.
+
+    Attributes:
+        plugin: the plugin's type; "" for each plugin that uses the same program or library.
+        verb: the verb that fails; "" for each verb.
+        text: a regular expression in the plugin's message, details or stderr, in lower case.
+        meaning: what has happened.
+        releases: the releases of the CNI project's plugins that have the fault; "" if it is not theirs alone.
+        source: where it was reported, or the test that shows it.
+        cure: ``again``: a second call succeeds; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is
+            wrong with the container.
+    """
+
+    plugin: str
+    verb: str
+    text: str
+    meaning: str
+    releases: str
+    source: str
+    cure: Literal["again", "doctor", "none"]
+
+
+_MISSED = "the kernel's answer to the plugin was interrupted by another change of the network"
+
+FAULTS = (
+    Fault("", "ADD", r"chain already exists|chain_(user_)?add failed \(file exists\)",
+        "two plugins created one chain of iptables at the same time",
+        "to 1.9.1", "containernetworking/plugins 335, nerdctl 3518, amazon-vpc-cni-k8s 3782", "again"),
+    Fault("bridge", "ADD", r"could not set bridge's mac: invalid argument",
+        "the bridge had lost its last port and with it its hardware address, and the plugin sets that again",
+        "to 1.9.1", "containernetworking/plugins 620, nerdctl 4283", "again"),
+    Fault("bridge", "ADD", r'could not add ip address to "[^"]+": file exists',
+        "two plugins gave the bridge its address at the same time",
+        "before 0.8.2", "containernetworking/plugins 366", "again"),
+    Fault("", "", r"holding the xtables lock|can't lock /run/xtables\.lock",
+        "another program held the lock of iptables",
+        "", "kubernetes 57428, containernetworking/plugins 662", "again"),
+    Fault("", "", r"iptables[^:]*:[^:]* resource temporarily unavailable",
+        "another program changed the table of iptables at the same time",
+        "", "kubernetes 88148", "again"),
+    Fault("", "", r"results may be incomplete or inconsistent", _MISSED,
+        "1.6.0 and 1.6.1", "containernetworking/plugins 1121", "again"),
+    Fault("", "", r"interrupted system call", _MISSED,
+        "1.6.0 and 1.6.1", "containernetworking/plugins 1121, silk-release 146", "again"),
+    Fault("", "ADD", r"fork/exec \S+: text file busy",
+        "an installer was writing the executable of a plugin that this plugin runs",
+        "", "containernetworking/cni 763", "again"),
+    Fault("", "ADD", r"no ip addresses available in range set",
+        "all addresses of the range are reserved",
+        "", "kubernetes 57280, k3s 4682", "doctor"),
+    Fault("", "ADD", r"requested ip address \S+ is not available in range set",
+        "the requested address is reserved already",
+        "", "podman 19583", "doctor"),
+    Fault("", "ADD", r"already has an ip address different from",
+        "the bridge has the address of another network",
+        "", "nerdctl 1490, podman 12306, kube-router 689", "doctor"),
+    Fault("portmap", "CHECK", r"could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the IPv6 table",
+        "1.1.1", "tests/nodes.py", "none"),
+    Fault("bandwidth", "CHECK", r"nil pointer dereference|goroutine 1 \[",
+        "bandwidth 1.1.1 crashes in CHECK of a container without limits",
+        "1.1.1", "tests/plugin/test_real_plugins.py", "none"),
+    Fault("bridge", "CHECK", r"no plugin name provided", "bridge cannot check a network without IPAM",
+        "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
+    Fault("bridge", "CHECK", r"gw:<nil>\} not found in routing table",
+        "bridge 1.1.1 looks for the route without its gateway",
+        "1.1.1", "tests/plugin/test_real_plugins.py", "none"),
+    Fault("bridge", "CHECK", r"failed to find gateway",
+        "bridge looks for routes in the main table, and sbr has moved them",
+        "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
+    Fault("bridge", "CHECK", r"^bridge interface \S+ mac doesn't match",
+        "a bridge without an address changes its MAC with its ports",
+        "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
+)  # fmt: skip
+"""The table. The first row that matches decides."""
+
+
+class FailedCall(Protocol):
+    """The fields of a PluginError that tell its fault. The module of the errors imports this one."""
+
+    plugin: str
+    verb: str
+    msg: str
+    details: str
+    stderr: str
+
+
+def fault_of(error: FailedCall) -> Fault | None:
+    """Return the known fault in the message, details or stderr of an error; None if there is none."""
+    text = f"{error.msg} {error.details} {error.stderr}".lower()
+    for fault in FAULTS:
+        if fault.plugin in {"", error.plugin} and fault.verb in {"", error.verb} and re.search(fault.text, text):
+            return fault
+    return None
