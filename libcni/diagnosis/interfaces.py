@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -50,7 +51,7 @@ def check_interfaces(node: NodeState) -> Observations:
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
     yield from _faults(node, node.host)
     if node.live:
-        what = "MTU, hairpin mode and the kernel's own routes of the attachments"
+        what = "the kernel's own routes, and MTU and hairpin mode without a value in the configuration"
         yield NotChecked("interfaces", what, "neither their plugins nor their records say what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
@@ -61,7 +62,8 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     explained: set[str] = set()
     for (kind, name), users in _devices(node).items():
         for finding in _device(node, host, kind, name, users):
-            explained.update(finding.containers)
+            if finding.severity == "error":
+                explained.update(finding.containers)
             yield finding
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
@@ -148,6 +150,15 @@ def _state_of(
     if users and not link.is_up:
         mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
         yield about(name="link-down", seen="it is down", meaning="its containers are cut off", mends=mends)
+    ports = [other.mtu for other in links if other.master == link.index]
+    mtus = [mtu for _, document in users if isinstance(mtu := document.get("mtu"), int) and mtu > 0]
+    # The kernel gives a bridge the smallest MTU of its ports.
+    if ports and mtus and 0 < link.mtu < min(*ports, *mtus):
+        seen = f"its MTU is {link.mtu}, and its ports and its network's configuration have {min(*ports, *mtus)}"
+        remedy = f"ip link set {link.name} mtu {min(*ports, *mtus)}"
+        yield about(
+            name="mtu-changed", severity="warning", seen=seen, meaning="large packets may be lost", remedy=remedy
+        )
     for other in (one for one in links if one.index != link.index and one.is_up):
         if doubled := [cidr for cidr in gateways if other.has_address(cidr)]:
             yield about(
@@ -208,6 +219,13 @@ def _host_side(node: NodeState, attachment: Attachment, host: Network) -> Iterat
             yield _error(
                 attachment, "off-bridge", seen, _CUT_OFF, mends=(_link_mend("join", attachment, link, bridge),)
             )
+        elif bridges and not link.is_hairpin and any(document.get("hairpinMode") is True for document in documents):
+            yield finding_about(
+                "interfaces", "warning", attachment, "hairpin-off",
+                f"hairpin mode of its host interface {link.name} is off, and its network's configuration sets it",
+                "the container cannot reach itself by a published port or a service",
+                f"bridge link set dev {link.name} hairpin on",
+            )  # fmt: skip
         if not link.is_up:
             mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link),)
             yield _error(attachment, "host-end-down", f"its host interface {link.name} is down", _CUT_OFF, mends=mends)
@@ -230,8 +248,22 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
     yield from _addresses(node, attachment, inside)
+    mtu = _expected_mtu(node, attachment)
+    if mtu and link.mtu and link.mtu != mtu:
+        seen = f"the MTU of {link.name} is {link.mtu}, and {mtu} was set"
+        yield finding_about(
+            "interfaces", "warning", attachment, "mtu-changed", seen,
+            "large packets may be lost", f"nsenter --net={shlex.quote(netns)} ip link set {link.name} mtu {mtu}",
+        )  # fmt: skip
     if not lost_addresses(attachment, inside):  # the kernel removes the routes with the address
         yield from _routes(node, attachment, inside, link)
+
+
+def _expected_mtu(node: NodeState, attachment: Attachment) -> int:
+    """Return the MTU that the last plugin with such a key has set, or 0."""
+    documents = node.documents(attachment)
+    set_to = [one["mtu"] for one in documents if one.get("mtu") and one.get("type") in {*_FOLLOW_IPAM, "tuning"}]
+    return set_to[-1] if set_to and isinstance(set_to[-1], int) else 0
 
 
 def lost_addresses(attachment: Attachment, inside: Network) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from libcni.config.host_local import range_sets
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import NodeState, bridge_of, grouped, id_of, is_gateway
-from libcni.diagnosis.packets import drops_forwarded
+from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
 from libcni.errors import some
@@ -99,6 +99,6 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
 
 def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:
     for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
-        if place := drops_forwarded(node.rules, first, bridge, node.uplinks):
+        if place := Forwarding(node.rules, node.uplinks).dropped_by(first, bridge):
             meaning = f"containers of network {net.name} could not reach other networks"
             yield NodeFinding("next", "warning", "policy-drops", place, DROPPED, meaning, ACCEPT)

@@ -23,13 +23,14 @@ Severity = Literal["error", "warning", "note"]
 FindingName = Literal[
     "address-lost", "bridge-address", "bridge-missing", "bridge-renamed", "changed-configuration", "check-failed",
     "corrupt-record", "dead", "default-changed", "dropped", "duplicate-address", "empty-pod", "ended", "full",
-    "gateway-doubled", "gateway-missing", "half-done", "host-end-down", "host-route-missing", "ignored-addresses",
-    "interface-down", "interface-missing", "interface-moved", "junk", "known-fault", "leak", "link-down", "lost-path",
-    "master-missing", "misplaced-record", "no-configuration", "no-directory", "no-file", "no-forwarding", "no-plugins",
-    "not-reserved", "not-writable", "off-bridge", "open-lock", "pinned", "policy-drops", "pool-full", "pool-low",
-    "port-caught", "read-only", "route-changed", "route-missing", "route-stolen", "rules-left", "rules-missing",
-    "running", "set-aside", "status", "subnet-route-missing", "two-records", "unrecorded", "unreserved",
-    "unusable-file", "unusable-plugin", "writable-by-others", "wrong-reservation",
+    "gateway-doubled", "gateway-missing", "hairpin-off", "half-done", "host-end-down", "host-route-missing",
+    "ignored-addresses", "interface-down", "interface-missing", "interface-moved", "junk", "known-fault", "leak",
+    "link-down", "lost-path", "master-missing", "misplaced-record", "mtu-changed", "no-configuration", "no-directory",
+    "no-file", "no-forwarding", "no-plugins", "not-reserved", "not-writable", "off-bridge", "open-lock", "pinned",
+    "policy-drops", "pool-full", "pool-low", "port-caught", "read-only", "route-changed", "route-missing",
+    "route-stolen", "rules-left", "rules-missing", "running", "set-aside", "status", "subnet-route-missing",
+    "two-records", "unrecorded", "unreserved", "unusable-file", "unusable-plugin", "writable-by-others",
+    "wrong-reservation",
 ]  # fmt: skip
 """The names of all causes."""
 

@@ -25,7 +25,7 @@ from libcni.diagnosis.node_state import (
     is_gateway,
     mend_of,
 )
-from libcni.diagnosis.packets import Translation, drops_forwarded, translations
+from libcni.diagnosis.packets import Forwarding, Translation, translations
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
@@ -290,10 +290,11 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the first rules of a chain if they drop all packets, or all packets of a container or of a bridge."""
     yield from _dropped_at_once(node, live)
     everywhere: dict[str, list[str]] = {}
+    forwarding = Forwarding(node.rules, node.uplinks)
     for attachment in live:
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
-                if place := drops_forwarded(node.rules, address, interface, node.uplinks):
+                if place := forwarding.dropped_by(address, interface):
                     everywhere.setdefault(place, []).append(id_of(attachment))
     for place, names in everywhere.items():
         unique = tuple(dict.fromkeys(names))

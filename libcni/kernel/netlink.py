@@ -34,7 +34,8 @@ _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
-_IFLA_LINK, _IFLA_LINK_NETNSID = 5, 37
+_IFLA_MTU, _IFLA_LINK, _IFLA_LINK_NETNSID = 4, 5, 37
+_IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_MODE = 4, 5, 4
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -79,6 +80,8 @@ class Link:
         peer_namespace: the number, in this namespace, of the other namespace that its peer or master is in; None: its
             peer or master is in no other namespace.
         peer: the number of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
+        mtu: its MTU in bytes.
+        is_hairpin: whether its bridge sends packets back to it that came from it.
     """
 
     name: str
@@ -90,6 +93,8 @@ class Link:
     addresses: list[str] = field(default_factory=list)
     peer_namespace: int | None = None
     peer: int = 0
+    mtu: int = 0
+    is_hairpin: bool = False
 
     def has_address(self, address: str) -> bool:
         """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
@@ -372,15 +377,19 @@ def _links_with_addresses(kernel: Conversation) -> dict[str, Link]:
 def _link(body: bytes) -> Link:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     attributes = _attributes(body[_LINK.size :])
+    info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+    of_bridge = info.get(_IFLA_INFO_SLAVE_DATA, b"") if info.get(_IFLA_INFO_SLAVE_KIND) == b"bridge\0" else b""
     return Link(
         name=_text(attributes.get(_IFLA_IFNAME, b"")),
         index=index,
         master=_number(attributes.get(_IFLA_MASTER)),
         mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
-        kind=_text(_attributes(attributes.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"")),
+        kind=_text(info.get(_IFLA_INFO_KIND, b"")),
         is_up=bool(flags & _IFF_UP),
         peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
         peer=_number(attributes.get(_IFLA_LINK)),
+        mtu=_number(attributes.get(_IFLA_MTU)),
+        is_hairpin=_attributes(of_bridge).get(_IFLA_BRPORT_MODE) == b"\1",
     )
 
 

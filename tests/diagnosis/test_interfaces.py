@@ -180,6 +180,50 @@ def test_the_bridge_of_flannels_delegate_counts(made: MadeNode, *, is_delegate: 
     assert [one.name for one in made.findings(check_interfaces)] == ["link-down", "off-bridge"]
 
 
+def test_hairpin_mode_and_mtu_are_those_of_the_configuration(made: MadeNode) -> None:
+    inside = made.attach("c1", {**BRIDGE, "hairpinMode": True, "mtu": 1450})
+    bridge, veth, eth0 = made.host.links["br0"], made.host.links["vethc1"], inside.links["eth0"]
+    veth.is_hairpin = True
+    bridge.mtu = veth.mtu = eth0.mtu = 1450
+    assert made.findings(check_interfaces) == []
+    veth.is_hairpin, bridge.mtu, eth0.mtu = False, 900, 1500
+    found = {(one.name, one.subject): one.remedy for one in made.findings(check_interfaces)}
+    assert found == {
+        ("mtu-changed", "bridge br0"): "ip link set br0 mtu 1450",
+        ("mtu-changed", "container c1, net, eth0"): f"nsenter --net={made.netns('c1')} ip link set eth0 mtu 1450",
+        ("hairpin-off", "container c1, net, eth0"): "bridge link set dev vethc1 hairpin on",
+    }
+    bridge.mtu = veth.mtu = 900
+    assert ("mtu-changed", "bridge br0") not in {(one.name, one.subject) for one in made.findings(check_interfaces)}
+
+
+def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(made: MadeNode) -> None:
+    made.attach("c1").links["eth0"].mtu = 9000
+    made.attach("c2", {**BRIDGE, "mtu": 1450}, {"type": "tuning", "mtu": 1300}).links["eth0"].mtu = 1300
+    assert made.findings(check_interfaces) == []
+    assert "MTU and hairpin mode without a value" in made.not_checked(check_interfaces)[-1][0]
+
+
+@pytest.mark.real
+def test_hairpin_mode_and_mtu_of_a_real_bridge(node: OperatorNode) -> None:
+    node.write_bridge(hairpinMode=True, mtu=1400)
+    container = node.attach("c1")
+    node.assert_healthy()
+    [veth] = [one["ifname"] for one in node.host.ip("link") if one["ifname"].startswith("veth")]
+    for break_it, name in (
+        (f"bridge link set dev {veth} hairpin off", "hairpin-off"), ("ip link set br-node mtu 900", "mtu-changed"),
+    ):  # fmt: skip
+        subprocess.run(break_it.split(), check=True)
+        [found] = node.diagnose().findings
+        assert found.name == name
+        subprocess.run(found.remedy.split(), check=True)
+        node.assert_healthy()
+    container.run("ip", "link", "set", "eth0", "mtu", "900")
+    [found] = node.diagnose().findings
+    subprocess.run(found.remedy.split(), check=True)
+    node.assert_healthy()
+
+
 def test_a_bridge_without_gateway_needs_no_address(made: MadeNode) -> None:
     made.attach("c1", {"type": "bridge", "bridge": "br0", "ipam": IPAM})
     made.host.links["br0"].addresses = []
