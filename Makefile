@@ -73,7 +73,7 @@ soak: $(READY) ## for longer: 100,000 schedules of the simulated node
 	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story
 
 fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
-	@LIBCNI_FUZZ_CASES=100000 $(BIN)/pytest tests/reliability/test_hostile.py tests/kernel/test_netlink.py -k inputs_near_to_good_ones
+	@LIBCNI_FUZZ_CASES=100000 $(BIN)/pytest --timeout=0 tests/reliability/test_hostile.py tests/kernel/test_netlink.py -k inputs_near_to_good_ones
 
 conformance-go: $(READY) ## run the vectors with Go libcni and write testdata/evidence/differences.md; fails on one without a reason
 	@scripts/system-packages golang-go golang-github-appc-cni-dev

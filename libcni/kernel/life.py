@@ -41,6 +41,7 @@ from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
 from libcni.kernel.walk import (
     CAP_SYS_ADMIN,
     FIRST_PID_NAMESPACE,
+    Held,
     Sign,
     Walk,
     has_capability,
@@ -245,8 +246,12 @@ class Life:
         answer = conclude(facts)
         if _proves_an_end(facts, answer):
             return False
-        facts = self._walked_facts(subject, replace(facts, kernel=None, host_end="none"))
-        return facts.held is not None or bool(facts.address or (facts.blind and answer is not None))
+        if subject.netns is None:
+            # Its addresses: to read all namespaces takes seconds on a large node, so another sign must come first.
+            return facts.host_end == "there" and any(address in self.addresses for address in subject.addresses)
+        if self._holder(subject) is not None:
+            return not self._is_reused(subject)
+        return answer is not None and bool(self.why_blind(subject.pid_namespace))
 
     def has_ended(self, subject: Subject) -> bool:
         """Return whether the namespace or the interface of an attachment has certainly ended, without a walk."""
@@ -272,7 +277,7 @@ class Life:
         if self._by_handle and subject.netns is not None and subject.cookie:
             with suppress(OSError):
                 return system.open_namespace_by_handle(subject.netns[1], subject.cookie)
-        held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
+        held = self._holder(subject)
         for path in filter(None, [subject.path, *(held.all_paths if held is not None else ())]):
             with suppress(OSError, ValueError):
                 descriptor = open_known(path, subject.netns or (0, 0))
@@ -355,12 +360,10 @@ class Life:
         return facts if facts.kernel is not None else replace(facts, host_end=self._host_end(subject))
 
     def _walked_facts(self, subject: Subject, facts: Facts) -> Facts:
-        held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
-        blind = self.why_blind(subject.pid_namespace)
+        held, blind = self._holder(subject), self.why_blind(subject.pid_namespace)
         facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
-        if held is not None and held.paths:
-            # A holder may have ended, or be in another namespace by now: then its path tells nothing.
-            is_reused = any(_lead(path, subject) == "reused" for path in held.all_paths)
+        if held is not None:
+            is_reused = self._is_reused(subject)
             return replace(facts, is_inode_reused=True) if is_reused else replace(facts, held=next(signs_of(held)))
         if subject.netns is not None:
             return replace(facts, port=self._unseen_port(subject.bridges))
@@ -369,6 +372,16 @@ class Life:
         # could not be read counts as unseen. Other namespaces need not be read for that.
         unread = "" if subject.bridges else self._unread
         return replace(facts, address=address, unread=unread, port=self._unseen_port(subject.bridges))
+
+    def _holder(self, subject: Subject) -> Held | None:
+        """Return what the walk saw that holds the subject's namespace, or a later one with the same number."""
+        held = self.walk.held.get(subject.netns[1]) if subject.netns is not None else None
+        return held if held is not None and held.paths else None
+
+    def _is_reused(self, subject: Subject) -> bool:
+        # A holder may have ended, or be in another namespace by now: then its path tells nothing.
+        held = self._holder(subject)
+        return held is not None and any(_lead(path, subject) == "reused" for path in held.all_paths)
 
     def _where(self, address: str) -> str:
         identity, link = self.addresses[address][0]

@@ -121,7 +121,11 @@ def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Itera
             continue
         net = recorded_network(record)
         published = host_ports(net, record.decoded_capability_args) if net is not None else ()
-        port = next((port for port in ports if any(map(port.collides, published))), None)
+        # Thousands of ports with thousands of others would be millions of comparisons.
+        by_number: dict[int, list[HostPort]] = {}
+        for one in published:
+            by_number.setdefault(one.number, []).append(one)
+        port = next((port for port in ports if any(map(port.collides, by_number.get(port.number, ())))), None)
         if port is not None:
             is_own = record.is_by_this_library and record.owner == node.settings.owner
             yield PortOwner(record, port, life_of(record, life), is_own)

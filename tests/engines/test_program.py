@@ -217,6 +217,16 @@ def test_a_published_port_of_podman_is_checked(port: dict[str, object], said: st
         read_request(document)
 
 
+def test_ranges_and_protocols_of_ports_have_a_bound_together() -> None:
+    """They would fill the memory before anybody counted them."""
+    port = {"host_port": 1, "container_port": 1, "host_ip": "", "protocol": ",".join(["tcp"] * 1000), "range": 4096}
+    document = {**json.loads(TEARDOWN), "port_mappings": [port]}
+    assert len(read_request(document).ports) == MAX_ENTRIES
+    document["port_mappings"] = [port] * MAX_ENTRIES
+    with pytest.raises(ConfigError, match="8,192 ports: one container may ask for at most 4,096"):
+        read_request(document)
+
+
 @pytest.mark.parametrize("text", ["ingressRate=" + "9" * 5000, '{"ingressRate": ' + "9" * 5000 + "}"])
 def test_a_number_of_thousands_of_digits_is_an_error(text: str) -> None:
     document = json.loads(TEARDOWN)

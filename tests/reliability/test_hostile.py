@@ -237,7 +237,7 @@ def arguments(data: bytes) -> bool:
             read(word)
             good = True
         except CNIError as error:
-            is_short(error, 10_000)
+            is_short(error, 30_000)
     return good
 
 

@@ -15,6 +15,7 @@ from nodes import FakeNode, both_clients
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
 from libcni.errors import AttachmentExistsError, ConfigError, PluginError
+from libcni.kernel import system
 from libcni.kernel.life import Answer
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
@@ -64,6 +65,40 @@ def test_the_keys_of_a_mapping_are_read_without_regard_to_case(
         assert node.last_call("portmap", "ADD").config["runtimeConfig"] == one, "unchanged"
         with pytest.raises(AttachmentExistsError, match=f"already published by container {first}"):
             node.cni.add_network_list(net, RuntimeConf(second, None, "eth0", capability_args=other))
+
+
+def test_thousands_of_ports_take_a_bounded_number_of_system_calls(
+    node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[HostPort] = []
+    locked: list[int] = []
+    collides, fcntl = HostPort.collides, system.fcntl
+
+    def compare(one: HostPort, other: HostPort) -> bool:
+        compared.append(one)
+        return collides(one, other)
+
+    def lock(file: int, command: int, argument: Any) -> Any:
+        locked.append(command)
+        return fcntl(file, command, argument)
+
+    monkeypatch.setattr(HostPort, "collides", compare)
+    monkeypatch.setattr(system, "fcntl", lock)
+
+    def ports(start: int, number: int) -> list[dict[str, int]]:
+        return [{"hostPort": start + one} for one in range(number)]
+
+    node.cni.add_network_list(net, rt("c1", {"hostPort": 5000, "hostIP": "127.0.0.1"}, *ports(10_000, 1000)))
+    node.cni.add_network_list(
+        net, rt("c2", {"hostPort": 5000, "hostIP": "127.0.0.2"}, *ports(20_000, 1000)), timeout=20
+    )
+    assert len(compared) <= 2
+    assert len(locked) < 3 * 2 * 1001 + 100
+    locked.clear()
+    with pytest.raises(ConfigError, match="at most 4,096"):
+        node.cni.add_network_list(net, rt("c3", *ports(1, 40_000)), timeout=5)
+    assert len(locked) < 100
+    assert node.verbs() == ["ADD portmap", "ADD portmap"]
 
 
 def test_a_refused_replacement_detaches_nothing(node: FakeNode, net: NetworkConfigList) -> None:

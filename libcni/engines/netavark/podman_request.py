@@ -109,8 +109,10 @@ def read_request(document: Mapping[str, Any]) -> Request:
     container_id, name, network, own, published = read_object(document, _REQUEST, _WHERE)
     ifname, options, addresses, mac, aliases = read_object(own, _OWN, _WHERE)
     validate_interface_name(ifname)
-    ports = [mapping for port in published for mapping in _mappings(port)]
-    check_number(len(ports), "ports")
+    ports: list[dict[str, Any]] = []
+    for port in published:
+        ports += _mappings(port)
+        check_number(len(ports), "ports")  # each of thousands may have a range of thousands
     # "podman network reload" repeats an address that the container has asked for.
     ips = tuple(dict.fromkeys(addresses))
     return Request(container_id, name, ifname, read_options(network, options), ips, mac, aliases, ports)
@@ -180,8 +182,8 @@ def _limits(text: str) -> dict[str, Any]:
 def _mappings(port: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the CNI port mappings of a published port of podman: a range of ports, with one or more protocols."""
     outside, inside, host_ip, names, count = read_object(port, _PORT, _WHERE)
-    protocols = (names or "tcp").split(",")
-    if unknown := set(protocols) - _PROTOCOLS:
+    protocols = dict.fromkeys((names or "tcp").split(","))
+    if unknown := protocols.keys() - _PROTOCOLS:
         raise ConfigError(f"port_mappings: {short_repr(min(unknown))} is no protocol", file=_WHERE)
     count = count or 1
     if max(outside, inside) + count - 1 > _MAX_PORT:
