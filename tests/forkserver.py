@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -24,10 +25,11 @@ from pkgutil import iter_modules
 from tempfile import TemporaryFile
 from typing import Any
 
-__all__ = ["ForkServer"]
+__all__ = ["SECONDS", "ForkServer"]
 
 _REQUEST = 200_000
-_SECONDS = 60
+SECONDS = 240
+"""The limit of pytest is longer. A machine that does other work may need minutes for a command."""
 _CLONE_NEWNET = 0x40000000
 
 
@@ -41,6 +43,7 @@ class ForkServer:
 
     def __init__(self, coverage: Mapping[str, str], data: str = "") -> None:
         self.coverage = coverage
+        self._running = 0  # the process whose exit status was not read
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # Without TERM, FORCE_COLOR and the like, which the imported modules may read once.
@@ -57,19 +60,43 @@ class ForkServer:
         self, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str], cwd: Path, program: str = ""
     ) -> None:
         """Start ``libcni``, or a program in Python, with its three streams, in the network namespace of this thread."""
+        self._end()  # a test may have been stopped before it waited
         namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             request = json.dumps({"argv": [program or "libcni", *argv], "env": dict(env), "cwd": str(cwd)})
             socket.send_fds(self._socket, [request.encode()], [*streams, namespace])
+            self._running = self._receive(None)
         finally:
             os.close(namespace)
 
     def wait(self, deadline: float) -> int:
-        """Return the exit status of the command that was started, negative for a signal."""
-        self._socket.settimeout(max(0.1, deadline - time.monotonic()))
+        """Return the exit status of the command that was started, negative for a signal.
+
+        Raises TimeoutError after the deadline; the command is killed then.
+        """
+        try:
+            status = self._receive(max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            self._end()
+            raise
+        self._running = 0
+        return status
+
+    def _receive(self, seconds: float | None) -> int:
+        self._socket.settimeout(seconds)
         answer = self._socket.recv(100)
         assert answer, "the fork server has ended"
         return int(answer)
+
+    def _end(self) -> None:
+        """Kill what still runs: its exit status would be taken for that of the next command."""
+        if self._running:
+            try:
+                self._receive(0.0)
+            except BlockingIOError:
+                os.kill(self._running, signal.SIGKILL)
+                self._receive(None)
+            self._running = 0
 
     def run(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdin: str = "", program: str = ""
@@ -79,7 +106,7 @@ class ForkServer:
             given.write(stdin.encode())
             given.seek(0)
             self.start(argv, [stream.fileno() for stream in (given, stdout, stderr)], env, cwd, program)
-            status = self.wait(time.monotonic() + _SECONDS)
+            status = self.wait(time.monotonic() + SECONDS)
             stdout.seek(0)
             stderr.seek(0)
             return status, stdout.read().decode(), stderr.read().decode()
@@ -98,6 +125,7 @@ def _serve(requests: socket.socket) -> None:
             return
         for descriptor in descriptors:
             os.close(descriptor)
+        requests.send(b"%d" % pid)
         requests.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 

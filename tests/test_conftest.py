@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import conftest
 import pytest
+from forkserver import ForkServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -51,3 +54,19 @@ def test_a_test_that_never_ends_fails_after_its_limit(pytester: pytest.Pytester)
     pytester.makepyfile("import time\ndef test_endless():\n    while True:\n        time.sleep(0.1)\n")
     ran = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-o", "timeout=1", "-o", "timeout_func_only=true")
     ran.assert_outcomes(failed=1)
+
+
+def test_a_command_that_hangs_does_not_give_its_exit_status_to_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "hangs").write_text("import time\ntime.sleep(1000)\n", encoding="utf-8")
+    server = ForkServer({})
+    with TemporaryFile() as stream:
+        streams = [stream.fileno()] * 3
+        try:
+            for _ in range(2):
+                server.start([], streams, {}, tmp_path, str(tmp_path / "hangs"))
+                with pytest.raises(TimeoutError):
+                    server.wait(time.monotonic())
+            server.start([], streams, {}, tmp_path, str(tmp_path / "hangs"))  # and nobody waits for it
+            assert server.run(["nosuch"], {}, tmp_path)[0] == 2
+        finally:
+            server.close()

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from forkserver import ForkServer
+from forkserver import SECONDS, ForkServer
 from nodes import FakeNode
 
 import libcni
@@ -104,7 +104,7 @@ class CommandNode(FakeNode):
         os.close(theirs)
         printed = _read_all(ours)
         os.close(ours)
-        return Ran(self.server.wait(time.monotonic() + 60), printed.decode().replace("\r\n", "\n"))
+        return Ran(self.server.wait(time.monotonic() + SECONDS), printed.decode().replace("\r\n", "\n"))
 
     def normal(self, text: str) -> str:
         """Return a text without what differs from run to run, each replaced by something of the same length."""
