@@ -80,7 +80,7 @@ def _release(node: NodeState, mend: Mend) -> None:
 
 def _check_unchanged(node: NodeState, path: str) -> None:
     """Raise RecordError if a reservation is not the one that the diagnosis read, before it had host-local's lock."""
-    known = next((one for one in node.reservations_of.get(os.path.basename(path), ()) if one.path == path), None)
+    known = node.reservation(*os.path.split(path))
     found = reservation_at(path)
     if found is not None and found != known:
         raise RecordError(f"{path}: it was reserved for another container a moment ago", path=path)

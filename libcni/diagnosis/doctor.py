@@ -11,15 +11,18 @@ from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.drift import check_drift
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
+from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.next_container import check_next
-from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, id_of, read_node
+from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.pool import check_pools
+from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
 from libcni.diagnosis.rules import check_rules
 from libcni.errors import CNIError
+from libcni.store.model import LIVING
 
 __all__ = ["diagnose"]
 
@@ -80,7 +83,8 @@ def report_on(
         for container in observation.containers
     }
     collect("interfaces", run_checks(node, explained, checked))
-    single = [_guarded(node, observation) for observation in observations if isinstance(observation, NodeFinding)]
+    working = _working(node)
+    single = [_guarded(working, observation) for observation in observations if isinstance(observation, NodeFinding)]
     pods = {id_of(attachment): attachment.pod for attachment in node.attachments if attachment.pod}
     return DoctorReport(
         findings=tuple(
@@ -92,7 +96,7 @@ def report_on(
     )
 
 
-def _guarded(node: NodeState, finding: NodeFinding) -> NodeFinding:
+def _guarded(working: frozenset[str], finding: NodeFinding) -> NodeFinding:
     """Mark each mend that runs DEL for an existing interface as interrupting its container, whatever the check says.
 
     A check can mistake a working container for one that is cut off. So ``repair --yes`` alone never detaches it.
@@ -101,8 +105,22 @@ def _guarded(node: NodeState, finding: NodeFinding) -> NodeFinding:
         finding,
         mends=tuple(
             replace(mend, interrupts=mend.interrupts or mend.containers)
-            if mend.kind in {"reload", "detach"} and mend.target in node.working
+            if mend.kind in {"reload", "detach"} and mend.target in working
             else mend
             for mend in finding.mends
         ),
     )
+
+
+def _working(node: NodeState) -> frozenset[str]:
+    """Return the paths of the records whose interface exists: a DEL would take it from a container.
+
+    An unfinished attachment counts only if a process lives in the namespace. Otherwise the interface is left of a
+    killed ADD.
+    """
+    spaces = ((attachment, node.space_of(attachment)) for attachment in node.attachments)
+    return frozenset(
+        attachment.path for attachment, space in spaces
+        if space is not None and space.network is not None and attachment.ifname in space.network.links
+        and (attachment.state in LIVING or attachment.state == "gone" or space.process)
+    )  # fmt: skip

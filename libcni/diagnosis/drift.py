@@ -8,7 +8,9 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.node_state import NodeState, grouped, id_of
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
 from libcni.store.attachments import Attachment

@@ -6,24 +6,16 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from libcni.config.host_local import reservation_directories
-from libcni.diagnosis.mends import Mend, MendKind
-from libcni.diagnosis.node_state import (
-    NodeState,
-    bridge_of,
-    finding_about,
-    grouped,
-    id_of,
-    is_gateway,
-    name_of,
-    result_of,
-)
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.mends import Mend, MendKind, id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
+from libcni.diagnosis.reloads import reloads, reloads_of, renamed_bridge
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
@@ -60,6 +52,7 @@ def check_interfaces(node: NodeState) -> Observations:
 
 def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     explained: set[str] = set()
+    routes = grouped((route.ifindex, route.destination) for route in host.routes)
     for (kind, name), users in _devices(node).items():
         for finding in _device(node, host, kind, name, users):
             if finding.severity == "error":
@@ -69,7 +62,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
         if attachment.path not in node.elsewhere:
-            yield from _host_side(node, attachment, host)
+            yield from _host_side(node, attachment, host, routes)
 
 
 def _link_mend(kind: MendKind, attachment: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
@@ -100,7 +93,7 @@ def _devices(node: NodeState) -> dict[tuple[str, str], _Users]:
 def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
     """Find a bridge or master that no longer exists, is down, or has lost its gateway address."""
     link = host.links.get(name)
-    by_bridge = grouped((node.renamed_bridge(user[0]) if kind == "bridge" else "", user) for user in users)
+    by_bridge = grouped((renamed_bridge(node, user[0]) if kind == "bridge" else "", user) for user in users)
     users = by_bridge.pop("", [])
     for other, moved in by_bridge.items():
         # A reload would create a second bridge with the same address, and cut off all containers.
@@ -119,7 +112,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         yield from _subnet_route(host, link, users, gateways) if not by_bridge else ()
     elif users:
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
-        remedy, mends = node.reloads_of(attached)
+        remedy, mends = reloads_of(node, attached)
         remedy = remedy if kind == "bridge" else f"create {name} again, then call repair again"
         seen = f"it does not exist; needed by {counted(len(_names(users)), 'living attachment')}"
         yield NodeFinding(
@@ -207,13 +200,15 @@ def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6N
 # One container.
 
 
-def _host_side(node: NodeState, attachment: Attachment, host: Network) -> Iterator[NodeFinding]:
-    """Find faults of one container on the host: in its veth and the routes to it."""
+def _host_side(
+    node: NodeState, attachment: Attachment, host: Network, routes: Mapping[int, list[str]]
+) -> Iterator[NodeFinding]:
+    """Find faults of one container on the host: in its veth and the ``routes`` to it, by interface."""
     documents = node.documents(attachment)
     names = [bridge_of(document) for document in documents if document.get("type") == "bridge"]
     bridges = {host.links[name].index: name for name in names if name in host.links}
     for link in node.host_ends(attachment):
-        if bridges and link.master not in bridges and not node.renamed_bridge(attachment):
+        if bridges and link.master not in bridges and not renamed_bridge(node, attachment):
             bridge = next(iter(bridges.values()))
             seen = f"its host interface {link.name} is not on bridge {bridge}"
             yield _error(
@@ -231,7 +226,7 @@ def _host_side(node: NodeState, attachment: Attachment, host: Network) -> Iterat
             yield _error(attachment, "host-end-down", f"its host interface {link.name} is down", _CUT_OFF, mends=mends)
         elif any(document.get("type") == "ptp" for document in documents):
             hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(attachment)]
-            if missing := [text for text in hosts if text not in node.host_routes.get(link.index, ())]:
+            if missing := [text for text in hosts if text not in routes.get(link.index, ())]:
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
                 mends = tuple(_link_mend("add-route", attachment, link, text) for text in missing)
                 yield _error(attachment, "host-route-missing", seen, _CUT_OFF, mends=mends)
@@ -239,11 +234,11 @@ def _host_side(node: NodeState, attachment: Attachment, host: Network) -> Iterat
 
 def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
     """Find faults inside a container's namespace."""
-    result, link, netns = result_of(attachment), inside.links.get(attachment.ifname), attachment.netns
+    link, netns = inside.links.get(attachment.ifname), attachment.netns
     if link is None:
         yield _without_interface(node, attachment)
         return
-    if not link.is_up and (result is None or result.ips):
+    if not link.is_up and node.summary_of(attachment).has_addresses:
         mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link, netns=netns),)
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
@@ -255,7 +250,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
             "interfaces", "warning", attachment, "mtu-changed", seen,
             "large packets may be lost", f"nsenter --net={shlex.quote(netns)} ip link set {link.name} mtu {mtu}",
         )  # fmt: skip
-    if not lost_addresses(attachment, inside):  # the kernel removes the routes with the address
+    if not lost_addresses(node, attachment, inside):  # the kernel removes the routes with the address
         yield from _routes(node, attachment, inside, link)
 
 
@@ -266,10 +261,10 @@ def _expected_mtu(node: NodeState, attachment: Attachment) -> int:
     return set_to[-1] if set_to and isinstance(set_to[-1], int) else 0
 
 
-def lost_addresses(attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
+def lost_addresses(node: NodeState, attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
     """Return (interface, address with prefix length) of the reported addresses that no interface has any longer."""
     return [
-        (name, cidr) for name, cidr in _placed_addresses(attachment)
+        (name, cidr) for name, cidr in node.summary_of(attachment).placed
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
         if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
     ]  # fmt: skip
@@ -294,7 +289,7 @@ def replacing_addresses(node: NodeState) -> set[str]:
             any(holder.space.network is inside for holder in node.holders.get(address, ()))
             for address in node.addresses_of(attachment)
         )
-        for name, cidr in lost_addresses(attachment, inside)
+        for name, cidr in lost_addresses(node, attachment, inside)
         for text in _others(node, inside.links[name], cidr)
     }
 
@@ -302,7 +297,7 @@ def replacing_addresses(node: NodeState) -> set[str]:
 def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
     netns = attachment.netns
     directories = reservation_directories(node.recorded(attachment))
-    for name, cidr in lost_addresses(attachment, inside):
+    for name, cidr in lost_addresses(node, attachment, inside):
         address = cidr.partition("/")[0]
         others = _others(node, inside.links[name], address)
         instead = f", which has {some(others)} instead" if others else ""
@@ -315,7 +310,7 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
             for reservation in node.reservations_of.get(address, ())
         ):  # a later container may use the address at any moment
             yield about(
-                f"{meaning}, which is reserved for another container now", *node.reloads(attachment, interrupts=True)
+                f"{meaning}, which is reserved for another container now", *reloads(node, attachment, interrupts=True)
             )
         else:
             link = inside.links[name]
@@ -333,13 +328,14 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
     """Find the reported routes that are missing, or that lead to another gateway than was reported."""
     netns = attachment.netns
     present = grouped((route.destination, route) for route in inside.routes if route.ifindex != DROPS_PACKETS)
-    reported = grouped((destination, gateway) for destination, gateway, _ in _reported_routes(node, attachment))
+    routes = _reported_routes(node, attachment)
+    reported = grouped((destination, gateway) for destination, gateway, _ in routes)
     missing = [(place, gateway) for place, gateways in reported.items() if place not in present for gateway in gateways]
     if missing:
         mends = tuple(_link_mend("add-route", attachment, link, *filter(None, route), netns=netns) for route in missing)
         seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
-    for destination in dict.fromkeys(place for place, _, is_sure in _reported_routes(node, attachment) if is_sure):
+    for destination in dict.fromkeys(place for place, _, is_sure in routes if is_sure):
         actual = {route.gateway for route in present.get(destination, ())}
         if actual and actual.isdisjoint(reported[destination]):
             seen = f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
@@ -366,7 +362,7 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
         f"there is no interface {attachment.ifname} in {attachment.netns}",
         "the container has lost this network",
     )
-    return _error(attachment, "interface-missing", seen, meaning, *node.reloads(attachment))
+    return _error(attachment, "interface-missing", seen, meaning, *reloads(node, attachment))
 
 
 def _is_recorded(recorded: Place, space: Space, link: Link, *, is_own: bool) -> bool:
@@ -380,30 +376,14 @@ def _is_recorded(recorded: Place, space: Space, link: Link, *, is_own: bool) -> 
     return bool(link.mac) and is_same and (is_own or space.is_evidence(link))
 
 
-def _reported_routes(node: NodeState, attachment: Attachment) -> Iterator[tuple[str, str, bool]]:
-    """Yield (destination, gateway, whether the gateway is certain) of the routes that the plugins reported.
+def _reported_routes(node: NodeState, attachment: Attachment) -> list[tuple[str, str, bool]]:
+    """Return (destination, gateway, whether the gateway is certain) of the routes that the plugins reported.
 
     The kernel's own route to the subnet is not among them: some plugins replace it.
     """
-    if (result := result_of(attachment)) is not None:
-        gateways = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
-        # For a route without a gateway these plugins use that of the address; others may do as they like.
-        follows = any(document.get("type") in _FOLLOW_IPAM for document in node.documents(attachment))
-        for route in result.routes:
-            gateway = route.gw or gateways.get(":" in route.dst, "")
-            with suppress(ValueError):
-                yield (
-                    str(ipaddress.ip_network(route.dst, strict=False)),
-                    gateway,
-                    bool(gateway and (route.gw or follows)),
-                )
-
-
-def _placed_addresses(attachment: Attachment) -> Iterator[tuple[str, str]]:
-    """Yield (interface, address with prefix length) for the addresses that the result places in the container."""
-    if (result := result_of(attachment)) is not None:
-        for ip in result.ips:
-            if ip.interface is None:
-                yield attachment.ifname, ip.address
-            elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
-                yield result.interfaces[ip.interface].name, ip.address
+    summary = node.summary_of(attachment)
+    gateways = {":" in gateway: gateway.partition("/")[0] for gateway in reversed(summary.gateways)}
+    # For a route without a gateway these plugins use that of the address; others may do as they like.
+    follows = any(document.get("type") in _FOLLOW_IPAM for document in node.documents(attachment))
+    found = [(place, own or gateways.get(":" in place, ""), bool(own)) for place, own in summary.routes]
+    return [(place, gateway, bool(gateway and (is_own or follows))) for place, gateway, is_own in found]

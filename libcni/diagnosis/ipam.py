@@ -5,17 +5,22 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.diagnosis.interfaces import replacing_addresses
-from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import NodeState, finding_about, grouped, id_of
+from libcni.diagnosis.mends import Mend, id_of
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.processes import container_id_of, host_name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
+from libcni.kernel.life import Answer, Subject
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
@@ -40,10 +45,10 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
         return _living(node, about, held, network)
     if not reserved:
         return replace(about, meaning="no address is reserved for it, so nobody knows whether the container lives")
-    if node.is_young(reserved):
+    if _is_young(node, reserved):
         remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
         return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
-    answer = node.reservation_life(network, reserved)
+    answer = _life_of(node, network, reserved)
     if not answer.is_dead:
         return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
     directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)
@@ -85,7 +90,7 @@ def check_ipam(node: NodeState) -> Observations:
         yield from _unreserved(node, network, reservations)
     ranges = [span for net in node.networks for spans in range_sets(net) for span in spans]
     ignored = {
-        address: path for address, path in node.ignored_addresses.items()
+        address: path for address, path in _ignored_addresses(node).items()
         if any(ipaddress.ip_address(address) in span for span in ranges)
     }  # fmt: skip
     if ignored:
@@ -123,7 +128,7 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
         ):
             continue
         subject = f"address {', '.join(reservation.address for reservation in reserved)} of network {network}"
-        if node.is_young(reserved):
+        if _is_young(node, reserved):
             yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
             continue
         seen = f"{subject} is reserved for a container without a record"
@@ -161,19 +166,14 @@ def _is_misnamed(node: NodeState, attachment: Attachment, reservation: Reservati
 
 def _missing(node: NodeState) -> Observations:
     """Find addresses in use that are not reserved for their container."""
-    reserved = {
-        (directory, ipaddress.ip_address(reservation.address)): reservation
-        for (_, directory), reservations in node.reservations.items()
-        for reservation in reservations
-    }
     for attachment, _ in node.live:
         places = sorted(
             path
             for path in reservation_directories(node.recorded(attachment))
             if (attachment.network, path) in node.reservations
         )
-        for address, directory in ((address, path) for address in node.addresses_of(attachment) for path in places):
-            reservation, about = reserved.get((directory, ipaddress.ip_address(address))), ""
+        for address, directory in product(node.addresses_of(attachment), places):
+            reservation, about = node.reservation(directory, address), ""
             if reservation is not None:
                 if not _is_misnamed(node, attachment, reservation):
                     continue
@@ -193,18 +193,16 @@ def _duplicates(node: NodeState) -> Observations:
         for attachment, _ in node.live
         for address in node.addresses_of(attachment)
     )
-    reserved = {
-        (network, ipaddress.ip_address(reservation.address)): reservation
-        for (network, _), reservations in node.reservations.items()
-        for reservation in reservations
-    }
+    directories = grouped(node.reservations)
     for (network, address), attachments in holders.items():
-        reservation = reserved.get((network, ipaddress.ip_address(address)))
-        names = [id_of(attachment) for attachment in attachments]
-        pool = any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments)
-        strangers = [f"{link.name} in {space.path}" for space, link, _ in node.strangers(address)] if pool else []
+        strangers = [f"{link.name} in {space.path}" for space, link, _ in node.strangers(address)]
+        if strangers and not any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments):
+            strangers = []
         if len(attachments) == 1 and not strangers:
             continue
+        names = [id_of(attachment) for attachment in attachments]
+        found = (node.reservation(directory, address) for directory in directories.get(network, ()))
+        reservation = next(filter(None, found), None)
         # The older one keeps its address, whoever has the reservation; without times nobody is moved.
         dated = sorted(
             (one for one in attachments if one.record.created is not None), key=lambda one: one.record.created or 0
@@ -216,7 +214,7 @@ def _duplicates(node: NodeState) -> Observations:
         movable = [
             one for one in newer if not one.pod and not (reservation and reservation.container_id == one.container_id)
         ]
-        mends = tuple(mend for attachment in movable for mend in node.reloads(attachment, interrupts=True)[1])
+        mends = tuple(mend for attachment in movable for mend in reloads(node, attachment, interrupts=True)[1])
         remedy = "; ".join(shlex.join(["kubectl", "delete", "pod", "-n", *pod.split("/", 1)]) for pod in pods)
         if strangers or not (mends or remedy):
             remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
@@ -277,3 +275,25 @@ def inhabitant_of(space: Space) -> str:
         return "nothing runs there"
     name = host_name_of(space.process)
     return f"process {space.process}" + (f", host name {name}" if name else "")
+
+
+def _life_of(node: NodeState, network: str, reservations: Iterable[Reservation]) -> Answer:
+    """Return whether the container of reservations without a record lives: by their addresses alone."""
+    addresses = tuple(one.address for one in reservations)
+    age = min(node.started - one.changed for one in reservations)
+    return node.life.of(Subject(addresses=addresses, bridges=node.bridges_of.get(network, ()), age=age))
+
+
+def _ignored_addresses(node: NodeState) -> dict[str, str]:
+    """Return the addresses that count for nothing, each with the path of a namespace that a user can have made."""
+    return {
+        text.partition("/")[0]: space.path
+        for space in node.spaces.values() if space.network is not None and not space.is_trusted
+        for link in space.network.links.values() if not space.is_evidence(link)
+        for text in link.addresses
+    }  # fmt: skip
+
+
+def _is_young(node: NodeState, reservations: Iterable[Reservation]) -> bool:
+    """Return whether one of the reservations may belong to a running ADD, which has no interface yet."""
+    return any(reservation.changed > node.started - node.pending_after for reservation in reservations)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from libcni.store.attachments import Attachment
+
 __all__ = ["Mend"]
 
 MendKind = Literal[
@@ -67,3 +69,14 @@ def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
         )
         for alike in groups.values()
     )
+
+
+def id_of(attachment: Attachment) -> str:
+    """Return an attachment as ``ID:IFNAME``."""
+    return f"{attachment.container_id}:{attachment.ifname}"
+
+
+def mend_of(kind: MendKind, attachment: Attachment, *details: str, interrupts: bool = False) -> Mend:
+    """Return the mend of an attachment's record; ``interrupts``: whether the attachment loses something that works."""
+    about = (id_of(attachment),)
+    return Mend(kind, attachment.path, details, about, about if interrupts else (), attachment.network)

@@ -6,9 +6,9 @@ import os
 import time
 from functools import partial
 
-from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.mends import Mend, id_of, mend_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.errors import counted
 from libcni.kernel.life import Answer

@@ -8,9 +8,10 @@ from typing import Any
 
 from libcni.config.host_local import range_sets
 from libcni.config.network import NetworkConfigList, plugin_documents
-from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import NodeState, bridge_of, grouped, id_of, is_gateway
+from libcni.diagnosis.mends import Mend, id_of
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Forwarding
+from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
 from libcni.errors import some

@@ -15,8 +15,11 @@ from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.known_faults import known_fault
-from libcni.diagnosis.node_state import NodeState, finding_about, id_of, name_of, plugin_names
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import plugin_names
+from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError, counted
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
@@ -135,7 +138,7 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
                 # The doctor's own checks found no fault, so the container may work.
                 yield finding_about(
                     "interfaces", "error", attachment, "check-failed", f"CHECK failed: {error.text}",
-                    "a plugin finds the container's network damaged", *node.reloads(attachment, interrupts=True),
+                    "a plugin finds the container's network damaged", *reloads(node, attachment, interrupts=True),
                 )  # fmt: skip
             else:
                 yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")

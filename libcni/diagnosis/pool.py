@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from libcni.config.host_local import AddressRange, range_sets, reservation_directories
-from libcni.diagnosis.mends import merged
-from libcni.diagnosis.node_state import NodeState, id_of
+from libcni.diagnosis.mends import id_of, merged
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import NodeFinding, by_cause
 from libcni.errors import counted
 from libcni.store.model import LIVING

@@ -8,15 +8,17 @@ from dataclasses import replace
 from functools import partial
 
 from libcni.diagnosis.ipam import look_for
-from libcni.diagnosis.mends import Mend
+from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.namespaces import attachment_age
-from libcni.diagnosis.node_state import NodeState, finding_about, id_of, mend_of, name_of
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.processes import lock_users
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import RecordError, counted
-from libcni.store.attachments import Attachment
+from libcni.store.attachments import Attachment, is_valid_pair
 from libcni.store.locks import CONTAINER, PLUGIN, LockRequest, LockSet, offset_of
 from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED
+from libcni.store.records import without_hash
 
 _HALF_DONE = {BEGUN: "ADD", REFUSED: "ADD", PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
@@ -55,7 +57,7 @@ def check_records(node: NodeState) -> Observations:
 
 def _by_name(node: NodeState, filename: str) -> NodeFinding | None:
     """Return the finding about the container of a record's file name, or None if the name does not identify it."""
-    identity = node.identity_of(filename)
+    identity = _identity_of(node, filename)
     return None if identity is None else replace(look_for(node, *identity), check="records")
 
 
@@ -131,7 +133,7 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
         meaning += f", and process {space.process} lives in {attachment.netns}"
         if attachment.record.has_ended:
             works = space.network is not None and attachment.ifname in space.network.links
-            return about(seen, meaning, *node.reloads(attachment, interrupts=works))
+            return about(seen, meaning, *reloads(node, attachment, interrupts=works))
         remedy = "if the container has failed, or may lose this network, detach it"
         return about(seen, meaning, remedy, (mend_of("detach", attachment, interrupts=True),))
     if verb == "ADD" and age is not None and age <= node.pending_after:
@@ -165,3 +167,15 @@ def _set_aside(node: NodeState) -> Observations:
                 about(severity="warning", meaning=f"{text}; {finding.meaning}"),
                 remedy=finding.remedy, mends=finding.mends, containers=finding.containers,
             )  # fmt: skip
+
+
+def _identity_of(node: NodeState, filename: str) -> tuple[str, str, str] | None:
+    """Return (network, container ID, interface) of a record's file name, if a known network's name is its start."""
+    networks = node.known_networks | {network for network, _ in node.reservations}
+    name = without_hash(filename)
+    # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
+    for network in sorted(networks, key=len, reverse=True):
+        container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
+        if name.startswith(f"{network}-") and separator and is_valid_pair(container_id, ifname):
+            return network, container_id, ifname
+    return None

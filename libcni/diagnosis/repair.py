@@ -13,7 +13,8 @@ from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.mends import Mend, merged
-from libcni.diagnosis.node_state import PENDING_AFTER, NodeState, read_node
+from libcni.diagnosis.node_state import NodeState, read_node
+from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.repair_guard import AllBelongings, belongings_of, losses
 from libcni.diagnosis.report import DoctorReport, NodeCheck
 from libcni.errors import CNIError, some

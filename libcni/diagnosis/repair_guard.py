@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from libcni.diagnosis.node_state import NodeState, addresses_in, grouped, id_of
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.rules import facts_of
 from libcni.errors import some
+from libcni.kernel.foreign import Space
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network
 
@@ -51,7 +54,7 @@ def belongings_of(node: NodeState) -> AllBelongings:
     everything: AllBelongings = {None: Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
         if identity != own and space.network is not None:
-            addresses = addresses_in(space)
+            addresses = _addresses_in(space)
             # What a user can have made by himself changes as he likes.
             evidence = [link for link in space.network.links.values() if space.is_evidence(link)]
             is_ours = any(
@@ -116,3 +119,9 @@ def _of_network(network: Network, by_address: Mapping[str, list[str]]) -> Iterat
 
 def _is_link_local(text: str) -> bool:
     return text.startswith(("fe80:", "ff00:"))
+
+
+def _addresses_in(space: Space) -> list[str]:
+    """Return the IP addresses in a namespace, without prefix lengths."""
+    links = space.network.links.values() if space.network is not None else ()
+    return [text.partition("/")[0] for link in links for text in link.addresses]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from libcni.diagnosis.mends import Mend, merged
+from libcni.diagnosis.mends import Mend, id_of, merged
 from libcni.errors import counted, some
+from libcni.store.attachments import Attachment
 
 __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
@@ -159,3 +160,22 @@ def by_cause(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
             first, subject=f"{counted(len(containers), 'attachment')}", seen=some(seen, "; "), meaning=meaning,
             containers=containers,
         )  # fmt: skip
+
+
+def name_of(attachment: Attachment) -> str:
+    """Return an attachment's name for a finding."""
+    return f"container {attachment.container_id}, {attachment.network}, {attachment.ifname}"
+
+
+def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
+    check: NodeCheck,
+    severity: Severity,
+    attachment: Attachment,
+    name: FindingName,
+    seen: str,
+    meaning: str = "",
+    remedy: str = "",
+    mends: tuple[Mend, ...] = (),
+) -> NodeFinding:
+    """Return a finding about one attachment."""
+    return NodeFinding(check, severity, name, name_of(attachment), seen, meaning, remedy, mends, (id_of(attachment),))

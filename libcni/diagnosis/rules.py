@@ -13,20 +13,12 @@ from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
-from libcni.diagnosis.mends import Mend
-from libcni.diagnosis.node_state import (
-    FORWARDING,
-    NodeState,
-    bridge_of,
-    finding_about,
-    forwarding_of,
-    grouped,
-    id_of,
-    is_gateway,
-    mend_of,
-)
+from libcni.diagnosis.mends import Mend, id_of, mend_of
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Forwarding, Translation, translations
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, grouped, is_gateway
+from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.rules import (
@@ -130,7 +122,7 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
     shares = any("port" in kind for kind in missing) and len(attachments) > 1
     if not needs_nft and not shares and not node.unusable_plugin(attachment):
         return "", (mend_of("add-rules", attachment, *missing),)
-    return node.reloads(attachment, interrupts=True)
+    return reloads(node, attachment, interrupts=True)
 
 
 def facts_of(node: NodeState) -> Facts:

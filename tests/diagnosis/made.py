@@ -12,7 +12,8 @@ from typing import Any
 
 from libcni import CNIConfig, read_config_directory
 from libcni.config.host_local import Reservation
-from libcni.diagnosis.node_state import FORWARDING, NodeState
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import FORWARDING
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, by_cause
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Life

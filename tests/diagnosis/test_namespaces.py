@@ -64,7 +64,7 @@ def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
     """One chain has the rules of all its interfaces on a network."""
     node.write_bridge(ipMasq=True)
     node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
-    node.cni.add_network_list("net", RuntimeConf("c1", node.new_namespace().path, "eth1"))
+    node.cni.add_network_list("net", RuntimeConf("c1", node.new_namespace().path, "eth1"), on_existing="allow")
     subprocess.run(["ip", "netns", "del", named_namespace], check=True)
     node.mend("has gone")
     assert f"-s {node.net}.2/32" not in masquerade_rules()
@@ -103,9 +103,13 @@ def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     assert only(cni).seen.endswith("has gone")
     healthy.strip_record()
     assert repair_node(cni).outcomes == (), "of a young one nobody knows whether its runtime is working on it"
-    [outcome] = repair_node(cni, pending_after=0.0).outcomes
-    assert (outcome.state, outcome.needs) == ("left", (("include_go", ""),)), "a record of Go libcni"
-    assert [one.state for one in repair_node(cni, include_go=True, pending_after=0.0).outcomes] == ["mended"]
+
+    def repaired(**options: Any) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+        return [(one.state, one.needs) for one in repair_node(cni, pending_after=0.0, **options).outcomes]
+
+    # While another test has a namespace that nobody can read, the container may be in that.
+    wait_until(lambda: repaired() == [("left", (("include_go", ""),))], 60, "a record of Go libcni")
+    wait_until(lambda: repaired(include_go=True) == [("mended", ())], 60)
 
 
 def test_a_namespace_in_which_a_process_lives_has_not_gone(
@@ -114,6 +118,9 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
     own = os.stat("/proc/self/ns/net")
     healthy.change_record(netnsId=[own.st_dev, own.st_ino])
+    name = Path(healthy.netns("c1"))
+    name.unlink()
+    name.touch()  # as it is left if the namespace is unmounted from it
     finding = only(cni)
     assert "no longer leads to its namespace, but it lives: a process lives in it" in finding.seen
     assert [(one.kind, one.interrupts) for one in finding.mends] == [("mount", ())]

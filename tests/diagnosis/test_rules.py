@@ -14,7 +14,7 @@ from nodes import Namespace
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
 from libcni.diagnosis import NodeFinding, rules
 from libcni.diagnosis.acts import ACTS
-from libcni.diagnosis.node_state import FORWARDING, forwarding_of
+from libcni.diagnosis.reading import FORWARDING, forwarding_of
 from libcni.diagnosis.rules import check_rules, removals
 from libcni.kernel.rules import masquerade_chain, ports_chain, saved_rules
 from libcni.store.model import READY

@@ -1,0 +1,54 @@
+"""Whether a container can be attached again, and the mend for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from libcni.diagnosis.mends import Mend, mend_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import bridge_of
+from libcni.store.attachments import Attachment
+
+HOOK = "oci-hook"
+"""The owner of the attachments of ``libcni oci-hook``, which keeps the namespace of a container that has ended."""
+
+
+def reloads(node: NodeState, attachment: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
+    """Return ("", the mend that attaches a container again), or (the remedy, ()) if that would not help."""
+    if attachment.path in node.elsewhere:
+        return "call repair in the network namespace of the ADD", ()
+    space = node.space_of(attachment)
+    if attachment.owner == HOOK and not (space is not None and space.process):
+        # The hook's pin holds the namespace of a container that has ended.
+        return "its container has ended: libcni gc --runtime detaches it", ()
+    if renamed_bridge(node, attachment):
+        return (
+            "give the bridge its old name again first: a reload would create a second bridge of its address",
+            (),
+        )
+    if problem := node.unusable_plugin(attachment):
+        return f"its plugins are needed to attach it again: {problem}", ()
+    return "", (mend_of("reload", attachment, interrupts=interrupts),)
+
+
+def reloads_of(node: NodeState, attachments: Iterable[Attachment]) -> tuple[str, tuple[Mend, ...]]:
+    """Return (the remedy, the mends that attach these containers again)."""
+    answers = [reloads(node, attachment) for attachment in attachments]
+    remedies = dict.fromkeys(remedy for remedy, _ in answers if remedy)
+    return "; ".join(remedies), tuple(mend for _, mends in answers for mend in mends)
+
+
+def renamed_bridge(node: NodeState, attachment: Attachment) -> str:
+    """Return the bridge that an attachment uses instead of the configured one, or "".
+
+    Somebody has renamed the bridge. If a bridge with the configured name exists, a later ADD has created it.
+    """
+    names = [bridge_of(document) for document in node.documents(attachment) if document.get("type") == "bridge"]
+    links = node.host.links if node.host is not None else {}
+    for end in node.host_ends(attachment) if names else ():
+        actual = node.host_links_by_index.get(end.master)
+        if actual is not None and actual.name not in names:
+            gateways = node.summary_of(attachment).gateways
+            if names[0] not in links or not gateways or any(map(actual.has_address, gateways)):
+                return actual.name
+    return ""
