@@ -489,8 +489,8 @@ def as_user() -> None:
     for number in (*processes(f"-c {gone.container_id}"), *processes("sleep 1000")):  # its conmon would tear it down
         os.kill(number, signal.SIGKILL)
     run_here("podman", "unshare", "umount", gone.netns)
-    run_here(*inside, *LIBCNI, "repair", "--owner", "podman", "--yes", *directories)
-    assert [one.container_id for one in cni.get_cached_attachments()] == [web]
+    said = run_here(*inside, *LIBCNI, "repair", "--owner", "podman", "--yes", *directories)
+    assert [one.container_id for one in cni.get_cached_attachments()] == [web], said
     run_here("podman", "rm", "-f", "-t", "0", "web", "two")
     assert cni.get_cached_attachments() == []
     assert list(leases.glob("10.*")) == []
