@@ -18,6 +18,7 @@ HEAD = """# Other programs, and what was tried with them
 
 `make peers` writes this page: it asks each program for its version and runs the tests that use it. `scripts/peers`
 unpacks the programs from a release of Debian and installs none. A failure that is expected has its reason in the test.
+`make package` runs all tests that are not slow on Python 3.11 and 3.14.
 
 | program | version | tests | passed | expected to fail | skipped | failed |
 | --- | --- | --- | --: | --: | --: | --: |
@@ -43,7 +44,11 @@ ROWS = [
     Peer("Go libcni 1.1.2, 1.3.0", "go", ("go", "version"),
          ("tests/conformance/test_go.py", "tests/conformance/test_records_across.py",
           "tests/conformance/test_nodes_across.py", "tests/conformance/test_plugins_across.py")),
-    Peer("podman 5.4, 5.8, 6", "podman@sid", ("podman", "--version"), ("tests/engines/netavark/test_podman.py",)),
+    *(Peer("podman", f"podman@{release}", ("podman", "--version"),
+           ("tests/engines/netavark/test_podman.py", "-k", f"{release} or demo" if release == "sid" else release))
+      for release in ("trixie", "sid", "experimental")),
+    Peer("runc, crun", "runc", ("sh", "-c", "runc --version; crun --version"), ("tests/real/test_runc.py",),
+         with_peer=True),
     Peer("netavark", "netavark", ("netavark", "--version"),
          ("tests/engines/netavark/test_netavark.py", "-m", "not slow")),
     Peer("plugins", "plugins", ("sh", "-c", "grep ^containernetworking-plugins $PEER_PLUGINS/.packages"),
@@ -58,7 +63,7 @@ def versions(row: Peer) -> str:
     if done.returncode:
         return done.stderr.strip().splitlines()[-1]
     lines = re.findall(
-        r"^(?:containerd|runc|apptainer|go|podman|netavark|containernetworking).*", done.stdout, re.MULTILINE
+        r"^(?:containerd|runc|crun|apptainer|go|podman|netavark|containernetworking).*", done.stdout, re.MULTILINE
     )
     found = re.findall(r"(?<![\d.])\d+\.\d+(?:\.\d+)?", "\n".join(lines))
     return ", ".join(dict.fromkeys(found))
