@@ -72,12 +72,21 @@ def writable_by_others(check: NodeCheck, directory: str) -> Observations:
     except OSError:
         return
     about = partial(NodeFinding, check, "warning", "writable-by-others", directory)
-    if status.st_uid not in {0, os.geteuid()}:
+    if status.st_uid not in {0, os.geteuid(), _unmapped_user()}:
         seen = f"it belongs to user {status.st_uid}"
         yield about(seen, "that user can run programs as the runtime's user", f"chown root: {shlex.quote(directory)}")
     if status.st_mode & stat.S_IWOTH:
         seen = "every user may write to it"
         yield about(seen, "every user can run programs as the runtime's user", f"chmod o-w {shlex.quote(directory)}")
+
+
+def _unmapped_user() -> int:
+    """Return the number of each owner that this user namespace cannot name, for example the host's root; -1: none."""
+    with suppress(OSError, ValueError), open("/proc/self/uid_map", encoding="ascii") as map_file:
+        if map_file.read().split() != ["0", "0", "4294967295"]:
+            with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+                return int(file.read())
+    return -1
 
 
 def _file_system(path: str) -> Observations:

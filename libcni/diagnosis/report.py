@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal, get_args
 
 from libcni.diagnosis.mends import Mend, id_of, merged
 from libcni.errors import counted, some
@@ -33,7 +33,6 @@ FindingName = Literal[
     "two-records", "unrecorded", "unreserved", "unusable-file", "unusable-plugin", "writable-by-others",
     "wrong-reservation",
 ]  # fmt: skip
-"""The names of all causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class NodeFinding:
     Attributes:
         check: the name of the check that found it.
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is wasted), ``note``.
-        name: the name of the cause, such as ``link-down``.
+        name: the name of the cause, such as ``link-down``; ``NAMES`` are those of all causes.
         subject: the file, directory, network, plugin or attachment.
         seen: the observation; for many containers, the observations of the first three.
         meaning: the consequence.
@@ -58,6 +57,7 @@ class NodeFinding:
         ()
     """
 
+    NAMES: ClassVar[frozenset[str]] = frozenset(get_args(FindingName))
     check: NodeCheck
     severity: Severity
     name: FindingName

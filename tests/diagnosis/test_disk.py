@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig
-from libcni.diagnosis import diagnose
+from libcni.diagnosis import NodeFinding, diagnose
+from libcni.diagnosis.disk import writable_by_others
 
 
 @contextmanager
@@ -100,3 +102,17 @@ def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
         assert (finding.severity, finding.subject) == ("warning", directory)
         assert finding.remedy == f"chmod o-w {directory}"
         os.chmod(directory, 0o755)
+
+
+@pytest.mark.root
+def test_an_owner_that_the_user_namespace_cannot_name_is_no_finding(tmp_path: Path) -> None:
+    """Without root everything of the host's root is of nobody there."""
+    os.chown(tmp_path, 1, 1)
+    assert [one.seen for one in writable_by_others("plugins", str(tmp_path)) if isinstance(one, NodeFinding)] == [
+        "it belongs to user 1"
+    ]
+    code = f"from libcni.diagnosis.disk import *; print(*writable_by_others('plugins', {str(tmp_path)!r}))"
+    ran = subprocess.run(
+        ["unshare", "--user", "--map-root-user", sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "\n"

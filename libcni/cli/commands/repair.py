@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import get_args
 
 import libcni
 from libcni.cli.failures import NOT_FOUND
@@ -14,8 +13,7 @@ from libcni.cli.render import Fields, Table, note, one_line
 from libcni.cli.repair_text import examples, repair_commands, rows_of
 from libcni.cli.session import Session
 from libcni.config.timeouts import seconds
-from libcni.diagnosis import NodeRepair, repair_node
-from libcni.diagnosis.report import FindingName
+from libcni.diagnosis import NodeFinding, NodeRepair, repair_node
 
 ARGUMENTS = (
     Argument("names", nargs="*", metavar="NAME|CONTAINER", complete=CONTAINER.complete,
@@ -104,6 +102,4 @@ def _unknown(cni: libcni.CNIConfig, names: Iterable[str], done: NodeRepair) -> s
             for attachment in (cni.get_cached_attachments() if names else ())
         ),
     ]
-    return (
-        {*names} - {*get_args(FindingName)} - {part for name in containers for part in (name, name.partition(":")[0])}
-    )
+    return {*names} - NodeFinding.NAMES - {part for name in containers for part in (name, name.partition(":")[0])}
