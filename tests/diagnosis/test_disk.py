@@ -102,6 +102,9 @@ def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
         assert (finding.severity, finding.subject) == ("warning", directory)
         assert finding.remedy == f"chmod o-w {directory}"
         os.chmod(directory, 0o755)
+    plugin = Path(cni.path[0], "a")
+    plugin.chmod(0o757)
+    assert (only(cni).name, only(cni).subject) == ("writable-by-others", str(plugin))
 
 
 @pytest.mark.root

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode, configure
+from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.drift import check_drift
 from libcni.kernel.netlink import Link
@@ -60,6 +60,22 @@ def test_a_file_that_has_gone_is_in_the_newest_record(made: MadeNode) -> None:
     made.attach("c1", created=2.0)
     made.attach("c2", created=1.0)
     assert made.finding(check_drift).remedy.endswith(": libcni show c1:eth0 -n net --config")
+
+
+def test_the_dead_of_a_network_without_a_file_are_named_with_who_has_their_addresses(made: MadeNode) -> None:
+    """After a switch to another network plugin: the old records stay, and often the old plugin is missing."""
+    made.attach("c1", {"type": "ptp", "ipam": IPAM}, state="stale-boot")
+    found = made.finding(check_drift)
+    assert found.seen == "it has no usable configuration file, and 1 attachment: c1, none of which lives"
+    assert found.meaning == "their addresses are still reserved: 10.1.0.2"
+    assert found.remedy.startswith("if the network is still wanted")
+    made.attach("c2", address="10.1.0.2")
+    found = made.finding(check_drift)
+    assert found.seen.endswith("2 attachments: c1, c2; of c1 nothing lives any longer")
+    assert found.meaning.endswith("reserved: 10.1.0.2; c2:eth0 has such an address now")
+    (made.root / "bin" / "ptp").unlink()
+    assert made.finding(check_drift).remedy.startswith('to detach them needs their plugins (plugin "ptp" not found in ')
+    assert made.finding(check_drift).remedy.endswith("), or: libcni forget")
 
 
 def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:

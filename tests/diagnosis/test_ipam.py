@@ -49,6 +49,19 @@ def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
     assert mends_of(made.finding(check_ipam))[1] == ("remove-rules", "lost", "10.1.0.77")
 
 
+def test_files_that_host_local_did_not_write_are_a_note(made: MadeNode, tmp_path: Path) -> None:
+    pool = tmp_path / "pool" / "net"
+    pool.mkdir(parents=True)
+    made.reservations = {("net", str(pool)): []}
+    for name in ("lock", "last_reserved_ip.0", "10.1.0.9", "fd00::9", ".libcni-77"):
+        (pool / name).touch()
+    assert [one.name for one in made.findings(check_ipam)] == []
+    (pool / "10.1.0.9.bak").touch()
+    [found] = made.findings(check_ipam)
+    assert (found.name, found.severity, found.subject, found.mends) == ("junk", "note", str(pool), ())
+    assert found.seen == "it has 1 file that host-local did not write: 10.1.0.9.bak"
+
+
 def test_an_empty_reservation_is_a_leak_like_any_other(made: MadeNode) -> None:
     """A power cut leaves it: host-local does not write its files in one step."""
     made.reservations["net", LEASES].pop()

@@ -20,13 +20,14 @@ import pytest
 from nodes import PLUGINS, FakeNode, Namespace
 
 from diagnosis.conftest import OperatorNode
+from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import acts, lock_users, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, read_node
-from libcni.diagnosis.repair_guard import AllBelongings, Belongings, losses
+from libcni.diagnosis.repair_guard import AllBelongings, Belongings, belongings_of, losses
 from libcni.kernel.foreign import Space
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
@@ -150,6 +151,18 @@ def test_a_named_container_is_repaired_whoever_owns_it(node: OperatorNode, named
     subprocess.run(["ip", "netns", "del", named_namespace], check=True)
     assert [one.needs for one in repair_node(node.cni, only=["dead"]).outcomes] == [(("owner", "other"),)]
     assert [one.state for one in repair_node(node.cni, only=["c1"]).outcomes] == ["mended"]
+
+
+@pytest.mark.parametrize("owner", ["c2", "dead"])
+def test_a_container_has_its_own_rules_and_reservations_and_not_those_of_a_dead_one(made: MadeNode, owner: str) -> None:
+    """They may lead to its address. A repair that removes them takes nothing from it."""
+    made.attach("c2", address="10.1.0.2")
+    made.reservations["net", "/leases/net"].clear()
+    made.reserve("10.1.0.2", owner)
+    made.make_rules(owner, "10.1.0.2")
+    [belongings] = [one for one in belongings_of(made.reading()).values() if "c2:eth0" in one.names]
+    has = [what for what in ("masquerade", "port 8080/tcp", "reservation") if what in str(belongings.things)]
+    assert has == (["masquerade", "port 8080/tcp", "reservation"] if owner == "c2" else [])
 
 
 def test_what_a_mend_names_or_a_runtime_changes_is_no_loss() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+
+from real.containerd_node import BRIDGE, CONTAINERD_NET
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Breakage:
 _RECORD = "/var/lib/cni/results/containerd-net-${id[api-0]}-eth0"
 _CONF = "/etc/cni/net.d/10-containerd-net.conflist"
 _POOL = "/var/lib/cni/networks/containerd-net"
+_BRIDGE = json.dumps({"cniVersion": CONTAINERD_NET["cniVersion"], "name": CONTAINERD_NET["name"], **BRIDGE})
 
 BREAKAGES = {
     "interface-down": Breakage("inside web-0 ip link set eth0 down", "eth0.*(is )?down"),
@@ -95,6 +99,58 @@ BREAKAGES = {
         " umount ${netns[cache-1]}; rm ${netns[cache-1]}",
         "cache-1|dead|namespace", loses=False, gone=("cache-1",),
     ),
+    "killed-within-add": Breakage(
+        # A reservation and rules, and neither a record nor a process.
+        "ip netns add half; CNI_COMMAND=ADD CNI_CONTAINERID=half CNI_NETNS=/run/netns/half CNI_IFNAME=eth0"
+        f" CNI_PATH=/opt/cni/bin /opt/cni/bin/bridge <<<'{_BRIDGE}' >/dev/null; ip netns del half;"
+        " while ip -br link show master cni0 | grep -q LOWERLAYERDOWN; do sleep 0.1; done",
+        "half|rules for 10.213.7", loses=False,
+    ),
+    "address-changed-by-hand": Breakage(
+        "inside api-0 ip address flush dev eth0; inside api-0 ip address add 10.213.7.20/27 dev eth0;"
+        " inside api-0 ip route add default via 10.213.7.1",
+        "${ip[api-0]} is not on eth0, which has 10.213.7.20/27 instead",
+    ),
+    "gateway-with-another-prefix": Breakage(
+        "ip address del 10.213.7.1/27 dev cni0; ip address add 10.213.7.1/24 dev cni0",
+        "bridge cni0 has another address, 10.213.7.1/24", loses=False,
+    ),
+    "flannel-bridge-down": Breakage("ip link set flannel0 down", "bridge flannel0 .*link-down"),
+    "flannel-gateway-lost": Breakage("ip address flush dev flannel0 scope global", "10.244.1.1/24"),
+    "one-bridge-not-forwarded": Breakage("sysctl -qw net.ipv4.conf.cni0.forwarding=0", "conf/cni0/forwarding"),
+    "packets-to-the-node-dropped": Breakage(
+        "iptables -I INPUT -i cni0 -j DROP", "chain INPUT of iptables", "iptables -D INPUT -i cni0 -j DROP",
+    ),
+    "forwarding-dropped-for-flannel": Breakage(
+        "iptables -P FORWARD DROP; iptables -A FORWARD -i cni0 -j ACCEPT; iptables -A FORWARD -o cni0 -j ACCEPT",
+        "chain FORWARD of iptables", "iptables -P FORWARD ACCEPT; iptables -F FORWARD",
+    ),
+    "port-caught-by-legacy": Breakage(
+        "iptables-legacy -t nat -I PREROUTING -p tcp --dport 18080 -j DNAT --to-destination 10.213.7.29:80",
+        "port 18080/tcp leads to 10.213.7.29", "iptables-legacy -t nat -F PREROUTING",
+    ),
+    "port-returned": Breakage(
+        "iptables -t nat -I CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 18081 -j RETURN",
+        "port 18081/tcp leads to no container",
+        "iptables -t nat -D CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 18081 -j RETURN",
+    ),
+    "record-emptied": Breakage(
+        f"cp {_RECORD} /run/kept && : >{_RECORD}", "move the file away", f"mv /run/kept {_RECORD}", loses=False,
+    ),
+    "path-of-another": Breakage(
+        "umount ${netns[db-0]}; mount --bind /proc/${pid[web-1]}/ns/net ${netns[db-0]}",
+        "no longer leads to its namespace, but it lives",
+        "umount ${netns[db-0]}; mount --bind /proc/${pid[db-0]}/ns/net ${netns[db-0]}", loses=False,
+    ),
+    "second-bridge": Breakage(
+        "ip link add cni1 type bridge; ip address add 10.213.7.1/27 dev cni1; ip link set cni1 up",
+        "10.213.7.1/27 is on cni1, too", "ip link del cni1", loses=False,
+    ),
+    "hairpin-off": Breakage(
+        "bridge link set dev ${veth[cache-0]} hairpin off", "hairpin",
+        "bridge link set dev ${veth[cache-0]} hairpin on", loses=False,
+    ),
+    "empty-reservation": Breakage(f": >{_POOL}/10.213.7.23", "10.213.7.23", loses=False),
     "records-read-only": Breakage(
         "mount -o remount,ro /var/lib/cni", "read-only", "mount -o remount,rw /var/lib/cni", loses=False,
     ),

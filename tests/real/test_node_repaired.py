@@ -16,7 +16,6 @@ from real.containerd_node import ContainerdNode, containerd_node, why_no_node
 pytestmark = pytest.mark.slow
 
 OLD, NEW = "containerd@bookworm", "containerd@sid"
-TOGETHER = [*PAIRS, *THREES]
 
 
 def case(peer: str, *names: str) -> Any:
@@ -28,8 +27,8 @@ def case(peer: str, *names: str) -> Any:
 
 CASES = [
     *(case(OLD, name) for name in BREAKAGES),
-    *(case(OLD, *names) for names in TOGETHER),
-    *(case(NEW, *names) for names in TOGETHER),
+    *(case(OLD, *names) for names in (*PAIRS, *THREES)),
+    *(case(NEW, *names) for names in THREES),
 ]
 
 
