@@ -15,7 +15,7 @@ from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import Forwarding, Translation, translations
+from libcni.diagnosis.packets import Forwarding, Translation, after, target_of, translations
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, grouped, is_gateway
 from libcni.diagnosis.reloads import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
@@ -147,9 +147,9 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
             yield Fact("masquerade", rule[-1], source), _owner("iptables", rule)
     for rule in nat.chains.get("CNI-HOSTPORT-DNAT", ()) if nat.find("PREROUTING", "CNI-HOSTPORT-DNAT") else ():
         for entry in nat.chains.get(rule[-1], ()):
-            if (target := _after(entry, "--to-destination")) and _after(entry, "-p") == _after(rule, "-p"):
-                kind = f"port {_after(entry, '--dport')}/{_after(entry, '-p')}"
-                yield Fact(kind, rule[-1], _without_port(target)), _owner("iptables", rule)
+            if "--to-destination" in entry and after(entry, "-p") == after(rule, "-p"):
+                kind = f"port {after(entry, '--dport')}/{after(entry, '-p')}"
+                yield Fact(kind, rule[-1], target_of(entry)), _owner("iptables", rule)
     if allowed.find("FORWARD", "CNI-FORWARD"):
         forward = allowed.chains.get("CNI-FORWARD", ())
         sources, targets = ({_host_after(rule, option) for rule in forward} for option in ("-s", "-d"))
@@ -161,7 +161,7 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
     chains = tables.get(MASQUERADE, Table()).chains
     if any("masq_checks" in rule for rule in chains.get("postrouting", ())):
         for rule in chains.get("masq_checks", ()):
-            yield Fact("masquerade", mark_of(rule), _after(rule, "saddr")), _owner("nftables", rule)
+            yield Fact("masquerade", mark_of(rule), after(rule, "saddr")), _owner("nftables", rule)
     for name in PORTS:
         chains = tables.get(name, Table()).chains
         if chains.get("prerouting"):
@@ -169,8 +169,8 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
             for rule in (
                 hostport for hostport in hostports if "dport" in hostport
             ):  # somebody may have added a rule of another form
-                kind = f"port {_after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
-                yield Fact(kind, mark_of(rule), _without_port(_after(rule, "to"))), (mark_of(rule), "", "")
+                kind = f"port {after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
+                yield Fact(kind, mark_of(rule), target_of(rule)), (mark_of(rule), "", "")
 
 
 def _owner(backend: str, rule: Rule) -> Owner | None:
@@ -185,18 +185,10 @@ def _owner(backend: str, rule: Rule) -> Owner | None:
     return (container, network, "") if rule[-1] in chains else None
 
 
-def _after(rule: Rule, option: str) -> str:
-    return rule[rule.index(option) + 1] if option in rule else ""
-
-
 def _host_after(rule: Rule, option: str) -> str:
     """Return the address after an option, or "" if it is not the address of a single host."""
-    address, _, length = _after(rule, option).partition("/")
+    address, _, length = after(rule, option).partition("/")
     return address if length in {"32", "128"} else ""
-
-
-def _without_port(target: str) -> str:
-    return target.rpartition(":")[0].strip("[]")
 
 
 def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
@@ -303,7 +295,7 @@ def _dropped_at_once(node: NodeState, live: list[Attachment]) -> Observations:
             users.setdefault(matching, {})[id_of(attachment)] = None
     for program, (chain, what) in product(_iptables_of(node), _LOST_WITH.items()):
         rules = node.table(program, "filter").chains.get(chain, ())
-        for rule in takewhile(lambda rule: _after(rule, "-j") in _DROPS, rules):
+        for rule in takewhile(lambda rule: after(rule, "-j") in _DROPS, rules):
             match = rule[2 : rule.index("-j")]
             is_simple = len(match) == 2 and match[0] in {"-s", "-d", "-i"}  # noqa: PLR2004 - an option and its value
             of_all = program.partition("-")[0] if not match else ""
@@ -422,7 +414,7 @@ def _iptables_removals(node: NodeState, program: str, mend: Mend, *, is_recorded
     if is_recorded:
         return
     ports = [rule for rule in nat.chains.get(published, ()) if "--to-destination" in rule]
-    stale = [rule for rule in ports if _without_port(_after(rule, "--to-destination")) in addresses]
+    stale = [rule for rule in ports if target_of(rule) in addresses]
     if stale and len(stale) == len(ports):
         yield from (("nat", rule) for rule in nat.leading_to(published))
         yield "nat", ("-X", published)
@@ -436,10 +428,10 @@ def _iptables_removals(node: NodeState, program: str, mend: Mend, *, is_recorded
 
 def _address_in(rule: Rule) -> str:
     """Return the address of the container in a rule of nftables."""
-    if target := _after(rule, "to"):
-        return _without_port(target)
+    if target := target_of(rule):
+        return target
     # To itself, over a port of the host: from 127.0.0.1, or from its own address.
-    return _after(rule, "saddr" if "masq_checks" in rule else "daddr")
+    return after(rule, "saddr" if "masq_checks" in rule else "daddr")
 
 
 def _left_over(node: NodeState, facts: Facts) -> Observations:
