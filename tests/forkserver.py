@@ -25,6 +25,8 @@ from pkgutil import iter_modules
 from tempfile import TemporaryFile
 from typing import Any
 
+from sight import VARIABLE, see_all
+
 __all__ = ["SECONDS", "ForkServer"]
 
 _REQUEST = 200_000
@@ -140,6 +142,8 @@ def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, names
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if os.environ.pop(VARIABLE, ""):
+        see_all()
     sys.argv[:] = request["argv"]
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from forkserver import SECONDS, ForkServer
 from nodes import FakeNode
+from sight import VARIABLE
 
 import libcni
 
@@ -86,7 +87,7 @@ class CommandNode(FakeNode):
 
     def run(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run a command in a pipe."""
-        return Ran(*self.server.run(argv, {**self.env, **env}, self.root, stdin=stdin))
+        return Ran(*self.server.run(argv, {**self.env, VARIABLE: "1", **env}, self.root, stdin=stdin))
 
     def run_script(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run the installed script in a pipe, with all its imports."""
@@ -100,7 +101,7 @@ class CommandNode(FakeNode):
         """Run a command whose three streams are a terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-        self.server.start(argv, [theirs] * 3, {**self.env, **env}, self.root)
+        self.server.start(argv, [theirs] * 3, {**self.env, VARIABLE: "1", **env}, self.root)
         os.close(theirs)
         printed = _read_all(ours)
         os.close(ours)

@@ -15,7 +15,6 @@ def test_a_name_with_control_characters_is_printed_as_text(node: CommandNode) ->
     assert r"note " + str(path.parent) + r"/dbnet-\x1b[31m\nit's-eth0.1795338822684574478 (set-aside)" in lines
 
 
-@pytest.mark.root
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("doctor").out.endswith("ok: no problems found in the checked objects\n")
@@ -47,7 +46,6 @@ def test_the_doctor_prints_each_plugin_that_is_missing(node: CommandNode) -> Non
     assert all(f'plugin "missing-{index}" not found' in shown for index in range(8))
 
 
-@pytest.mark.root
 def test_a_check_that_skipped_something_is_not_ok(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("add", "dbnet", "/nowhere/a", "-c", "a").code == 0

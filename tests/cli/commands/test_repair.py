@@ -20,7 +20,6 @@ def states(ran_data: dict[str, list[dict[str, object]]]) -> list[object]:
     return [one["state"] for one in ran_data["outcomes"]]
 
 
-@pytest.mark.root
 def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: CommandNode) -> None:
     planned = broken_node.run("repair", "-o", "json").data
     assert states(planned) == ["planned"] * 4
@@ -42,7 +41,6 @@ def test_only_what_is_named_is_mended(broken_node: CommandNode) -> None:
     assert len(broken_node.cni.get_cached_attachments()) == 3
 
 
-@pytest.mark.root
 def test_what_repair_cannot_see_is_noted(node: CommandNode) -> None:
     node.cni.add_network_list("dbnet", libcni.RuntimeConf("vm", "tap-of-vm", "eth0"))
     ran = node.run("repair")
@@ -50,7 +48,6 @@ def test_what_repair_cannot_see_is_noted(node: CommandNode) -> None:
     assert ran.err == "note: not checked, so not repaired: container vm, dbnet, eth0: tap-of-vm is not a path\n"
 
 
-@pytest.mark.root
 def test_a_name_of_nothing_is_noted(broken_node: CommandNode) -> None:
     assert broken_node.run("repair", "link-down", "--interrupt", "goood").code == 0, "it may have ended meanwhile"
     ran = broken_node.run("repair", "deda", GOOD, "dead", "--interrupt", "goood")
@@ -59,7 +56,6 @@ def test_a_name_of_nothing_is_noted(broken_node: CommandNode) -> None:
     assert set(ran.err.splitlines()) == notes
 
 
-@pytest.mark.root
 def test_repair_leaves_an_add_that_may_still_run(node: CommandNode) -> None:
     node.add("young")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -98,7 +94,6 @@ def test_the_command_that_repairs_has_the_options_of_the_plan(node: CommandNode)
     assert last.endswith(f"libcni repair --yes {' '.join(given)} {options}")
 
 
-@pytest.mark.root
 def test_repair_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
     node.add("a")
     node.strip_record("a", "dbnet")
