@@ -16,6 +16,7 @@ import coverage
 import pytest
 from forkserver import ForkServer
 from hypothesis import settings
+from sight import see_all
 
 from libcni.testing import why_no_namespaces
 
@@ -177,3 +178,10 @@ def why_no_real_plugins() -> str | None:
         packages = "containernetworking-plugins iproute2 iptables nftables"
         return f"not installed: {', '.join(missing)} (apt-get install {packages})"
     return why_no_namespaces()
+
+
+@pytest.fixture
+def sees_all() -> Iterator[None]:
+    """Let the library in this process see all of a node made by hand, whoever runs the tests."""
+    with see_all():
+        yield

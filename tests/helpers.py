@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
@@ -19,6 +20,7 @@ from libcni.executor.process import ProcessExecutor, run_to_end
 from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
+from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
 from libcni.store.present_interfaces import Sight
 from libcni.store.records import RecordStore
@@ -151,6 +153,10 @@ class RecordingNode(Node):
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = 0.0
     ) -> None:
         self.note(f"lock {'exclusive ' if exclusive else ''}{' '.join([*networks, container_id]).strip()}")
+
+    async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
+        self.note(f"lock ports {' '.join(sorted(map(str, numbers)))}")
+        return mock.create_autospec(LockSet, instance=True)  # type: ignore[no-any-return]
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
         self.note(f"lock-container {container_id}")

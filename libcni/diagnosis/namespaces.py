@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import partial
 
 from libcni.diagnosis.mends import Mend, id_of, mend_of
@@ -103,7 +104,10 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
 def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeFinding | NotChecked:
     """Return the finding for a container that lives, although its path no longer leads to its namespace."""
     held = node.life.walk.held.get(answer.netns[1]) if answer.netns is not None else None
-    if held is not None and not held.mounts.isdisjoint({attachment.netns, os.path.realpath(attachment.netns)}):
+    names = {attachment.netns}
+    with suppress(OSError):  # of a link in another user's /proc/PID/ns
+        names.add(os.path.realpath(attachment.netns))
+    if held is not None and not held.mounts.isdisjoint(names):
         # For example of a service with PrivateMounts: its path is in order for the service.
         reason = f"{attachment.netns} is mounted in the mount namespace of another program only"
         return NotChecked("namespaces", name_of(attachment), reason)

@@ -97,7 +97,7 @@ def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any
     assert cni.get_cached_attachments() == []
 
 
-@pytest.mark.root
+@pytest.mark.usefixtures("sees_all")
 def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     Path(healthy.netns("c1")).unlink()
     assert only(cni).seen.endswith("has gone")
@@ -107,9 +107,8 @@ def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     def repaired(**options: Any) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
         return [(one.state, one.needs) for one in repair_node(cni, pending_after=0.0, **options).outcomes]
 
-    # While another test has a namespace that nobody can read, the container may be in that.
-    wait_until(lambda: repaired() == [("left", (("include_go", ""),))], 60, "a record of Go libcni")
-    wait_until(lambda: repaired(include_go=True) == [("mended", ())], 60)
+    assert repaired() == [("left", (("include_go", ""),))], "a record of Go libcni"
+    assert repaired(include_go=True) == [("mended", ())]
 
 
 def test_a_namespace_in_which_a_process_lives_has_not_gone(
@@ -128,7 +127,7 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
 
 
-@pytest.mark.root
+@pytest.mark.usefixtures("sees_all")
 def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
     """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
     cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))
@@ -146,7 +145,6 @@ def test_another_owners_attachments_are_left_unless_they_are_named(healthy: Fake
     assert [one.state for one in repair_node(cni, only=["c1"]).outcomes] == ["mended"]
 
 
-@pytest.mark.root
 def test_a_namespace_that_is_held_elsewhere_lives(made: MadeNode) -> None:
     made.attach("c1", netns="/nowhere/c1", netns_id=(NSFS, 7), created=1.0)
     assert made.finding(check_namespaces).name == "dead"

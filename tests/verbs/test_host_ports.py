@@ -234,7 +234,6 @@ def test_a_request_that_no_add_can_publish_is_refused_before_anything_runs(
     assert (world.calls, world.recorded) == ([], {})
 
 
-@pytest.mark.root
 def test_one_number_for_two_protocols_or_addresses_is_one_request() -> None:
     mappings = [
         {**WEB, "hostIP": "10.0.0.1"},
