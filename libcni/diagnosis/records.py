@@ -103,6 +103,9 @@ def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
         return False, ""
     try:
         is_running, offset = not locks.try_acquire(), offset_of(container_id)
+        # Who it is takes a look at all processes.
+        if not is_running and not locks.has_running_plugin():
+            return False, ""
         return is_running, ", ".join(lock_users(locks.path, {CONTAINER + offset, PLUGIN + offset}))
     except RecordError:
         return False, ""

@@ -421,7 +421,7 @@ def _iptables_removals(node: NodeState, program: str, mend: Mend, *, is_recorded
     else:
         yield from (("nat", rule) for rule in stale)
     # These rules do not name their container, and another container may have the address now.
-    hosts -= {_host(address) for address in node.recorded_addresses}
+    hosts = {host for host in hosts if host.partition("/")[0] not in node.recorded_addresses}
     allowed = (node.table(program, "filter").find("CNI-FORWARD", host) for host in sorted(hosts))
     yield from (("filter", rule) for rule in joined.from_iterable(allowed))
 
