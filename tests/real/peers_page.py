@@ -63,7 +63,9 @@ def versions(row: Peer) -> str:
     if done.returncode:
         return done.stderr.strip().splitlines()[-1]
     lines = re.findall(
-        r"^(?:containerd|runc|crun|apptainer|go|podman|netavark|containernetworking).*", done.stdout, re.MULTILINE
+        r"^(?:containerd|runc|crun|apptainer|go version|podman|netavark|containernetworking).*",
+        done.stdout,
+        re.MULTILINE,
     )
     found = re.findall(r"(?<![\d.])\d+\.\d+(?:\.\d+)?", "\n".join(lines))
     return ", ".join(dict.fromkeys(found))
