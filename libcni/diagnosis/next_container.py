@@ -100,6 +100,6 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
 
 def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:
     for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
-        if place := Forwarding(node.rules, node.uplinks).dropped_by(first, bridge):
+        if place := Forwarding(node.rules, node.inner_bridges).dropped_by(first, bridge):
             meaning = f"containers of network {net.name} could not reach other networks"
             yield NodeFinding("next", "warning", "policy-drops", place, DROPPED, meaning, ACCEPT)

@@ -129,10 +129,11 @@ class NodeState(NodeReading):
         return [links[name] for name in self.summary_of(attachment).veths if name in links]
 
     @functools.cached_property
-    def uplinks(self) -> frozenset[str]:
-        """The interfaces of the node with a default route."""
-        indexes = {route.ifindex for route in (self.host.routes if self.host else ()) if route.destination[-2:] == "/0"}
-        return frozenset(self.host_links_by_index[index].name for index in indexes & self.host_links_by_index.keys())
+    def inner_bridges(self) -> frozenset[str]:
+        """The bridges of the node without a default route: packets to other networks do not leave over them."""
+        ways = {route.ifindex for route in (self.host.routes if self.host else ()) if route.destination[-2:] == "/0"}
+        links = self.host_links_by_index.values()
+        return frozenset(link.name for link in links if link.kind == "bridge" and link.index not in ways)
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:

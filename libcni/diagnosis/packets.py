@@ -145,12 +145,12 @@ class Forwarding:
 
     Args:
         rules: the rules by program and table.
-        uplinks: the interfaces over which packets leave the node; (): unknown.
+        bridges: the bridges of containers: what leaves over them goes to no other network.
     """
 
-    def __init__(self, rules: Mapping[str, Mapping[str, Table]], uplinks: Collection[str] = ()) -> None:
+    def __init__(self, rules: Mapping[str, Mapping[str, Table]], bridges: Collection[str] = ()) -> None:
         self._rules = rules
-        self._uplinks = uplinks
+        self._bridges = bridges
         self._indexes: dict[tuple[int, str], dict[str, list[Rule]]] = {}
 
     def dropped_by(self, address: str, interface: str) -> str:
@@ -212,8 +212,8 @@ class Forwarding:
             matches = packet.address in ipaddress.ip_network(value)
         elif option == "-i":
             matches = _is_interface(value, packet.interface)
-        elif option == "-o" and self._uplinks:
-            return any(_is_interface(value, uplink) is not is_negated for uplink in self._uplinks)
+        elif option == "-o":
+            return is_negated or not any(_is_interface(value, bridge) for bridge in self._bridges)
         elif option == "-d":
             return is_negated or not _is_of_host(value)
         elif option == "--mark":  # kube-proxy marks connections to its services

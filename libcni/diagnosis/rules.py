@@ -274,7 +274,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the first rules of a chain if they drop all packets, or all packets of a container or of a bridge."""
     yield from _dropped_at_once(node, live)
     everywhere: dict[str, list[str]] = {}
-    forwarding = Forwarding(node.rules, node.uplinks)
+    forwarding = Forwarding(node.rules, node.inner_bridges)
     for attachment in live:
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
