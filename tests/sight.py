@@ -19,7 +19,7 @@ def see_all() -> ExitStack:
     from libcni.kernel.life import Life
     from libcni.kernel.walk import FIRST_PID_NAMESPACE
 
-    walk = SimpleNamespace(held={}, blind="", sees_containers=True, pid_namespace=FIRST_PID_NAMESPACE)
+    walk = SimpleNamespace(held={}, blind="", outside="", sees_containers=True, pid_namespace=FIRST_PID_NAMESPACE)
     seen = ExitStack()
     seen.enter_context(mock.patch.object(Life, "walk", walk))
     seen.enter_context(mock.patch.dict(RUNTIMES, dict.fromkeys(RUNTIMES, ())))

@@ -37,8 +37,8 @@ def check_namespaces(node: NodeState) -> Observations:
     """Find attachments from before the last reboot, those whose namespace has ended, and those whose path was lost."""
     known = [attachment for attachment in node.attachments if attachment.state != CORRUPT and attachment.network]
     yield from filter(None, (_of(node, attachment) for attachment in known))
-    if node.life.walk.blind:
-        yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", node.life.walk.blind)
+    if hidden := node.life.walk.blind or node.life.walk.outside:
+        yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", hidden)
     if known:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
 

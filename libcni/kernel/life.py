@@ -41,6 +41,7 @@ from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
 from libcni.kernel.walk import (
     CAP_SYS_ADMIN,
     FIRST_PID_NAMESPACE,
+    FIRST_USER_NAMESPACE,
     Held,
     Sign,
     Walk,
@@ -53,7 +54,6 @@ Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0
 """Seconds after which nothing is about to appear any more for an attachment or a reservation."""
 
-_FIRST_USER_NAMESPACE = 0xEFFFFFFD
 _NS_GET_ID = 0x8008B70D  # Linux 6.18
 _CONTAINER_PORTS = {"veth", "tun"}
 
@@ -134,6 +134,7 @@ class Facts:
         held: (sign, path) of what holds the namespace, or None.
         address: where one of its addresses is, on an interface that only root can have made; or "".
         blind: why not everything was seen, or "".
+        outside: why processes outside this program's user namespace were not seen, or "".
         port: an interface of the host that leads to a namespace that nobody saw, or "".
         unread: a namespace that may be the subject's and could not be read, with the reason; or "".
         is_old: whether it is old enough that nothing can be about to appear.
@@ -150,6 +151,7 @@ class Facts:
     held: tuple[Sign, str] | None = None
     address: str = ""
     blind: str = ""
+    outside: str = ""
     port: str = ""
     unread: str = ""
     is_old: bool = False
@@ -184,8 +186,8 @@ def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a
         return None
     if facts.address:
         return Answer("alive", "address", f"its address is on {facts.address}")
-    if facts.blind:
-        return Answer("unknown", "blind", facts.blind)
+    if blind := facts.blind or (facts.outside if facts.host_end != "gone" else ""):
+        return Answer("unknown", "blind", blind)
     if facts.unread:
         return Answer("unknown", "unread", f"a namespace could not be read: {facts.unread}")
     if facts.host_end != "gone":
@@ -360,8 +362,9 @@ class Life:
         return facts if facts.kernel is not None else replace(facts, host_end=self._host_end(subject))
 
     def _walked_facts(self, subject: Subject, facts: Facts) -> Facts:
-        held, blind = self._holder(subject), self.why_blind(subject.pid_namespace)
-        facts = replace(facts, has_walked=True, blind=blind, host_end=self._host_end(subject))
+        held, blind = self._holder(subject), self._why_hidden(subject.pid_namespace)
+        end, outside = self._host_end(subject), self.walk.outside
+        facts = replace(facts, has_walked=True, blind=blind, outside=outside, host_end=end)
         if held is not None:
             is_reused = self._is_reused(subject)
             return replace(facts, is_inode_reused=True) if is_reused else replace(facts, held=next(signs_of(held)))
@@ -403,7 +406,7 @@ class Life:
         The kernel says ESTALE, not EPERM, about a living namespace for which the caller lacks CAP_SYS_ADMIN.
         """
         try:
-            is_first = system.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
+            is_first = system.stat("/proc/self/ns/user").st_ino == FIRST_USER_NAMESPACE
             return is_first and has_capability(CAP_SYS_ADMIN) and _finds_what_a_socket_keeps()
         except (OSError, ValueError):
             return False
@@ -488,6 +491,10 @@ class Life:
 
     def why_blind(self, pid_namespace: int | None) -> str:
         """Return why processes of containers may be hidden; ``pid_namespace``: that of the ADD. "" if none are."""
+        return self._why_hidden(pid_namespace) or self.walk.outside
+
+    def _why_hidden(self, pid_namespace: int | None) -> str:
+        """Return the same without processes outside this program's user namespace."""
         if self.walk.blind:
             return self.walk.blind
         seen = self.walk.pid_namespace

@@ -19,7 +19,7 @@ from libcni.kernel.namespace import call_in_thread, open_namespace
 
 Sign = Literal["thread", "mount", "descriptor"]
 
-FIRST_PID_NAMESPACE = 0xEFFFFFFC
+FIRST_PID_NAMESPACE, FIRST_USER_NAMESPACE = 0xEFFFFFFC, 0xEFFFFFFD
 _CAP_SYS_PTRACE, CAP_SYS_ADMIN = 19, 21
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
 _PASSES = 2
@@ -104,6 +104,8 @@ class Walk:
     Attributes:
         held: what holds each namespace, by its inode.
         blind: why namespaces may be held that were not seen; "" if all were seen.
+        outside: a process outside this program's user namespace that could not be looked at, or "". The containers of
+            a rootless program are inside; what root holds is not seen.
         pid_namespace: the inode of the PID namespace whose processes /proc has; None if it is unknown.
         sees_containers: whether it saw a process in a PID namespace below that one whose network namespace has a mount,
             too. In another PID namespace than the machine's first one, that shows that a runtime's processes are seen.
@@ -112,6 +114,8 @@ class Walk:
     def __init__(self, *, seconds: float = _SECONDS) -> None:
         self.held: dict[int, Held] = {}
         self.blind: str = why_blind()
+        self.outside: str = ""
+        self._is_rootless: bool = _inode_or_none("/proc/self/ns/user") not in {FIRST_USER_NAMESPACE, None}
         self.sees_containers: bool = False
         self._until = system.monotonic() + seconds
         self._own_net = _inode_or_none("/proc/thread-self/ns/net")
@@ -121,7 +125,7 @@ class Walk:
         self._below: set[int] = set()
         self._read_mounts: set[int] = set()
         self._open_mounts: dict[int, str] = {}
-        self._hidden: dict[str, str] = {}
+        self._hidden: dict[str, OSError] = {}
         self._mounted_names: set[str] = set()
         for _ in range(_PASSES):
             self._read_mounts.clear()
@@ -145,14 +149,19 @@ class Walk:
             self._note("the walk over its processes took too long")
         return is_late
 
-    def _note(self, reason: str) -> None:
-        self.blind = self.blind or reason
+    def _note(self, reason: str, error: OSError | None = None) -> None:
+        text = reason if error is None else f"{reason}: {error.strerror}"
+        # Whoever has CAP_SYS_PTRACE in a user namespace may look at every process in it and below.
+        if error is not None and error.errno == errno.EACCES and self._is_rootless:
+            self.outside = self.outside or text
+        else:
+            self.blind = self.blind or text
 
     def _walk(self) -> None:
         try:
             numbers = [name for name in system.listdir("/proc") if name.isdigit()]
         except OSError as error:
-            self._note(f"/proc: {error.strerror}")
+            self._note("/proc", error)
             return
         self._mounts_of("/proc/self", "")
         for pid in numbers:
@@ -167,7 +176,7 @@ class Walk:
             threads = system.listdir(f"{base}/task")
         except OSError as error:
             if error.errno not in _GONE:
-                self._note(f"{base}/task: {error.strerror}")
+                self._note(f"{base}/task", error)
             return
         tables: list[int] = []
         for thread in threads:
@@ -185,7 +194,7 @@ class Walk:
             inode: int = system.stat(f"{task}/ns/net").st_ino
         except OSError as error:
             if error.errno not in _GONE:
-                self._hidden[task] = str(error.strerror)
+                self._hidden[task] = error
             return error.errno not in _GONE
         held = self._hold(inode, "thread", f"{task}/ns/net")
         held.process = held.process or pid
@@ -202,9 +211,9 @@ class Walk:
         # The files in /proc/PID/net can be looked at without any right. Each namespace has its own ones.
         paths = [held.paths["thread"].removesuffix("/ns/net") for held in self.held.values() if "thread" in held.paths]
         seen = {_inode_or_none(f"{path}/net/dev") for path in paths} - {None}
-        for task, reason in self._hidden.items():
+        for task, error in self._hidden.items():
             if _inode_or_none(f"{task}/net/dev") not in seen:
-                self._note(f"{task}/ns/net: {reason}")
+                self._note(f"{task}/ns/net", error)
 
     def _mounts_of(self, task: str, root: str) -> None:
         """Look at the mounts of a thread's mount namespace; ``root``: the prefix of their paths."""
@@ -223,7 +232,7 @@ class Walk:
             self._mounts(_read(f"{task}/mountinfo"), inode, root, is_trusted=trusted)
         except OSError as error:
             if error.errno not in _GONE:
-                self._note(f"{task}/mountinfo: {error.strerror}")
+                self._note(f"{task}/mountinfo", error)
         finally:
             if descriptor >= 0:
                 system.close(descriptor)
@@ -251,14 +260,14 @@ class Walk:
         try:
             self._mounts(_mountinfo_inside(descriptor), inode, None, is_trusted=False)
         except OSError as error:
-            self._note(f"the mounts of {where}: {error.strerror}")
+            self._note(f"the mounts of {where}", error)
 
     def _descriptors(self, task: str, pid: str) -> None:
         try:
             numbers = system.listdir(f"{task}/fd")
         except OSError as error:
             if error.errno not in _GONE and pid != "1":
-                self._note(f"{task}/fd: {error.strerror}")
+                self._note(f"{task}/fd", error)
             return
         for number in numbers:
             path = f"{task}/fd/{number}"
@@ -267,7 +276,7 @@ class Walk:
             except OSError as error:
                 # An init that hides itself: see ``_look_at_hidden``.
                 if error.errno not in _GONE and pid != "1":
-                    self._note(f"{path}: {error.strerror}")
+                    self._note(path, error)
                     return
                 continue
             if link.startswith("mnt:["):
@@ -295,7 +304,7 @@ class Walk:
                     descriptor = open_namespace(path)
                 except OSError as error:
                     if error.errno not in _GONE:
-                        self._note(f"a mount namespace at {path}: {error.strerror}")
+                        self._note(f"a mount namespace at {path}", error)
                     continue
                 try:
                     if system.fstat(descriptor).st_ino == inode:  # else its name was removed meanwhile

@@ -177,7 +177,9 @@ class MadeNode:
         # What the look at a real node would find: nothing but this node, and all of it.
         seen = {
             "spaces": self.spaces,
-            "walk": SimpleNamespace(held=self.held, blind=self.blind, sees_containers=True, pid_namespace=None),
+            "walk": SimpleNamespace(
+                held=self.held, blind=self.blind, outside="", sees_containers=True, pid_namespace=None
+            ),
         }
         vars(life).update(seen, _own_links=[])
         reading = NodeState(

@@ -43,6 +43,10 @@ ROWS = [
     ({**WALKED, "host_end": "gone"}, "dead", "walk"),
     ({**OLD, "blind": "hidden"}, "unknown", "blind"),
     ({**OLD, "blind": "hidden", "host_end": "gone"}, "unknown", "blind"),
+    # A rootless program sees its containers, and no process of root.
+    ({**OLD, "outside": "hidden"}, "unknown", "blind"),
+    ({**OLD, "outside": "hidden", "host_end": "another's"}, "unknown", "blind"),
+    ({**WALKED, "outside": "hidden", "host_end": "gone"}, "dead", "walk"),
     ({**OLD, "unread": "/run/netns/a: it changes"}, "unknown", "unread"),
     ({**OLD, "port": "veth7"}, "unknown", "port"),
     ({**OLD, "port": "veth7", "host_end": "gone"}, "dead", "walk"),
