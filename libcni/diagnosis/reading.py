@@ -338,14 +338,13 @@ def _summary(result: Result, ifname: str) -> ResultSummary:
     ips = [ip for ip in result.ips if not ip.address.startswith("127.") and ip.address.partition("/")[0] != "::1"]
     addresses = [ip.address.partition("/") for ip in ips]
     gateways = [f"{ip.gateway}/{parts[2]}" for ip, parts in zip(ips, addresses, strict=True) if ip.gateway]
-    inside = [interface for interface in result.interfaces if interface.sandbox]
     return ResultSummary(
         tuple(_canonical(address) for address, _, _ in addresses),
         tuple(map(sys.intern, gateways)),
         tuple(one.name for one in result.interfaces if not one.sandbox and one.name.startswith("veth")),
         tuple(_placed(result, ifname)),
         _same(tuple((destination, route.gw or "") for route in result.routes if (destination := _network(route.dst)))),
-        tuple(one.mac for one in inside if one.name == ifname and one.mac),
+        tuple(one.mac for one in result.interfaces if one.name == ifname and one.mac),
         bool(result.ips),
     )
 
