@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Literal
 
 import libcni.kernel.system as system
@@ -22,7 +23,14 @@ def holder_of(
     Unknown: another IPAM plugin gave the address, a delegate of a plugin reserved it, or somebody removed the
     reservation. A missing file is no proof that nobody has the address.
     """
-    holders = []
+    holders = list(holders_of(net, address))
+    if (container_id, ifname) in holders:
+        return "this"
+    return "another" if holders and (container_id, "") not in holders else "unknown"
+
+
+def holders_of(net: NetworkConfigList, address: str) -> Iterator[tuple[str, str]]:
+    """Yield the (container ID, interface) of host-local's reservations of an address; the interface may be ""."""
     for plugin in net.plugins:
         if plugin.ipam_type == "host-local":
             try:
@@ -32,10 +40,7 @@ def holder_of(
                 continue
             # host-local writes the container ID and on a second line the interface. Older versions omit the interface.
             container, _, interface = data.decode(errors="replace").strip().partition("\n")
-            holders.append((container.strip(), interface.strip()))
-    if (container_id, ifname) in holders:
-        return "this"
-    return "another" if holders and (container_id, "") not in holders else "unknown"
+            yield container.strip(), interface.strip()
 
 
 def _data_directory(plugin: PluginConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from libcni.store.model import (
 )
 from libcni.store.present_interfaces import lasting_path
 from libcni.store.recorded_place import place_of, reported_macs
+from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import DelReport, PrevResult, detach, detach_chain_twice, is_unchanged
 from libcni.verbs.host_ports import PortOwner, host_ports, locked_host_ports
@@ -60,6 +62,8 @@ from libcni.verbs.ownership import Ownership, checked_conf, mismatch, replaced_i
 
 logger: logging.Logger = logging.getLogger("libcni")
 
+_NOT_AVAILABLE = re.compile(r"requested IP address (\S+) is not available in range set")
+"""host-local's text (allocator.go) if another container has the address, or if somebody else has reserved it."""
 _PLUGIN_END_SECONDS = 1.0
 """Seconds to wait before a roll-back for processes that the plugins started."""
 
@@ -132,10 +136,27 @@ def _refuse_no_namespace(node: Node, netns: str) -> None:
 
 def _note_missing(node: Node, netns: str, error: PluginError) -> None:
     """Note in an error that the namespace does not exist: each plugin reports this in other words."""
-    if node.sight.namespace(netns).netns is None:
+    if netns and node.sight.namespace(netns).netns is None:
         named_path = f"/run/netns/{netns.rpartition('/')[2]}"
         suggestion = f": did you mean {named_path}?" if node.sight.namespace(named_path).netns is not None else ""
         error.add_note(f"the namespace {netns} does not exist{suggestion}")
+
+
+def _name_holder(chain: Chain, error: PluginError) -> None:
+    """Name in the hint who has the address that the ADD asked for: host-local only says that it is not available."""
+    match = _NOT_AVAILABLE.search(f"{error.msg} {error.details}")
+    for container, ifname in holders_of(chain.net, match[1]) if match else ():
+        node, identity = chain.node, (chain.net.name, container, ifname)
+        record = node.records.find(identity) if ifname else None
+        text = f"{match[1] if match else ''} is reserved for container {container}"
+        text += f", interface {ifname}" if ifname else ""
+        if record is None or isinstance(record, Unreadable):
+            error.hint = Hint(f"{text}, which has no record here; see whether it lives, and what to do", "doctor")
+        else:
+            state = node.sight.state_of(record)
+            error.hint = Hint.about(
+                record, f"{text} ({state}); choose another address, or detach that container", "del"
+            )
 
 
 def _unused_capabilities(
@@ -643,8 +664,9 @@ class Attempt:
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
         if not is_cancelled:
             self.take_after_failure()
-        if isinstance(error, PluginError) and netns:
+        if isinstance(error, PluginError):
             _note_missing(node, netns, error)
+            _name_holder(self.chain, error)
         keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
         if rollback and not keeps:
             await node.shielded(self.roll_back(error))

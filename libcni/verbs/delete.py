@@ -521,6 +521,9 @@ async def detach_chain_twice(chain: Chain, results: PrevResult, ownership: Owner
     policy = DelPolicy(keep_going=True)
     report = await detach_chain(chain, results, policy, ownership)
     if report.errors and all(map(is_repeatable, report.errors)) and not chain.node.is_interrupted:
+        if ownership.path and chain.node.sight.is_no_namespace(ownership.path):
+            # Plugins refuse a file that is no namespace. A later DEL gives them none either.
+            ownership = replace(ownership, path="")
         report = await detach_chain(chain, results, policy, ownership)
     return report
 
