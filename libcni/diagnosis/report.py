@@ -28,10 +28,10 @@ FindingName = Literal[
     "ignored-addresses", "interface-down", "interface-missing", "interface-moved", "junk", "known-fault", "leak",
     "link-down", "lost-path", "master-missing", "misplaced-record", "mtu-changed", "no-configuration", "no-directory",
     "no-file", "no-forwarding", "no-plugins", "not-reserved", "not-writable", "off-bridge", "open-lock", "pinned",
-    "policy-drops", "pool-full", "pool-low", "port-caught", "read-only", "route-changed", "route-missing",
-    "route-stolen", "rules-left", "rules-missing", "running", "set-aside", "status", "subnet-route-missing",
-    "two-records", "unrecorded", "unreserved", "unusable-file", "unusable-plugin", "writable-by-others",
-    "wrong-reservation",
+    "policy-drops", "pool-full", "pool-low", "port-caught", "port-shadowed", "read-only", "route-changed",
+    "route-missing", "route-stolen", "rules-left", "rules-missing", "running", "set-aside", "status",
+    "subnet-route-missing", "two-records", "unrecorded", "unreserved", "unusable-file", "unusable-plugin",
+    "writable-by-others", "wrong-reservation",
 ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ class Socket(NamedTuple):
 
 def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]:
     """Yield the sockets of a protocol, IPv4 and IPv6, that wait for clients at these ports; none if that is unknown."""
-    endings = tuple(f":{number:04X}" for number in numbers)
+    wanted = {f"{number:04X}" for number in numbers}
     for name in (protocol, f"{protocol}6") if protocol in _LISTENING else ():
         with suppress(OSError), open(f"/proc/thread-self/net/{name}", encoding="ascii", errors="replace") as file:
             next(file, "")
@@ -39,8 +39,8 @@ def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]
                 is_waiting = len(words) >= _FIELDS and words[_STATE] == _LISTENING[protocol]
                 if protocol == "tcp" and not is_waiting:
                     break  # the kernel lists the waiting ones first, and there may be a million connections
-                if is_waiting and words[_LOCAL].endswith(endings):
-                    address, _, number = words[_LOCAL].partition(":")
+                address, _, number = words[_LOCAL].partition(":") if is_waiting else ("", "", "")
+                if number in wanted:
                     yield Socket(int(number, 16), _address(address), words[_INODE])
 
 

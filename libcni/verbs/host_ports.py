@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,10 +41,11 @@ class PortOwner(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A program of the host that waits for clients at a port: the port, and the program in words."""
+    """A program of the host that waits for clients at a port of a container: its port, its name, and the container."""
 
     port: HostPort
     who: str
+    container_id: str
 
 
 class PortHolders(NamedTuple):
@@ -89,26 +90,31 @@ class PortHolders(NamedTuple):
 def port_holders(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> PortHolders:
     """Return who has these ports, except the container itself."""
     owners = tuple(_owners(node, container_id, ports))
-    return PortHolders(container_id, owners, tuple(listeners(ports, container_id)))
+    return PortHolders(container_id, owners, tuple(listeners(dict.fromkeys(ports, container_id))))
 
 
-def listeners(ports: Collection[HostPort], container_id: str) -> Iterator[Listener]:
-    """Yield the programs of the host that lose their clients to a container with these ports.
+def listeners(published: Mapping[HostPort, str]) -> Iterator[Listener]:
+    """Yield the programs of the host that lose their clients to containers.
 
     Omit a program that has the container's ID as an argument: podman keeps the ports of a container with its own
     conmon, so that no other program takes them.
+
+    Args:
+        published: the ports of containers, each with the container's ID.
     """
     from libcni.kernel.sockets import process_of, waiting_sockets  # few ADDs publish ports
 
-    for protocol in sorted({port.protocol for port in ports}):
-        of_protocol = [port for port in ports if port.protocol == protocol]
-        for socket in waiting_sockets(protocol, [int(port.number) for port in of_protocol]):
-            port = HostPort(socket.number, protocol, socket.address)
-            if any(map(port.collides, of_protocol)):
-                process, words = process_of(socket.inode)
-                if container_id not in words:
-                    name = os.path.basename(words[0]) if words else ""
-                    yield Listener(port, f"{name} (process {process})" if name else "a program of the host")
+    by_number: dict[tuple[str, int], list[HostPort]] = {}
+    for port in published:
+        by_number.setdefault((port.protocol, int(port.number)), []).append(port)
+    for protocol in sorted({protocol for protocol, _ in by_number}):
+        for socket in waiting_sockets(protocol, {number for kind, number in by_number if kind == protocol}):
+            taken = HostPort(socket.number, protocol, socket.address)
+            containers = {published[port] for port in by_number[protocol, socket.number] if taken.collides(port)}
+            process, words = process_of(socket.inode) if containers else ("", ())
+            name = os.path.basename(words[0]) if words else ""
+            who = f"{name} (process {process})" if name else "a program of the host"
+            yield from (Listener(taken, who, one) for one in sorted(containers.difference(words)))
 
 
 def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:

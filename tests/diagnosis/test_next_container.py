@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -98,4 +100,19 @@ def test_a_policy_that_would_drop_the_packets_of_the_first_container(node: Opera
     found = node.finding("its policy drops")
     assert (found.check, found.severity) == ("next", "warning")
     node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_program_that_came_after_the_container_to_its_port(node: OperatorNode) -> None:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    node.configure("net", node.bridge(f"{node.net}.0/24"), portmap)
+    mapping = {"hostPort": 8099, "containerPort": 80, "protocol": "tcp"}
+    wanted = RuntimeConf("c1", node.new_namespace().path, "eth0", capability_args={"portMappings": [mapping]})
+    node.cni.add_network_list("net", wanted)
+    node.assert_healthy()
+    with socket.create_server(("127.0.0.1", 8099)):
+        found = node.finding(f"(process {os.getpid()}) listens on host port 127.0.0.1:8099/tcp")
+        assert (found.check, found.severity, found.name) == ("next", "warning", "port-shadowed")
+        assert found.containers == ("c1:eth0",)
     node.assert_healthy()
