@@ -98,11 +98,15 @@ class Picture:
         self.parts.append(f'<path d="M{x1:g} {y1:g} L{back[0]:g} {back[1]:g}"/>')
         corners = [(x2, y2), (back[0] + 4 * dy, back[1] - 4 * dx), (back[0] - 4 * dy, back[1] + 4 * dx)]
         self.parts.append(f'<polygon class="head" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}"/>')
-        if label:  # beside a vertical arrow, above any other
+        if label:  # to the right of a vertical arrow, above a horizontal one, above and beside a slanted one
             x, y = (x1 + x2) / 2, (y1 + y2) / 2
-            upright = abs(dx) < abs(dy)
-            self.text(x + 7 if upright else x, y + 4 if upright else y - 6, label, "note",
-                      anchor="start" if upright else "middle")  # fmt: skip
+            if abs(dx) < 0.1:
+                self.text(x + 7, y + 4, label, "note")
+            elif abs(dy) < 0.1:
+                self.text(x, y - 6, label, "note", anchor="middle")
+            else:
+                rises = dx * dy < 0
+                self.text(x - 6 if rises else x + 6, y - 6, label, "note", anchor="end" if rises else "start")
 
     def point(self, word: str) -> tuple[float, float]:
         if "," in word:
