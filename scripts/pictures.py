@@ -100,9 +100,9 @@ class Picture:
         self.parts.append(f'<polygon class="head" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}"/>')
         if label:  # to the right of a vertical arrow, above a horizontal one, above and beside a slanted one
             x, y = (x1 + x2) / 2, (y1 + y2) / 2
-            if abs(dx) < 0.1:
+            if x1 == x2:
                 self.text(x + 7, y + 4, label, "note")
-            elif abs(dy) < 0.1:
+            elif y1 == y2:
                 self.text(x, y - 6, label, "note", anchor="middle")
             else:
                 rises = dx * dy < 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -94,6 +95,20 @@ def what_must_stay() -> list[str]:
     return [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
 
 
+def _check_file(file: str | None) -> None:
+    """Raise ConfigError if another user could replace the one file that the engine will run with this user's rights."""
+    place = file
+    while place:
+        status = os.stat(place)
+        # A sticky directory protects the files in it, but not the name of a file that somebody cleans up.
+        is_sticky = status.st_mode & stat.S_ISVTX and place not in {file, os.path.dirname(file or "")}
+        # Not the group: on Debian the group staff may write to /usr/local/bin.
+        if status.st_uid not in {0, os.geteuid()} or (status.st_mode & stat.S_IWOTH and not is_sticky):
+            problem = f"other users may change {place}, and the engine would run {file} with your rights"
+            raise ConfigError(problem, hint="move libcni.pyz to a directory such as /usr/local/bin, and call it there")
+        place = os.path.dirname(place) if place != "/" else None
+
+
 def command_line() -> list[str]:
     """Return the command that runs this program from another process: Python, with this file or the module.
 
@@ -101,8 +116,9 @@ def command_line() -> list[str]:
     directory and from PYTHONPATH.
 
     Raises:
-        ConfigError: the command would not find this library.
+        ConfigError: the command would not find this library, or another user may replace its one file.
     """
+    _check_file(archive())
     script = archive() or os.path.abspath(sys.argv[0])
     is_file = os.path.isfile(script) and (script == archive() or os.path.basename(script) == "libcni")
     command = [sys.executable, "-I", *([script] if is_file else ["-m", "libcni"])]

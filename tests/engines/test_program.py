@@ -268,3 +268,21 @@ def test_no_width_of_a_terminal_is_too_small(tmp_path: Path, columns: str) -> No
         env = {**os.environ, "COLUMNS": columns, "NETCONFPATH": str(tmp_path), "LIBCNI_CACHE_DIR": str(tmp_path)}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("open_to_others", ["file", "directory", "above"])
+def test_one_file_that_others_may_replace_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_to_others: str
+) -> None:
+    directory = tmp_path / "a" / "b"
+    directory.mkdir(parents=True)
+    file = directory / "libcni.pyz"
+    file.touch(0o755)
+    monkeypatch.setattr(program, "archive", lambda: str(file))
+    path = {"file": file, "directory": directory, "above": directory.parent}[open_to_others]
+    for mode in (0o775, 0o1777) if open_to_others == "above" else (0o775,):
+        path.chmod(mode)
+        program._check_file(str(file))
+    path.chmod(0o777 if open_to_others == "above" else 0o1777)
+    with pytest.raises(ConfigError, match=rf"other users may change {path},.*move libcni.pyz"):
+        program.command_line()
