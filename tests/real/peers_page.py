@@ -18,7 +18,8 @@ HEAD = """# Other programs, and what was tried with them
 
 `make peers` writes this page: it asks each program for its version and runs the tests that use it. `scripts/peers`
 unpacks the programs from a release of Debian and installs none. A failure that is expected has its reason in the test.
-`make package` runs all tests that are not slow on Python 3.11 and 3.14.
+What is skipped cannot run on this machine: crun needs cgroups of one version only. `make package` runs
+all tests that are not slow on Python 3.11 and 3.14.
 
 | program | version | tests | passed | expected to fail | skipped | failed |
 | --- | --- | --- | --: | --: | --: | --: |
@@ -90,16 +91,28 @@ def results(row: Peer) -> list[str]:
     return [str(len(cases) - expected - skipped - failed), str(expected), str(skipped), str(failed)]
 
 
+def title(row: Peer) -> str:
+    return f"{row.name} of Debian {row.peer.partition('@')[2] or 'sid'}"
+
+
+def line(row: Peer, numbers: Sequence[str]) -> str:
+    tests = ", ".join(f"`{one.removeprefix('tests/')}`" for one in row.tests if one.startswith("tests/"))
+    return f"| {' | '.join([title(row), versions(row), tests, *numbers])} |\n"
+
+
 def main() -> None:
-    """Write the page; the side-by-side tests share nothing but processors."""
+    """Write the page. With arguments only the rows of these peers are made anew, such as ``runc`` or ``podman@sid``."""
+    rows = [row for row in ROWS if row.peer in sys.argv[1:] or len(sys.argv) == 1]
+    if not rows:
+        raise SystemExit(f"the peers are {', '.join(row.peer for row in ROWS)}")
+    before = PAGE.read_text(encoding="utf-8").splitlines(keepends=True) if PAGE.exists() else []
+    lines = {one.split(" | ")[0].removeprefix("| "): one for one in before}
+    # The others run on this machine itself, and their doctor sees each other's containers.
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(results, ROWS))
-    rows = []
-    for row, numbers in zip(ROWS, found, strict=True):
-        release = row.peer.partition("@")[2] or "sid"
-        tests = ", ".join(f"`{one.removeprefix('tests/')}`" for one in row.tests if one.startswith("tests/"))
-        rows.append(f"| {' | '.join([f'{row.name} of Debian {release}', versions(row), tests, *numbers])} |\n")
-    PAGE.write_text(HEAD + "".join(rows), encoding="utf-8")
+        beside = [row for row in rows if not row.with_peer]
+        lines |= {title(row): line(row, found) for row, found in zip(beside, threads.map(results, beside), strict=True)}
+    lines |= {title(row): line(row, results(row)) for row in rows if row.with_peer}
+    PAGE.write_text(HEAD + "".join(lines.get(title(row), "") for row in ROWS), encoding="utf-8")
 
 
 if __name__ == "__main__":
