@@ -64,6 +64,8 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _NOT_AVAILABLE = re.compile(r"requested IP address (\S+) is not available in range set")
 """host-local's text (allocator.go) if another container has the address, or if somebody else has reserved it."""
+_OUTSIDE = re.compile(r"failed to allocate all requested IPs: (\S+)")
+"""host-local's text (main.go) if no range contains the address."""
 _PLUGIN_END_SECONDS = 1.0
 """Seconds to wait before a roll-back for processes that the plugins started."""
 
@@ -144,6 +146,9 @@ def _note_missing(node: Node, netns: str, error: PluginError) -> None:
 
 def _name_holder(chain: Chain, error: PluginError) -> None:
     """Name in the hint who has the address that the ADD asked for: host-local only says that it is not available."""
+    if match := _OUTSIDE.search(f"{error.msg} {error.details}"):
+        text = f"no range of the network contains {match[1]}: ask for another address, or extend the ranges"
+        error.hint = Hint(f"{text} in {chain.net.file}" if chain.net.file else text)
     match = _NOT_AVAILABLE.search(f"{error.msg} {error.details}")
     for container, ifname in holders_of(chain.net, match[1]) if match else ():
         node, identity = chain.node, (chain.net.name, container, ifname)

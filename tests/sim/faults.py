@@ -21,7 +21,7 @@ from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
-from libcni.verbs import delete, forget, gc, locking
+from libcni.verbs import add, delete, forget, gc, locking
 from libcni.verbs.add import Attempt
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
@@ -215,6 +215,9 @@ def believe_own_mounts(self: Walk, task: str, root: str) -> None:
 
 
 FAULTS = {
+    "a-second-try-in-any-namespace": Fault(
+        "namespace_replaced_before_the_second_try", put(add, "same_namespace", lambda *_: True)
+    ),
     "a-missing-path-means-dead": Fault("process_then_mount", put(life, "conclude", believe_a_missing_path)),
     "first-threads-alone": Fault("mount_then_thread", put(Walk, "_process", believe_first_threads)),
     "own-mounts-alone": Fault("process_then_mount", put(Walk, "_mounts_of", believe_own_mounts)),

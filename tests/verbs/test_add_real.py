@@ -98,6 +98,14 @@ def test_the_hint_names_who_has_a_static_address(
         assert caught.value.hint.command == command
 
 
+def test_the_hint_says_that_a_static_address_is_outside_the_ranges(
+    real_node: RealNode, net: NetworkConfigList, container: Namespace
+) -> None:
+    wanted = rt("c1", container.path, args=(("IgnoreUnknown", "1"), ("IP", "10.99.0.5")))
+    with pytest.raises(PluginError, match=r"no range of the network contains 10\.99\.0\.5"):
+        real_node.cni.add_network_list(net, wanted)
+
+
 @pytest.mark.parametrize(
     ("bound", "protocol", "mapping", "is_told"),
     [
