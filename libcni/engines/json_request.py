@@ -87,7 +87,7 @@ def _check_kind(value: Any, key: str, kind: type[Any], file: str) -> None:
 
 
 def check_number(number: int, what: str, most: int = MAX_ENTRIES) -> None:
-    """Raise ConfigError if one container asks for more than ``most``."""
+    """Raise ConfigError if ``number`` is more than ``most``. ``what``: the things that one container asks for."""
     if number > most:
         raise ConfigError(f"{number:,} {what}: one container may ask for at most {most:,}")
 

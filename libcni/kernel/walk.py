@@ -56,7 +56,7 @@ class Held:
 
     @property
     def all_paths(self) -> list[str]:
-        """All paths to it that are known."""
+        """All paths that lead to the namespace, as far as the walk has found them."""
         return [path for path in (*self.paths.values(), *self.others) if path]
 
 

@@ -33,7 +33,7 @@ _SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
 
 
 class TooSlowError(Exception):
-    """A call did not answer in time. A hundred calls of 30 seconds would keep a test for an hour."""
+    """A call did not answer in time. It ends the examination: a hundred such calls would take an hour."""
 
 
 @dataclass

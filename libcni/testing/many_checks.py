@@ -139,7 +139,7 @@ def _check_order(exam: Examination, first: Attachment, second: Attachment, third
 
 
 def _side_by_side(exam: Examination, other: NetworkNamespace | None) -> str:
-    """Run lives of different containers at the same time; return the problem if a call fails."""
+    """Attach, check and detach different containers at the same time; return the problem if a call fails."""
     earlier: list[Attachment] = []
     while exam.ipam and len(earlier) < _EARLIER:  # with many leases the moments are longer in which two calls meet
         earlier.append(Attachment(exam, new_container(), exam.ifname, None))

@@ -171,7 +171,7 @@ class _Listing:
     network: NetworkConfigList | None = None
 
     def add(self, record: Record, valid: set[Pair]) -> None:
-        """Note a record of the network."""
+        """Add the facts of one record of the network. ``valid``: the pairs that the caller calls valid."""
         pair = (record.container_id, record.ifname)
         if pair not in valid:
             self.recorded.append(pair)
