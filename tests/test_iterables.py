@@ -85,7 +85,7 @@ def parameters() -> set[str]:
 
 def _of(name: str, value: Any) -> set[str]:
     if inspect.isclass(value):
-        methods = {f"{name}.{one}": getattr(value, one) for one in dir(value) if not one.startswith("_")}
+        methods = {f"{name}.{one}": getattr(value, one, None) for one in dir(value) if not one.startswith("_")}
         functions = {name: value.__init__, **methods}
     else:
         functions = {name: value}
