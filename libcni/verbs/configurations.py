@@ -22,7 +22,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, RecordError
 from libcni.store.attachments import recorded_conf, recorded_network
-from libcni.store.model import MadeByGo, Record
+from libcni.store.model import Record
 
 Source = Literal["recorded", "given", "file"]
 Load = Callable[[str], NetworkConfigList | None]
@@ -103,7 +103,7 @@ def network_to_use(
 def _order(record: Record, *, use_given: bool) -> tuple[Source, Source, Source]:
     if use_given:
         return "given", "recorded", "file"
-    return ("given", "file", "recorded") if isinstance(record, MadeByGo) else ("recorded", "given", "file")
+    return ("given", "file", "recorded") if record.lacks_drop_ins else ("recorded", "given", "file")
 
 
 def _usable(net: NetworkConfigList | None) -> NetworkConfigList | None:

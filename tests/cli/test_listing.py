@@ -6,6 +6,7 @@ import os
 import subprocess
 
 import pytest
+from nodes import make_fake_namespace
 
 import libcni
 from cli.node import DBNET, FIRST, GONE, GOOD, KILLED, SECOND, CommandNode, Ran, containers
@@ -203,7 +204,7 @@ def test_swapped_arguments_are_named_with_the_command_that_was_meant(node: Comma
 
 
 def test_a_namespace_may_have_the_name_of_a_network(node: CommandNode) -> None:
-    (node.root / "dbnet").touch()
+    make_fake_namespace(node.root / "dbnet")
     assert node.run("add", "net.d/10-dbnet.conflist", "dbnet", "-c", "a").code == 0
     words = ["net.d/10-dbnet.conflist", "dbnet", "-c", "a", "--conf-dir", "dbnet"]
     assert node.run("del", *words).code == 0, "the configuration is a path, so the directory is not needed"
