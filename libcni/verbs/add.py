@@ -374,13 +374,21 @@ def _told(record: Record, state: str) -> Iterator[None]:
         raise
 
 
+_USUAL_IFNAMES = ("eth0", "eth1", "net1")
+"""Those of runtimes: of the first network, of the second, and of Multus' first."""
+
+
 def _refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
     """Raise NamespaceMismatchError if the container has an attachment in another namespace that lives.
 
-    Plugins know a container by its ID alone: two containers of one ID would share chains and reservations. With 10,000
-    attachments this takes the time to list their names, while the process of the first plugin starts.
+    Plugins know a container on a network by its ID alone: two of one ID would share chains and reservations. Only the
+    usual interface names on this network are looked up: to find all records of a container, the names of all records
+    must be listed, which takes 5 ms with 10,000.
     """
-    for other in node.records.records(record.container_id) if place.netns is not None else ():
+    if place.netns is None:
+        return
+    usual = (name for name in _USUAL_IFNAMES if name != record.ifname)  # those of its own name are looked at by then
+    for other in (one for name in usual for one in node.records.candidates((*record.identity[:2], name))):
         made = place_of(other)
         if other in to_detach or other.state not in LIVING or made.netns is None or same_namespace(made, place):
             continue

@@ -62,9 +62,21 @@ def test_one_container_in_two_namespaces_is_refused(
     real_node.cni.add_network_list(net, rt("c1", container.path, "eth1"))
     with pytest.raises(NamespaceMismatchError, match=f"attached in the namespace {container.path}, and {other.path}"):
         real_node.cni.add_network_list(net, rt("c1", other.path, "eth2"))
+    with pytest.raises((NamespaceMismatchError, AttachmentExistsError)):
+        real_node.cni.add_network_list(net, rt("c1", other.path))
     assert len(real_node.states()) == 2
     assert other.links() == ["lo"]
     real_node.cni.add_network_list(net, rt("c1", other.path, "eth2"), on_existing="allow")
+
+
+def test_an_add_does_not_list_the_records(
+    real_node: RealNode, net: NetworkConfigList, container: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cost as much as there are attachments on the node."""
+    real_node.cni.add_network_list(net, rt("c1", container.path))
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(f"libcni.kernel.system.{name}", lambda *_: pytest.fail("a directory is listed"))
+    real_node.cni.add_network_list(net, rt("c2", container.path, "eth1"))
 
 
 def test_a_restart_in_a_new_namespace_says_what_is_left_of_the_old_one(
