@@ -12,10 +12,10 @@ Each verb has ``timeout`` as a parameter of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypedDict, get_args
 
+from libcni._dataclass import dataclass
 from libcni.config.conventions import similar
 from libcni.config.network import NetworkConfigList
 from libcni.errors import short_repr

@@ -33,7 +33,7 @@ ROOT = Path(libcni.__file__).parent
 
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
-    ["_defaults", "_known_faults", "_version"],
+    ["_dataclass", "_defaults", "_known_faults", "_version"],
     ["kernel"],
     ["errors"],
     ["config"],
@@ -48,7 +48,7 @@ LAYERS = [
     ["engines"],
     ["cli", "__main__"],
 ]
-PLAIN = {"_lazy", "kernel", "errors", "config", "protocol"}
+PLAIN = {"_dataclass", "_lazy", "kernel", "errors", "config", "protocol"}
 
 
 PACKAGES = (

@@ -8,11 +8,11 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from string import hexdigits
 from typing import TYPE_CHECKING, Any, TextIO
 
+from libcni._dataclass import dataclass, replace
 from libcni.errors import printable
 
 if TYPE_CHECKING:

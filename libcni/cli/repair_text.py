@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from libcni import Hint
+from libcni._dataclass import replace
 from libcni._defaults import TIMEOUT
 from libcni.cli.listing import short_names
 from libcni.cli.render import one_line

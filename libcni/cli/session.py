@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from libcni._dataclass import dataclass
 from libcni.cli.options import COMMON, DIRECTORIES, OWNER
 from libcni.cli.parser import refusal
 from libcni.cli.render import Block, print_block, print_data, with_short_ids

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from libcni._dataclass import dataclass
 from libcni.config.network import NetworkConfigList, files_in, read_network
 from libcni.config.node_directories import other_conf_dirs
 from libcni.errors import ConfigError, Hint, NetworkNotFoundError

@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from libcni._dataclass import dataclass
 from libcni.config.delegates import SUBNET_FILE, delegated
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.kernel.regular_file import UnusableFileError, read_regular

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.config import jsontext
 from libcni.config.identifiers import check_plugin_type, validate_network_name
 from libcni.config.jsontext import JSONTextError, Member

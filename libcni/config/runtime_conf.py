@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from libcni._dataclass import dataclass
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args, is_environment_text
 from libcni.config.identifiers import validate_container_id, validate_interface_name
@@ -75,7 +75,7 @@ class RuntimeConf:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # MappingProxyType cannot be pickled, so the mappings travel as plain dicts.
-        values = (getattr(self, field.name) for field in fields(self))
+        values = (getattr(self, name) for name in self.__match_args__)
         return RuntimeConf, tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 
     def __hash__(self) -> int:

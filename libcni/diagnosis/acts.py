@@ -6,11 +6,11 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import libcni.kernel.system as system
+from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
+from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.disk import check_disk

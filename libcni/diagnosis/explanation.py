@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
+from libcni._dataclass import dataclass, replace
 from libcni.client import CNIConfig
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList

@@ -6,10 +6,10 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from libcni._dataclass import replace
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
 from libcni.diagnosis.node_state import NodeState

@@ -6,9 +6,9 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import product
 
+from libcni._dataclass import replace
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.mends import Mend, id_of

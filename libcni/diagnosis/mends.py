@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from libcni._dataclass import dataclass, replace
 from libcni.store.attachments import Attachment
 
 __all__ = ["Mend"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from libcni._dataclass import dataclass
 from libcni.client import CNIConfig
 from libcni.config.host_local import Reservation
 from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped

@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self, TypeVar
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.client import CNIConfig
 from libcni.config.delegates import delegated
 from libcni.config.directory import ConfigDirectory, read_config_directory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from functools import partial
 
+from libcni._dataclass import replace
 from libcni.diagnosis.ipam import look_for
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.namespaces import attachment_age

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
 from libcni.diagnosis.doctor import report_on

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
+from libcni._dataclass import dataclass, replace
 from libcni.diagnosis.mends import Mend, id_of, merged
 from libcni.errors import counted, some
 from libcni.store.attachments import Attachment

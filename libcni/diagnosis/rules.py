@@ -6,11 +6,11 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain as joined
 from itertools import product, takewhile
 from typing import Any, NamedTuple
 
+from libcni._dataclass import replace
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of

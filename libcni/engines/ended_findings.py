@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from libcni import Attachment, CNIConfig, CNIError, Hint
+from libcni._dataclass import replace
 from libcni.diagnosis import Checked, DoctorReport, NodeFinding, NotChecked
 from libcni.engines.netavark import OWNER as PODMAN
 from libcni.engines.oci import OWNER, Ended, collect, find_ended

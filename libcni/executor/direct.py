@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+from libcni._dataclass import dataclass, replace
 from libcni.config import jsontext
 from libcni.config.cni_args import check_args, format_args
 from libcni.config.jsontext import JSONTextError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from libcni._dataclass import dataclass, field
 from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["AsyncExecutor", "AsyncPreparedPlugin", "CallOptions", "Executor", "PreparedPlugin"]

@@ -11,9 +11,9 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from libcni._dataclass import replace
 from libcni.executor.baton import Holding, Waiting
 from libcni.executor.cancel import check_cancelled, wake_descriptor
 from libcni.executor.child import KILL_WAIT, POLL_SECONDS, Child, is_foreign

@@ -6,9 +6,9 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from libcni._dataclass import dataclass
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError, PluginTimeoutError
 from libcni.executor.interface import AsyncExecutor, CallOptions

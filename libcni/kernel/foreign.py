@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass
 from libcni.kernel.namespace import NamespaceId, open_known
 from libcni.kernel.netlink import SECONDS, Conversation, Link, Network, network_of, open_netlink
 

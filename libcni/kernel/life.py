@@ -23,10 +23,10 @@ import os
 import struct
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, replace
 from libcni.kernel.cached import cached_property
 from libcni.kernel.foreign import Foreign, Space, is_trusted
 from libcni.kernel.namespace import (
@@ -212,10 +212,12 @@ class Life:
     Args:
         by_handle: whether to ask the kernel by a handle, if it knows such handles.
         old_after: seconds after which nothing is about to appear any more; None: ``OLD_AFTER``.
+        only_threads: whether the walk looks for processes alone: a fifth of its time. Only for ``inhabitant``.
     """
 
-    def __init__(self, *, by_handle: bool = True, old_after: float | None = None) -> None:
+    def __init__(self, *, by_handle: bool = True, old_after: float | None = None, only_threads: bool = False) -> None:
         self._by_handle = by_handle
+        self._only_threads = only_threads
         self._old_after = OLD_AFTER if old_after is None else old_after
 
     # The questions.
@@ -308,7 +310,7 @@ class Life:
     @cached_property
     def walk(self) -> Walk:
         """The walk, done at the first use."""
-        return Walk()
+        return Walk(only_threads=self._only_threads)
 
     @cached_property
     def spaces(self) -> dict[NamespaceId, Space]:

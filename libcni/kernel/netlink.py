@@ -19,10 +19,10 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, field
 from libcni.kernel.namespace import netlink_socket, open_namespace
 
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301

@@ -10,10 +10,10 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Literal
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, field
 from libcni.kernel.foreign import is_trusted
 from libcni.kernel.namespace import call_in_thread, open_namespace
 
@@ -101,6 +101,10 @@ def has_capability(number: int, effective: str | None = None) -> bool:
 class Walk:
     """A completed walk.
 
+    Args:
+        seconds: the most time that it takes.
+        only_threads: whether to look at threads alone, not at mounts and descriptors.
+
     Attributes:
         held: what holds each namespace, by its inode.
         blind: why namespaces may be held that were not seen; "" if all were seen.
@@ -111,8 +115,9 @@ class Walk:
             too. In another PID namespace than the machine's first one, that shows that a runtime's processes are seen.
     """
 
-    def __init__(self, *, seconds: float = _SECONDS) -> None:
+    def __init__(self, *, seconds: float = _SECONDS, only_threads: bool = False) -> None:
         self.held: dict[int, Held] = {}
+        self._only_threads = only_threads
         self.blind: str = why_blind()
         self.outside: str = ""
         self._is_rootless: bool = _inode_or_none("/proc/self/ns/user") not in {FIRST_USER_NAMESPACE, None}
@@ -163,7 +168,8 @@ class Walk:
         except OSError as error:
             self._note("/proc", error)
             return
-        self._mounts_of("/proc/self", "")
+        if not self._only_threads:
+            self._mounts_of("/proc/self", "")
         for pid in numbers:
             if self._is_late():
                 return
@@ -182,7 +188,7 @@ class Walk:
         for thread in threads:
             # The first thread of a process may have ended while the others run.
             task = f"{base}/task/{thread}" if len(threads) > 1 else base
-            if self._thread(task, pid) and not self._is_late():
+            if self._thread(task, pid) and not self._only_threads and not self._is_late():
                 self._mounts_of(task, f"{task}/root")
                 if not any(system.shares_descriptors(int(thread), other) for other in tables):
                     tables.append(int(thread))

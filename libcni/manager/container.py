@@ -6,9 +6,9 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from libcni._dataclass import dataclass
 from libcni.config.cni_args import check_args
 from libcni.config.conventions import OF_ONE_INTERFACE, check_capability_args
 from libcni.config.identifiers import check_loopback, validate_interface_name

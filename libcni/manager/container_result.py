@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from libcni._dataclass import dataclass
 from libcni.manager.attachments import in_order
 from libcni.protocol.result import DNS, Interface, IPConfig, Result
 from libcni.store.attachments import Attachment

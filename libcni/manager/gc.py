@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, field
 from libcni.config.identifiers import validate_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.config.identifiers import validate_container_id, validate_interface_name
 from libcni.config.network import NetworkConfigList

@@ -6,8 +6,8 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from libcni._dataclass import dataclass
 from libcni.config.directory import read_networks
 from libcni.config.network import NetworkConfigList, files_in, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from libcni._dataclass import dataclass
 from libcni.errors import CNIError
 
 __all__ = ["Item", "Report"]

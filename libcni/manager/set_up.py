@@ -6,9 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from libcni._dataclass import dataclass, field
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
+from libcni._dataclass import dataclass
 from libcni.config.network import NetworkConfigList
 from libcni.errors import NetworkNotFoundError
 from libcni.manager.networks import NetworkSet

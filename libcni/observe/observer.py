@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from libcni._dataclass import dataclass
 from libcni.protocol.invocation import Invocation, Outcome, VerbName
 
 __all__ = ["Observer", "Operation"]

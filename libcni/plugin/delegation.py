@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
+from libcni._dataclass import replace
 from libcni.errors import InvalidOutputError
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from typing import Any
 
+from libcni._dataclass import dataclass
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError
 from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, shorten

@@ -5,10 +5,10 @@ from __future__ import annotations
 import _socket  # the C part alone: importing socket takes 3 ms
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from libcni._dataclass import dataclass, field
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, field, replace
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, RecordedArgs, check_args
 from libcni.config.identifiers import validate_container_id, validate_interface_name

@@ -23,10 +23,10 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import FILE_MODE, keep_mode, make_directory, record_error
 

@@ -6,11 +6,11 @@ The table ``STATES`` decides every write of a record. Listings, verbs and findin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypedDict
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.config import jsontext
 from libcni.errors import RecordError
 
@@ -394,9 +394,9 @@ class Record:
         return self.with_fields(state=state, **facts)
 
 
-_FIELDS: Final = frozenset(field.name for field in fields(Record))
+_FIELDS: Final = frozenset(Record.__annotations__)
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    field.name: field.default for field in fields(Record) if field.name not in Texts.__annotations__
+    name: getattr(Record, name) for name in Record.__annotations__ if name not in Texts.__annotations__
 }
 for _name in Texts.__annotations__:
     delattr(Record, _name)  # otherwise the class attribute would hide __getattr__

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
+from libcni._dataclass import replace
 from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
 from libcni.kernel.cached import cached_property

@@ -16,10 +16,10 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import libcni.kernel.system as system
+from libcni._dataclass import replace
 from libcni.kernel.namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
 from libcni.store.model import (
     ABSENT,

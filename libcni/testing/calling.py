@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BytesIO, StringIO
 from typing import Any, TypeAlias
 
+from libcni._dataclass import dataclass
 from libcni.plugin import Plugin
 
 __all__ = ["Answer", "call_plugin"]

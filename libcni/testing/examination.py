@@ -7,11 +7,11 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from libcni._dataclass import dataclass, field
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.protocol.error_code import ErrorCode

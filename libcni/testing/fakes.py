@@ -10,11 +10,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from libcni._dataclass import dataclass
 from libcni.config.versions import ALL_VERSIONS
 
 __all__ = ["FakeCall", "FakePlugin", "FakePlugins"]

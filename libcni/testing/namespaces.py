@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from libcni._dataclass import dataclass
 from libcni.kernel.namespace import IP_NETNS_DIRECTORY, make_namespace, unbind
 from libcni.plugin.namespace import in_namespace
 

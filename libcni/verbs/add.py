@@ -6,10 +6,10 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcni.kernel.system as system
+from libcni._dataclass import dataclass, field, replace
 from libcni._known_faults import fault_of
 from libcni.config.identifiers import check_loopback, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
+from libcni._dataclass import replace
 from libcni._defaults import CACHE_DIR, CLEANUP_TIMEOUT, CONF_DIR, MAX_VERBS, TIMEOUT
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_owner, check_plugin_type, validate_container_id, validate_network_name
@@ -413,6 +412,8 @@ def _check_executor(executor: object, *, on_asyncio: bool) -> None:
             f"executor must have the methods find and execute, like ProcessExecutor; {executor!r} lacks one"
         )
     # Not isinstance: Executor and AsyncExecutor have the same methods. ``execute`` may be a callable object.
+    import inspect  # it takes a start 3 ms, and its question only a caller's own executor
+
     execute = inspect.unwrap(execute)
     if inspect.isroutine(execute) and inspect.iscoroutinefunction(execute) is not on_asyncio:
         actual = f"{type(executor).__name__}.execute is {'no' if on_asyncio else 'a'} coroutine function"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from libcni._dataclass import dataclass, replace
 from libcni.config import jsontext
 from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList

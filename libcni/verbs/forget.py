@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
+from libcni._dataclass import dataclass
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
 from libcni.verbs.delete import check_unchanged, lock_if_possible

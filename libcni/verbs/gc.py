@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf

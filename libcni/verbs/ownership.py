@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from libcni._dataclass import dataclass
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, NotAttachedError, RecordError
 from libcni.store.kept_namespaces import is_abandoned
@@ -171,7 +171,7 @@ class Ownership:
     recorded: Place
     path: str
     ifname: str
-    seen: Place = Place()  # noqa: RUF009 - it is frozen
+    seen: Place = Place()
     has_warned: bool = False
     is_first: bool = True
     is_callers: bool = False

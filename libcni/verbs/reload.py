@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from libcni._dataclass import dataclass, field, replace
 from libcni.config.host_local import is_in_ranges
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError, PluginError, RecordError, name_client

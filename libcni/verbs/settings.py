@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TextIO, TypeVar
 
+from libcni._dataclass import dataclass
 from libcni.observe.observer import Observer
 from libcni.options import StartAhead
 from libcni.protocol.invocation import Invocation

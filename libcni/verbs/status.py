@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from libcni._dataclass import dataclass
 from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import supports

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from libcni._dataclass import dataclass
 from libcni.store.model import Identity, Record, Unreadable
 from libcni.verbs.node import Node
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from libcni._dataclass import dataclass
 from libcni.config import jsontext
 from libcni.config.identifiers import check_plugin_type, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import groupby
 
 import libcni.diagnosis
+from libcni._dataclass import replace
 from libcni.cli.inputs import Selection
 from libcni.cli.listing import resolved, select, short_names
 from libcni.cli.options import OPTIONAL_CONTAINER, Argument

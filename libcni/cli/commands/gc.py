@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcni
+from libcni._dataclass import replace
 from libcni.cli.completion import containers
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, read_bytes

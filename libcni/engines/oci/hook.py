@@ -11,10 +11,10 @@ import logging
 import os
 import stat
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcni.kernel.system as system
+from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.engines.oci.annotations import PREFIX, Wanted
 from libcni.engines.oci.pins import OWNER, Pin, Pins, directory_for, host_namespaces, namespace_of
@@ -145,7 +145,7 @@ class Hook:
             return ""
         from libcni.kernel.life import Life  # not needed for a container without attachments
 
-        life = Life()
+        life = Life(only_threads=True)
         answers = [life.inhabitant(identity) for identity in identities]
         return next((f"{answer.reason}" for answer in answers if answer.sign == "thread"), "")
 
