@@ -49,6 +49,7 @@ def test_del_says_what_its_plugins_leave_behind(node: OperatorNode, named_namesp
     for container, netns in (("c1", f"/run/netns/{named_namespace}"), ("c2", node.new_namespace().path)):
         node.cni.add_network_list("net", RuntimeConf(container, netns, "eth0"))
     subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    wait_until(lambda: "gone" in [one.state for one in node.cni.get_cached_attachments()])  # a doctor may read it
     left = [node.cni.del_network_list("net", RuntimeConf(one, None, "eth0")).left for one in ("c1", "c2")]
     assert [[one.kind for one in each] for each in left] == [["masquerade"], []]
     assert 'id: \\"c1\\"' in masquerade_rules()
