@@ -267,8 +267,8 @@ def test_a_pod_whose_namespace_only_processes_have_keeps_its_address(
     namespace = pods.attach("alive", "cbr0")
     processes = [subprocess.Popen(["ip", "netns", "exec", namespace.name, "sleep", "60"]) for _ in range(2)]
 
-    def walk_then_end() -> Walk:
-        walk = Walk()
+    def walk_then_end(**options: bool) -> Walk:
+        walk = Walk(**options)
         processes[ending].kill()
         processes[ending].wait()
         return walk

@@ -273,7 +273,6 @@ def test_replace_detaches_the_other_first_from_its_own_record(caplog: pytest.Log
         "siblings",
         "lock net other c1",
         "siblings",
-        "list",
         "ensure-writable net",
         "find x y",
         "detach other",
