@@ -11,6 +11,9 @@ SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman ru
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
 PARALLEL := -n 4 --dist load
+# Tests with real parts see the whole machine, other tests included: what fails beside others is run once more, alone,
+# and fails if it fails again. Both runs are printed.
+ALONE := -rf --last-failed --last-failed-no-failures none
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
@@ -54,20 +57,20 @@ demo-podman: $(READY) ## the same with podman 5 of Debian sid, unpacked below bu
 # The coverage is measured by "make package", which runs the same tests.
 test: $(COMPILED) ## run the tests
 	@scripts/system-packages $(TEST_PACKAGES) || true
-	@$(BIN)/pytest $(PARALLEL)
+	@$(BIN)/pytest $(PARALLEL) || $(BIN)/pytest $(ALONE)
 
 # The simulation needs nothing but processors. The others share the machine's runtimes, and run one by one.
 test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@scripts/need peers || true
 	@$(BIN)/pytest $(PARALLEL) -m slow tests/sim
-	@$(BIN)/pytest -m slow --ignore=tests/sim
+	@$(BIN)/pytest -m slow --ignore=tests/sim || $(BIN)/pytest -m slow --ignore=tests/sim $(ALONE)
 	@$(MAKE) --no-print-directory test-newer
 
 # RELEASE=trixie: those of that release. 77: the plugins cannot be had here, and the last line says why.
 test-newer: $(COMPILED) ## run the tests with real plugins with those of Debian sid
 	@scripts/system-packages $(TEST_PACKAGES) || true
-	@scripts/peers plugins -- $(BIN)/pytest $(PARALLEL) -m "real and not slow" || { status=$$?; [ $$status = 77 ]; }
+	@scripts/peers plugins -- sh -c '$(BIN)/pytest $(PARALLEL) -m "real and not slow" || $(BIN)/pytest -m "real and not slow" $(ALONE)' || { status=$$?; [ $$status = 77 ]; }
 
 soak: $(READY) ## for longer: 100,000 schedules of the simulated node
 	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story

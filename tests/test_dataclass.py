@@ -165,11 +165,14 @@ def test_threads_that_make_the_first_objects_at_once() -> None:
 
 
 def test_a_client_is_made_without_the_standard_one() -> None:
+    """From Python 3.14 on, logging itself imports it."""
     code = """import sys
+import logging
+before = {name: name in sys.modules for name in ("dataclasses", "inspect")}
 import libcni
 libcni.CNIConfig(["/nowhere"], "/nowhere")
 libcni.RuntimeConf("c", None, "eth0")
 libcni.Result.from_bytes(b'{"cniVersion": "1.0.0"}')
-print("dataclasses" in sys.modules, "inspect" in sys.modules)
+print(before == {name: name in sys.modules for name in before})
 """
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
