@@ -471,12 +471,12 @@ def test_the_seeds_are_good(name: str) -> None:
 @pytest.mark.parametrize("name", ALL_TARGETS)
 def test_inputs_near_to_good_ones(name: str) -> None:
     good, target = 0, ALL_TARGETS[name]
-    for data in mutations(name, SEED, CASES if name in TARGETS else CASES // 10):
+    for data in mutations(name, SEED, CASES if name in TARGETS else max(CASES // 10, 250)):
         try:
             good += target(data)
         except BaseException as error:
             raise AssertionError(f"LIBCNI_SEED={SEED}: {data!r}") from error
-    assert good > CASES / 1000, "too few inputs are accepted: the mutations change too much"
+    assert good > (CASES / 1000 if name in TARGETS else 0), "too few inputs are accepted: the mutations change too much"
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
