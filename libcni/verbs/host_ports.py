@@ -102,7 +102,20 @@ def listeners(published: Mapping[HostPort, str]) -> Iterator[Listener]:
     Args:
         published: the ports of containers, each with the container's ID.
     """
-    from libcni.kernel.sockets import process_of, waiting_sockets  # few ADDs publish ports
+    from libcni.kernel.sockets import processes_of  # few ADDs publish ports
+
+    waiting = list(_waiting(published))
+    processes = processes_of({inode for inode, _, _ in waiting})
+    for inode, taken, containers in waiting:
+        process, words = processes.get(inode, ("", ()))
+        name = os.path.basename(words[0]) if words else ""
+        who = f"{name} (process {process})" if name else "a program of the host"
+        yield from (Listener(taken, who, one) for one in sorted(containers.difference(words)))
+
+
+def _waiting(published: Mapping[HostPort, str]) -> Iterator[tuple[str, HostPort, set[str]]]:
+    """Yield (inode, port, containers) of each socket of the host that waits at a port of containers."""
+    from libcni.kernel.sockets import waiting_sockets
 
     by_number: dict[tuple[str, int], list[HostPort]] = {}
     for port in published:
@@ -110,11 +123,8 @@ def listeners(published: Mapping[HostPort, str]) -> Iterator[Listener]:
     for protocol in sorted({protocol for protocol, _ in by_number}):
         for socket in waiting_sockets(protocol, {number for kind, number in by_number if kind == protocol}):
             taken = HostPort(socket.number, protocol, socket.address)
-            containers = {published[port] for port in by_number[protocol, socket.number] if taken.collides(port)}
-            process, words = process_of(socket.inode) if containers else ("", ())
-            name = os.path.basename(words[0]) if words else ""
-            who = f"{name} (process {process})" if name else "a program of the host"
-            yield from (Listener(taken, who, one) for one in sorted(containers.difference(words)))
+            if containers := {published[port] for port in by_number[protocol, socket.number] if taken.collides(port)}:
+                yield socket.inode, taken, containers
 
 
 def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
