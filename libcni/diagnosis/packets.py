@@ -208,8 +208,8 @@ class Forwarding:
         """Return whether a packet to another network may meet a condition of a rule."""
         if option in {"--ctstate", "--state"}:
             matches = "NEW" in value
-        elif option == "-s":
-            matches = packet.address in ipaddress.ip_network(value)
+        elif option == "-s" and (network := _network_of(value)) is not None:
+            matches = packet.address in network
         elif option == "-i":
             matches = _is_interface(value, packet.interface)
         elif option == "-o":
@@ -223,6 +223,14 @@ class Forwarding:
         else:
             return True
         return matches is not is_negated
+
+
+def _network_of(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return the network in a rule; None for a mask with holes, which only iptables understands."""
+    try:
+        return ipaddress.ip_network(value)
+    except ValueError:
+        return None
 
 
 def _is_of_host(value: str) -> bool:

@@ -350,7 +350,11 @@ def _read(path: str, directory: int | None = None) -> bytes:
 def _cover_of(mounts: Mapping[bytes, list[bytes]]) -> Callable[[list[bytes]], bool]:
     """Return a function that says whether another mount covers the path of a mount; both as words of mountinfo."""
     # Follow a path as the kernel does. A mount at the same path may itself be covered, and then it hides nothing.
-    on = {(words[1] if words[1] in mounts else b"", words[4]): number for number, words in mounts.items()}
+    # The first mount of the machine, an initramfs, is its own parent.
+    on = {
+        (words[1] if words[1] in mounts and words[1] != number else b"", words[4]): number
+        for number, words in mounts.items()
+    }
 
     def is_covered(words: list[bytes]) -> bool:
         number, path = b"", b""

@@ -68,6 +68,7 @@ def test_a_policy_drops_what_no_rule_accepts(rules: tuple[str, ...]) -> None:
         ("-A FORWARD -j CNI-FORWARD", "-A CNI-FORWARD -s 10.1.0.2/32 -j ACCEPT"),
         ("-A FORWARD -i cni+ -j ACCEPT",),
         ("-A FORWARD ! -i docker0 -j ACCEPT",),
+        ("-A FORWARD -s 10.0.0.2/255.0.0.255 -j ACCEPT",),
         ("-A FORWARD -m set --match-set pods src -j ACCEPT",),
         ("-A FORWARD -m conntrack --ctstate NEW -j ACCEPT",),
     ],

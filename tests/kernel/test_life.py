@@ -547,6 +547,12 @@ def test_which_mounts_are_covered() -> None:
     assert [number for number, words in mounts.items() if is_covered(words)] == [b"65", b"90", b"74"]
 
 
+def test_the_first_mount_of_a_machine_is_its_own_parent() -> None:
+    lines = (b"1 1 0:2 / / rw", b"20 1 0:20 / /run rw", b"30 20 0:4 net:[1] /run/netns/seen rw")
+    mounts = {line.split()[0]: line.split() for line in lines}
+    assert not any(map(_cover_of(mounts), mounts.values()))
+
+
 def test_a_socket_is_no_walk(container: Namespace) -> None:
     """This program's own descriptors prove nothing: it may have opened them to look."""
     with open(container.path, "rb"), socket.socket(), lost(container) as subject:
