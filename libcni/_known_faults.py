@@ -87,6 +87,12 @@ FAULTS = (
 """The table. The first row that matches decides."""
 
 
+NOT_AVAILABLE = re.compile(r"requested IP address (\S+) is not available in range set")
+"""host-local's text (allocator.go) if another container has the address, or if somebody else has reserved it."""
+OUTSIDE = re.compile(r"failed to allocate all requested IPs: (\S+)")
+"""host-local's text (main.go) if no range contains the address."""
+
+
 class FailedCall(Protocol):
     """The fields of a PluginError that tell its fault. The module of the errors imports this one."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field, replace
-from libcni._known_faults import fault_of
+from libcni._known_faults import NOT_AVAILABLE, OUTSIDE, fault_of
 from libcni.config.identifiers import check_loopback, validate_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.port_mappings import HostPort
@@ -62,10 +61,6 @@ from libcni.verbs.ownership import Ownership, checked_conf, mismatch, replaced_i
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_NOT_AVAILABLE = re.compile(r"requested IP address (\S+) is not available in range set")
-"""host-local's text (allocator.go) if another container has the address, or if somebody else has reserved it."""
-_OUTSIDE = re.compile(r"failed to allocate all requested IPs: (\S+)")
-"""host-local's text (main.go) if no range contains the address."""
 _PLUGIN_END_SECONDS = 1.0
 """Seconds to wait before a roll-back for processes that the plugins started."""
 
@@ -146,15 +141,16 @@ def _note_missing(node: Node, netns: str, error: PluginError) -> None:
 
 def _name_holder(chain: Chain, error: PluginError) -> None:
     """Name in the hint who has the address that the ADD asked for: host-local only says that it is not available."""
-    if match := _OUTSIDE.search(f"{error.msg} {error.details}"):
+    plugins_text = f"{error.msg} {error.details}"
+    if match := OUTSIDE.search(plugins_text):
         text = f"no range of the network contains {match[1]}: ask for another address, or extend the ranges"
         error.hint = Hint(f"{text} in {chain.net.file}" if chain.net.file else text)
-    match = _NOT_AVAILABLE.search(f"{error.msg} {error.details}")
-    for container, ifname in holders_of(chain.net, match[1]) if match else ():
+    if not (match := NOT_AVAILABLE.search(plugins_text)):
+        return
+    for container, ifname in holders_of(chain.net, match[1]):
         node, identity = chain.node, (chain.net.name, container, ifname)
         record = node.records.find(identity) if ifname else None
-        text = f"{match[1] if match else ''} is reserved for container {container}"
-        text += f", interface {ifname}" if ifname else ""
+        text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")
         if record is None or isinstance(record, Unreadable):
             error.hint = Hint(f"{text}, which has no record here; see whether it lives, and what to do", "doctor")
         else:
@@ -322,13 +318,10 @@ class _Request:
     async def _write(self, earlier: _Earlier) -> tuple[Place, Journal]:
         """Detach the earlier attachments, and write the record."""
         node, record = self.chain.node, self.record
-        if not earlier.to_detach:
-            self._start_ahead()
         if self.on_existing != "allow":
             _refuse_second_namespace(node, record, self.namespace, earlier.to_detach)
         await self._make_room(earlier)
-        if earlier.to_detach:
-            self._start_ahead()
+        self._start_ahead()
         place = node.sight.namespace(record.netns)
         if not same_namespace(self.namespace, place):
             raise replaced_namespace(record, "ADD")
