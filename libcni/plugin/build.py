@@ -28,7 +28,7 @@ _RUNTIME_ONLY = frozenset({
     "executor/async_process.py", "executor/direct.py", "executor/loop_events.py", "executor/recording.py",
     "executor/start_ahead.py",
     "kernel/foreign.py", "kernel/helper_thread.py", "kernel/life.py", "kernel/netlink.py", "kernel/rules.py",
-    "kernel/walk.py", "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
+    "kernel/sockets.py", "kernel/walk.py", "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
 })  # fmt: skip
 """Files that no plugin imports. Each file in the product makes each start of the plugin slower."""
 
