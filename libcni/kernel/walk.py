@@ -169,7 +169,7 @@ class Walk:
             self._note("/proc", error)
             return
         if not self._only_threads:
-            self._mounts_of("/proc/self", "")
+            self._mounts_of("/proc/self")
         for pid in numbers:
             if self._is_late():
                 return
@@ -189,7 +189,7 @@ class Walk:
             # The first thread of a process may have ended while the others run.
             task = f"{base}/task/{thread}" if len(threads) > 1 else base
             if self._thread(task, pid) and not self._only_threads and not self._is_late():
-                self._mounts_of(task, f"{task}/root")
+                self._mounts_of(task)
                 if not any(system.shares_descriptors(int(thread), other) for other in tables):
                     tables.append(int(thread))
                     self._descriptors(task, pid)
@@ -218,11 +218,12 @@ class Walk:
         paths = [held.paths["thread"].removesuffix("/ns/net") for held in self.held.values() if "thread" in held.paths]
         seen = {_inode_or_none(f"{path}/net/dev") for path in paths} - {None}
         for task, error in self._hidden.items():
-            if _inode_or_none(f"{task}/net/dev") not in seen:
+            if _inode_or_none(f"{task}/net/dev") not in seen and not _has_ended(task, error):
                 self._note(f"{task}/ns/net", error)
 
-    def _mounts_of(self, task: str, root: str) -> None:
-        """Look at the mounts of a thread's mount namespace; ``root``: the prefix of their paths."""
+    def _mounts_of(self, task: str) -> None:
+        """Look at the mounts of a thread's mount namespace."""
+        root = "" if task == "/proc/self" else f"{task}/root"  # the prefix of their paths
         descriptor = -1
         try:
             inode = _inode_or_none(f"{task}/ns/mnt")
@@ -237,7 +238,7 @@ class Walk:
             trusted = inode is not None and (task == "/proc/self" or is_trusted(descriptor))
             self._mounts(_read(f"{task}/mountinfo"), inode, root, is_trusted=trusted)
         except OSError as error:
-            if error.errno not in _GONE:
+            if not _has_ended(task, error):
                 self._note(f"{task}/mountinfo", error)
         finally:
             if descriptor >= 0:
@@ -272,7 +273,7 @@ class Walk:
         try:
             numbers = system.listdir(f"{task}/fd")
         except OSError as error:
-            if error.errno not in _GONE and pid != "1":
+            if pid != "1" and not _has_ended(task, error):
                 self._note(f"{task}/fd", error)
             return
         for number in numbers:
@@ -281,7 +282,7 @@ class Walk:
                 link = system.readlink(path)
             except OSError as error:
                 # An init that hides itself: see ``_look_at_hidden``.
-                if error.errno not in _GONE and pid != "1":
+                if pid != "1" and not _has_ended(task, error):
                     self._note(path, error)
                     return
                 continue
@@ -309,7 +310,8 @@ class Walk:
                 try:
                     descriptor = open_namespace(path)
                 except OSError as error:
-                    if error.errno not in _GONE:
+                    task = path.partition("/root/")[0].partition("/fd/")[0]
+                    if not _has_ended(task if path.startswith("/proc/") else "/proc/self", error):
                         self._note(f"a mount namespace at {path}", error)
                     continue
                 try:
@@ -317,6 +319,21 @@ class Walk:
                         self._by_entering(descriptor, inode, path)
                 finally:
                     system.close(descriptor)
+
+
+def _has_ended(task: str, error: OSError) -> bool:
+    """Return whether an error of a file in ``/proc`` shows only that the thread has ended, or is about to end.
+
+    The kernel answers EINVAL for the mountinfo of a thread that has left its namespaces, and EACCES for a link if the
+    thread ended after the link was found. Neither hides anything: such a thread has no namespace, mount or descriptor.
+    """
+    if error.errno in _GONE:
+        return True
+    try:
+        system.stat(f"{task}/ns/mnt")
+    except OSError as second:
+        return second.errno in _GONE
+    return False
 
 
 def _mountinfo_inside(descriptor: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from nodes import Namespace
 
+import libcni.kernel.system as system
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import cookie_of, links, open_netlink
@@ -156,6 +158,36 @@ def test_a_thread_whose_first_thread_has_ended(container: Namespace, start: Star
     wait_until(lambda: not Path(f"/proc/{process.pid}/ns/net").exists())
     with lost(container) as subject:
         expect(subject, by_handle, "thread")
+
+
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [("stat", "ns/net"), ("readlink", "root"), ("open", "mountinfo"), ("readlink", "fd/0")],
+)
+def test_a_process_that_ends_while_it_is_looked_at_hides_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch, call: str, file: str
+) -> None:
+    process = start("unshare", "--mount", *SLEEP)
+    listdir, really = system.listdir, getattr(system, call)
+    ended: list[str] = []
+
+    def end_and_ask(path: str, *args: object, **options: object) -> object:
+        if path == f"/proc/{process.pid}/{file}" and not ended:
+            ended.append(path)
+            process.kill()
+            if call == "open":  # it has left its namespaces, and is not reaped: EINVAL
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            else:  # what the kernel answers for a link that it found before the end
+                process.wait()
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return really(path, *args, **options)
+
+    of_two = [str(os.getpid()), str(process.pid)]
+    monkeypatch.setattr(system, "listdir", lambda path: of_two if path == "/proc" else listdir(path))
+    monkeypatch.setattr(system, call, end_and_ask)
+    walk = Walk()
+    assert ended
+    assert (walk.blind, walk.outside) == ("", "")
 
 
 def test_a_mount_in_another_mount_namespace(container: Namespace, start: Start, by_handle: bool) -> None:

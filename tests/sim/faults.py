@@ -201,17 +201,17 @@ def believe_a_missing_path(facts: life.Facts) -> life.Answer | None:
 def believe_first_threads(self: Walk, pid: str) -> None:
     """Look at the first thread of a process alone."""
     if self._thread(f"/proc/{pid}", pid):
-        self._mounts_of(f"/proc/{pid}", f"/proc/{pid}/root")
+        self._mounts_of(f"/proc/{pid}")
         self._descriptors(f"/proc/{pid}", pid)
 
 
 MOUNTS_OF = Walk._mounts_of
 
 
-def believe_own_mounts(self: Walk, task: str, root: str) -> None:
+def believe_own_mounts(self: Walk, task: str) -> None:
     """Look at the mounts of this program's mount namespace alone."""
     if task == "/proc/self":
-        MOUNTS_OF(self, task, root)
+        MOUNTS_OF(self, task)
 
 
 FAULTS = {
