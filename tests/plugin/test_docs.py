@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from libcni.plugin import Request
 from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
-from plugin.plugins import LIBRARY, PAGE, TITLED, Recorder, config, example
+from plugin.plugins import LIBRARY, PAGE, ROOT, TITLED, Recorder, config, example
 
 TYPED = re.findall(r"^\$ \.venv/bin/python (.*)$", PAGE, re.MULTILINE)
 
@@ -89,13 +90,15 @@ def test_the_delegating_plugin_of_the_page_conforms(
     assert "GC is forwarded to the IPAM plugin (1.1.0): passed" in map(str, report.findings)
 
 
-def test_the_thick_plugin_of_the_page_works(tmp_path: Path) -> None:
-    names: dict[str, Any] = {"__name__": "daemon"}
-    exec(compile(TITLED["daemon.py"], "daemon.py", "exec", dont_inherit=True), names)
+def test_the_thick_plugin_of_the_examples_works(tmp_path: Path) -> None:
+    names = runpy.run_path(str(ROOT / "examples/thick/daemon.py"))
     path = tmp_path / "thick.sock"
     shim = tmp_path / "thick"
-    text = TITLED["shim.py"].replace("/run/thick.sock", str(path))
-    shim.write_text(f"#!{sys.executable} -IS\n{text}", encoding="utf-8")
+    text = (ROOT / "examples/thick/shim.py").read_text(encoding="utf-8")
+    assert text.startswith("#!/usr/bin/python3 -IS\n")
+    shim.write_text(
+        text.replace("/run/thick.sock", str(path)).replace("/usr/bin/python3", sys.executable), encoding="utf-8"
+    )
     shim.chmod(0o755)
     with names["serve"](str(path)) as server, ThreadPoolExecutor(5) as threads:
         threads.submit(server.serve_forever)
