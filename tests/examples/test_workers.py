@@ -1,9 +1,8 @@
-"""The program of docs/how-to/asyncio.md: worker processes share locks and records."""
+"""The program examples/workers.py: worker processes share locks and records."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +11,20 @@ import pytest
 
 import libcni
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/asyncio.md"
+WORKERS = Path(__file__).resolve().parents[2] / "examples/workers.py"
 NETWORK = """{"cniVersion": "1.1.0", "name": "dbnet", "plugins": [
  {"type": "fake-bridge", "ipam": {"type": "fake-ipam", "subnet": "10.1.0.0/16"}}]}"""
 
 
 @pytest.fixture
 def program(tmp_path: Path, fake_path: str) -> str:
-    """Return the page's program, whose directories are below ``tmp_path``."""
-    [code] = re.findall(r'^```python title="workers.py"\n(.*?)^```$', PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """Return the program, whose directories are below ``tmp_path``."""
+    code = WORKERS.read_text()
     (tmp_path / "net.d").mkdir()
     (tmp_path / "net.d/10-db.conflist").write_text(NETWORK)
     places = {"/etc/cni/net.d": tmp_path / "net.d", "/var/lib/cni": tmp_path / "cache", "/opt/cni/bin": fake_path}
     for there, here in places.items():
+        assert code.count(there) == 1
         code = code.replace(there, str(here))
     path = tmp_path / "workers.py"
     path.write_text(code)
