@@ -59,12 +59,12 @@ test: $(COMPILED) ## run the tests
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@$(BIN)/pytest $(PARALLEL) || $(BIN)/pytest $(ALONE)
 
-# The simulation needs nothing but processors. The others share the machine's runtimes, and run one by one.
+# Tests that share a node, or the machine's runtimes, are of one group (xdist_group), and run one by one.
 test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@scripts/need peers || true
 	@$(BIN)/pytest $(PARALLEL) -m slow tests/sim
-	@$(BIN)/pytest -m slow --ignore=tests/sim || $(BIN)/pytest -m slow --ignore=tests/sim $(ALONE)
+	@$(BIN)/pytest -n 4 --dist loadgroup -m slow --ignore=tests/sim || $(BIN)/pytest -m slow --ignore=tests/sim $(ALONE)
 	@$(MAKE) --no-print-directory test-newer
 
 # RELEASE=trixie: those of that release. 77: the plugins cannot be had here, and the last line says why.

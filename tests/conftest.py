@@ -113,6 +113,13 @@ SLOW_SECONDS = 1800
 """Seconds after which a slow test is ended; the others have the limit in pyproject.toml."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m slow`` and ``-m "real and …"``, import only the files that have such tests: the others take seconds."""
+    kind = str(config.getoption("markexpr")).partition(" ")[0]
+    is_file = kind in {"slow", "real"} and collection_path.name.startswith("test_")
+    return True if is_file and f"mark.{kind}" not in collection_path.read_text(encoding="utf-8") else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give slow tests more time than the others."""
     for item in items:

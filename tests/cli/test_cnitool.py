@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import tarfile
 import urllib.error
 import urllib.request
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from nodes import PLUGINS
@@ -32,8 +34,8 @@ $TOOL check dbnet "$NS" || echo "check: $?"
 $TOOL del dbnet "$NS" || echo "del: $?"
 $TOOL del dbnet "$NS" || echo "del again: $?"
 unset CNI_IFNAME CAP_ARGS
-id=$($TOOL add dbnet ./relative/../ns 2>/dev/null | grep -c '"address"'); echo "addresses: $id"
-$TOOL del dbnet ./relative/../ns || echo "del: $?"
+id=$($TOOL add dbnet ./relative/../ns/b 2>/dev/null | grep -c '"address"'); echo "addresses: $id"
+$TOOL del dbnet ./relative/../ns/b || echo "del: $?"
 $TOOL add nothere "$NS" 2>/dev/null; echo "no such network: $(($? != 0))"
 CNI_ARGS=nonsense $TOOL add dbnet "$NS" 2>/dev/null; echo "bad CNI_ARGS: $(($? != 0))"
 CAP_ARGS='{' $TOOL add dbnet "$NS" 2>/dev/null; echo "bad CAP_ARGS: $(($? != 0))"
@@ -42,11 +44,30 @@ $TOOL add 2>/dev/null; echo "usage: $(($? != 0))"
 
 
 @pytest.fixture(scope="module")
-def cnitool(tmp_path_factory: pytest.TempPathFactory) -> str:
+def cnitool() -> str:
+    """Return Go's program, which is built once for this clone."""
     go = shutil.which("go")
     if go is None or not Path(GOCODE, "src/github.com/containernetworking/cni").is_dir():
         pytest.skip("needs golang-go and golang-github-appc-cni-dev")
-    directory = tmp_path_factory.mktemp("cnitool")
+    built = REPOSITORY / "build/cnitool-1.1.2"
+    built.parent.mkdir(exist_ok=True)
+    with Path(f"{built}.lock").open("w") as lock, TemporaryDirectory() as directory:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            env = {
+                **os.environ,
+                "GO111MODULE": "off",
+                "GOPATH": GOCODE,
+                "GOCACHE": str(REPOSITORY / "build/go-cache-1.1.2"),
+            }
+            words = [go, "build", "-o", f"{built}.new", "."]
+            subprocess.run(words, cwd=cnitool_source(Path(directory)), env=env, check=True)
+            os.replace(f"{built}.new", built)
+    return str(built)
+
+
+def cnitool_source(directory: Path) -> Path:
+    """Load the source of Debian's package, and return the directory of the program."""
     archive = directory / "source.tar.xz"
     asked = subprocess.run([REPOSITORY / "scripts/debian-archive"], capture_output=True, text=True, check=False)
     if asked.returncode:
@@ -61,13 +82,11 @@ def cnitool(tmp_path_factory: pytest.TempPathFactory) -> str:
         source.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # new in Python 3.11.4
         source.extractall(directory)
     (package,) = directory.glob("*/cnitool")
-    env = {**os.environ, "GO111MODULE": "off", "GOPATH": GOCODE, "GOCACHE": str(directory / "gocache")}
-    built = directory / "bin-cnitool"
-    subprocess.run([go, "build", "-o", str(built), "."], cwd=package, env=env, check=True)
-    return str(built)
+    return package
 
 
 def run_script(node: CommandNode, tool: str) -> str:
+    node.netns("b")
     env = {**node.env, "TOOL": tool, "NS": node.netns("a")}
     ran = subprocess.run(["bash", "-c", SCRIPT], env=env, cwd=node.root, capture_output=True, text=True, check=False)
     return ran.stdout

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -56,15 +58,22 @@ def each_go_program(request: pytest.FixtureRequest) -> Path:
 
 
 def build(version: str, peer: str = "") -> Path:
-    """Build the Go program; raises CalledProcessError. ``peer``: the Go of ``scripts/peers``, not the installed one."""
+    """Build the Go program; raises CalledProcessError. ``peer``: the Go of ``scripts/peers``, not the installed one.
+
+    Several sessions may need it at once. The first one builds it, and nobody executes a file that is being written.
+    """
     target = ROOT / "build" / f"go_libcni-{version}"
-    words = ["go", "build", "-tags", "newest" if peer else "installed", "-o", str(target), "./tests/go_libcni"]
+    target.parent.mkdir(exist_ok=True)
+    words = ["go", "build", "-tags", "newest" if peer else "installed", "-o", f"{target}.new", "./tests/go_libcni"]
     cache = f"GOCACHE={target.parent / f'go-cache-{version}'}"
-    if peer:
-        with_peers(peer, "--", "env", "-C", str(ROOT), cache, *words)
-    else:
-        settings = [cache, f"GOPATH={GOPATH}", "GO111MODULE=off", "GOFLAGS=", "CGO_ENABLED=0"]
-        subprocess.run(["env", *settings, *words], cwd=ROOT, check=True)
+    with Path(f"{target}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if peer:
+            with_peers(peer, "--", "env", "-C", str(ROOT), cache, *words)
+        else:
+            settings = [cache, f"GOPATH={GOPATH}", "GO111MODULE=off", "GOFLAGS=", "CGO_ENABLED=0"]
+            subprocess.run(["env", *settings, *words], cwd=ROOT, check=True)
+        os.replace(f"{target}.new", target)
     return target
 
 

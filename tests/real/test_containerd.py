@@ -9,7 +9,7 @@ from peers import peer_files
 
 from real.containerd_node import PODS, ContainerdNode, containerd_node, why_no_node
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("containerd")]  # one node for all: on one worker
 
 NEWEST = pytest.param("containerd@sid", marks=pytest.mark.may_skip)  # the packages of sid are not always whole
 
