@@ -84,7 +84,7 @@ class CNIConfig(ClientBase[Executor]):
                 does not happen twice it failed again; see the client's ``retries``.
             InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
             AttachmentExistsError: the container has that interface already, or another container publishes the port of
-                the host; with ``strict``, a program of the host listens there. Nothing was run.
+                the host; with ``strict``, a program or a rule has it. Nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
                 says that this library created it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.

@@ -97,7 +97,7 @@ class AddOptions(TypedDict, total=False):
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
             ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, another container may also
             publish the same host port.
-        strict: refuse capability arguments that no plugin declares, and ports of the host at which a program listens.
+        strict: refuse capability arguments that no plugin declares, and ports of the host that a program or a rule has.
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
             and GC; ``rollback``: roll back before it ends.

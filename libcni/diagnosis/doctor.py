@@ -17,6 +17,7 @@ from libcni.diagnosis.next_container import check_next
 from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.pool import check_pools
+from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
@@ -34,6 +35,7 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("namespaces", check_namespaces),
     ("interfaces", check_interfaces),
     ("rules", check_rules),
+    ("rules", check_ports),
     ("ipam", check_ipam),
     ("drift", check_drift),
     ("next", check_next),

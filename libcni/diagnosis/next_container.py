@@ -8,22 +8,19 @@ from typing import Any
 
 from libcni.config.host_local import range_sets
 from libcni.config.network import NetworkConfigList, plugin_documents
-from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
-from libcni.diagnosis.rules import ACCEPT, DROPPED, publishes
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.rules import ACCEPT, DROPPED
 from libcni.errors import some
 from libcni.kernel.netlink import Link
 from libcni.store.model import LIVING
-from libcni.verbs.host_ports import listeners
 
 
 def check_next(node: NodeState) -> Observations:
     """Find out what an ADD of each configured network would meet. Plugins and pools have checks of their own."""
-    yield from _programs(node)
     if not node.networks:
         return
     yield from _default(node)
@@ -42,24 +39,6 @@ def check_next(node: NodeState) -> Observations:
                 if net.name not in used and not accepts:  # for its containers the check of the rules has said it
                     yield from _way_out(node, net, bridge_of(document))
     yield Checked("next", f"bridges of {some([net.name for net in node.networks])}")
-
-
-def _programs(node: NodeState) -> Iterator[NodeFinding]:
-    """Find programs of the host that listen at a port of a container: their clients reach the container."""
-    published = {
-        port: attachment
-        for attachment, _ in node.live
-        if attachment.path not in node.elsewhere and publishes(node, attachment)
-        for port in ports_in(attachment.capability_args)
-    }
-    containers = {attachment.container_id: attachment for attachment in published.values()}
-    found = listeners({port: attachment.container_id for port, attachment in published.items()}) if published else ()
-    for listener in found:
-        yield finding_about(
-            "next", "warning", containers[listener.container_id], "port-shadowed",
-            f"{listener.who} listens on host port {listener.port}, which this container publishes",
-            "clients of that program reach the container", "stop the program, or publish another port",
-        )  # fmt: skip
 
 
 def _default(node: NodeState) -> Observations:

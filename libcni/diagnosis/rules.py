@@ -10,13 +10,12 @@ from itertools import chain as joined
 from itertools import product, takewhile
 from typing import Any, NamedTuple
 
-from libcni._dataclass import replace
 from libcni.config.host_local import is_in_ranges
-from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
+from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import Forwarding, Translation, after, target_of, translations
-from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, grouped, is_gateway
+from libcni.diagnosis.packets import Forwarding
+from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
 from libcni.diagnosis.reloads import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.errors import counted, some
@@ -35,6 +34,7 @@ from libcni.kernel.rules import (
 )
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
+from libcni.verbs.port_rules import after, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
@@ -105,7 +105,6 @@ def check_rules(node: NodeState) -> Observations:
     yield from unread
     for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
         yield NotChecked("rules", program, node.unread[program])
-    yield from _caught(node, live)
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     yield from _forwarding(node, live)
@@ -314,55 +313,6 @@ def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]
             yield bridge_of(document)
         elif document.get("type") == "ptp":
             yield from (link.name for link in node.host_ends(attachment))
-
-
-def _caught(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find published ports that an earlier rule leads to another address: the first rule that matches decides."""
-    firsts: list[dict[tuple[int, str], list[Translation]]] = [
-        grouped(((found.port.number, found.port.protocol), found) for found in ordered)
-        for ordered in translations(node.rules)
-    ]
-    for attachment in live:
-        addresses = node.addresses_of(attachment)
-        families = {":" in address for address in addresses}
-        for port in ports_in(attachment.capability_args) if publishes(node, attachment) else ():
-            matching = [
-                [
-                    one for one in first.get((port.number, port.protocol), ())
-                    if one.port.address in {"", port.address} and (not one.target or (":" in one.target) in families)
-                ]
-                for first in firsts
-            ]  # fmt: skip
-            # Without any rule of its own the attachment has a finding already. Of the rules of several programs nobody
-            # knows which come first.
-            if any(one.target in addresses for ordered in matching for one in ordered):
-                others = [ordered[0] for ordered in matching if ordered and ordered[0].target not in addresses]
-                yield from (_catching(node, attachment, port, other) for other in others)
-
-
-def publishes(node: NodeState, attachment: Attachment) -> bool:
-    """Return whether a plugin of an attachment publishes the ports of its capability arguments."""
-    net = node.recorded(attachment)
-    return net is not None and not net.unused_capabilities({PORT_MAPPINGS: ()})
-
-
-def _catching(node: NodeState, attachment: Attachment, port: HostPort, found: Translation) -> NodeFinding:
-    others = [
-        other for other in node.recorded_addresses.get(found.target, ())
-        if other.container_id != attachment.container_id and port in set(ports_in(other.capability_args))
-    ]  # fmt: skip
-    owner = f"that of container {others[0].container_id}" if others else " ".join(found.rule)
-    remedy = "find out who added the rule, and remove it"
-    if others:
-        remedy = "publish another port for one of them" if others[0].state in LIVING else ""
-    about = finding_about(
-        "rules", "error", attachment, "port-caught",
-        f"port {port} leads to {found.target or 'no container'}, not to {some(node.addresses_of(attachment))}: "
-        f"the first rule that matches is {owner}",
-        "clients of the port do not reach this container",
-        remedy,
-    )  # fmt: skip
-    return replace(about, containers=(*about.containers, *(id_of(other) for other in others)))
 
 
 def rules_to_remove(

@@ -105,7 +105,7 @@ def mark_of(rule: Rule) -> str:
     return rule[-1].strip('"').partition(",")[0] if rule[-2] == "comment" else ""
 
 
-def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str, Table]:
+def saved_rules(program: str, env: Mapping[str, str] | None = None, *, seconds: float = _SECONDS) -> dict[str, Table]:
     """Return the rules of all tables that exist, by table.
 
     Of nft only the plugins' own tables, such as ``ip cni_hostport``, and those that drop forwarded packets by policy.
@@ -115,14 +115,14 @@ def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str,
     Raises:
         OSError: the program is missing, or it failed; a PermissionError if only root may read the rules.
     """
-    return _nft_tables(env) if program == "nft" else _iptables_tables(program, env)
+    return _nft_tables(env, seconds) if program == "nft" else _iptables_tables(program, env, seconds)
 
 
-def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, Table]:
+def _iptables_tables(program: str, env: Mapping[str, str] | None, seconds: float) -> dict[str, Table]:
     # "iptables -S" would load the modules of a table that does not exist.
     tables: dict[str, Table] = {}
     table = Table()
-    for line in _run([f"{program}-save"], env).splitlines():
+    for line in _run([f"{program}-save"], env, seconds).splitlines():
         if line.startswith("*"):
             table = tables.setdefault(line[1:].strip(), Table())
         elif line.startswith(":"):
@@ -136,12 +136,14 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None) -> dict[str, T
     return tables
 
 
-def _nft_tables(env: Mapping[str, str] | None) -> dict[str, Table]:
+def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Table]:
     # Not "list ruleset": it also lists the rules of iptables-nft, and it is long on a node with another firewall.
-    names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env).splitlines()}
+    names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env, seconds).splitlines()}
     wanted = [name for name in (MASQUERADE, *PORTS) if name in names]
-    wanted += [name for name in _that_drop_by_policy(_run(["nft", "list", "chains"], env)) if name not in wanted]
-    return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env)) for name in wanted}
+    wanted += [
+        name for name in _that_drop_by_policy(_run(["nft", "list", "chains"], env, seconds)) if name not in wanted
+    ]
+    return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env, seconds)) for name in wanted}
 
 
 def _that_drop_by_policy(text: str) -> Iterator[str]:
@@ -220,7 +222,7 @@ def change(program: str, rule: Rule, env: Mapping[str, str] | None = None) -> No
     _run([program, *rule] if program == "nft" else [program, "--wait", "5", "-t", "nat", *rule], env)
 
 
-def _run(command: list[str], env: Mapping[str, str] | None) -> str:
+def _run(command: list[str], env: Mapping[str, str] | None, seconds: float = _SECONDS) -> str:
     # subprocess searches this process's PATH. A plugin would search the PATH of its own environment.
     path = os.environ.get("PATH") if env is None else env.get("PATH")
     for directory in (path or os.defpath).split(os.pathsep):
@@ -230,10 +232,10 @@ def _run(command: list[str], env: Mapping[str, str] | None) -> str:
         raise FileNotFoundError(2, "the program is not in PATH", command[0])
     try:
         process = subprocess.run(  # noqa: S603 - iptables, iptables-save and nft
-            [executable, *command[1:]], env=env, capture_output=True, text=True, timeout=_SECONDS, check=False
+            [executable, *command[1:]], env=env, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(110, f"the program did not end within {_SECONDS:.0f} s", command[0]) from error
+        raise TimeoutError(110, f"the program did not end within {seconds:.0f} s", command[0]) from error
     if process.returncode:
         kind = PermissionError if os.geteuid() else OSError
         raise kind(

@@ -25,6 +25,10 @@ _PROTOCOLS = {"tcp": (6, 10), "udp": (17, 7)}
 """The number of the protocol, and the state of a socket that waits: TCP_LISTEN; for UDP TCP_CLOSE, without a peer."""
 
 
+_SCTP = "/proc/thread-self/net/sctp/eps"
+_SCTP_LISTENING = "10"
+
+
 class Socket(NamedTuple):
     """A socket that waits for clients: its port, its address ("" for all addresses) and its inode."""
 
@@ -38,12 +42,24 @@ def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]
 
     The kernel is asked for these alone: /proc/net/tcp takes 10 ms, because it looks at each place for a connection.
     """
+    if protocol == "sctp":
+        yield from (found for found in _endpoints() if found.number in numbers)
     for family in (socket.AF_INET, socket.AF_INET6) if protocol in _PROTOCOLS else ():
         with suppress(OSError):
             for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol]):
                 number = int.from_bytes(port, "big")
                 if number in numbers:
-                    yield Socket(number, _address(address[: 4 if found_family == socket.AF_INET else 16]), str(inode))
+                    own = address[: 4 if found_family == socket.AF_INET else 16]
+                    yield Socket(number, _address(ipaddress.ip_address(own)), str(inode))
+
+
+def _endpoints() -> Iterator[Socket]:
+    """Yield the endpoints of SCTP that wait for clients, once for each address."""
+    with suppress(OSError, ValueError), open(_SCTP, encoding="ascii") as file:
+        for line in file.readlines(_MOST_BYTES)[1:]:
+            _, _, _, state, _, port, _, inode, *addresses = line.split()
+            for address in addresses if state == _SCTP_LISTENING else ():
+                yield Socket(int(port), _address(ipaddress.ip_address(address)), inode)
 
 
 def _dump(family: int, protocol: int, state: int) -> list[tuple[int, bytes, bytes, int]]:
@@ -53,9 +69,8 @@ def _dump(family: int, protocol: int, state: int) -> list[tuple[int, bytes, byte
         return kernel.dump(_BY_FAMILY, _BY_FAMILY, _REQUEST.pack(family, protocol, 0, 1 << state), _ANSWER.unpack_from)
 
 
-def _address(data: bytes) -> str:
+def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     """Return the text of an address, "" for all addresses."""
-    address = ipaddress.ip_address(data)
     mapped = getattr(address, "ipv4_mapped", None)
     # A socket for all IPv6 addresses usually gets the clients of IPv4, too.
     return "" if address.is_unspecified else str(mapped or address)

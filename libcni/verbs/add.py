@@ -269,7 +269,7 @@ class _Request:
 
         Raises:
             AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse"; or another
-                container has one of the host ports, or with ``strict`` a program of the host.
+                container has one of the host ports, or with ``strict`` a program of the host or a rule.
             InterfaceExistsError: the interface exists, and belongs to no attachment that this ADD detaches.
             NamespaceMismatchError: the container is attached in another namespace.
         """

@@ -1,9 +1,9 @@
-"""Ports of the host: who has one already, a container or a program. Only one of two would receive its connections."""
+"""Ports of the host: who has one already, a container, a program or a rule. Only one of them gets its connections."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from libcni.verbs.node import Node
 
 if TYPE_CHECKING:
     from libcni.kernel.life import Answer
+    from libcni.verbs.port_rules import PortRules, Translation
 
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
@@ -40,6 +41,14 @@ class PortOwner(NamedTuple):
     is_own: bool
 
 
+class PortUser(NamedTuple):
+    """A container that publishes ports of the host, with its addresses; None before its ADD."""
+
+    container_id: str
+    ports: tuple[HostPort, ...]
+    addresses: tuple[str, ...] | None = None
+
+
 class Listener(NamedTuple):
     """A program of the host that waits for clients at a port of a container: its port, its name, and the container."""
 
@@ -47,13 +56,31 @@ class Listener(NamedTuple):
     who: str
     container_id: str
 
+    def __str__(self) -> str:
+        return f"{self.who} listens on host port {self.port}; its clients reach the container instead"
+
+
+class PortRule(NamedTuple):
+    """A rule that leads a container's port elsewhere."""
+
+    user: PortUser
+    port: HostPort
+    found: Translation
+
+    def __str__(self) -> str:
+        return (
+            f"host port {self.port} leads to {self.found.target} already, by the rule {' '.join(self.found.rule)}; "
+            "only one of the two receives its connections"
+        )
+
 
 class PortHolders(NamedTuple):
-    """Who has the ports of an ADD: the attachments of other containers, and programs of the host."""
+    """Who has ports of containers: the attachments of other containers, programs of the host, and rules."""
 
     container_id: str = ""
     owners: tuple[PortOwner, ...] = ()
     listeners: tuple[Listener, ...] = ()
+    rules: tuple[PortRule, ...] = ()
 
     @property
     def dead(self) -> list[PortOwner]:
@@ -61,9 +88,9 @@ class PortHolders(NamedTuple):
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
     def check(self, note: Callable[[str], None], *, strict: bool) -> None:
-        """Raise AttachmentExistsError if a container has one of the ports, or with ``strict`` a program.
+        """Raise AttachmentExistsError if a container has one of the ports, or with ``strict`` a program or a rule.
 
-        ``note`` gets the programs' texts otherwise.
+        ``note`` gets the texts of programs and rules otherwise.
         """
         for record, port, life, _ in self.owners:
             text = f"host port {port} is already published by container {record.container_id} ({record.path})"
@@ -78,22 +105,49 @@ class PortHolders(NamedTuple):
             raise AttachmentExistsError(
                 text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
             )
-        for listener in self.listeners:
-            text = f"{listener.who} listens on host port {listener.port}; its clients reach the container instead"
+        cures = {"stop that program": self.listeners, "remove that rule": self.rules}
+        for cure, text in ((cure, str(holder)) for cure, holders in cures.items() for holder in holders):
             if strict:
-                words = "publish another port, or stop that program; {argument} takes its clients"
+                words = f"publish another port, or {cure}; {{argument}} takes its clients"
                 hint = Hint(words, argument="on_existing", value="allow")
                 raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
             note(text)
 
 
-def port_holders(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> PortHolders:
-    """Return who has these ports, except the container itself."""
-    owners = tuple(_owners(node, container_id, ports))
-    return PortHolders(container_id, owners, tuple(listeners(dict.fromkeys(ports, container_id))))
+def port_holders(users: Iterable[PortUser], rules: PortRules, owners: Iterable[PortOwner] = ()) -> PortHolders:
+    """Return who else has ports of containers. ADD asks before it publishes them, and the doctor at any time.
+
+    Args:
+        users: the containers; the ``container_id`` of the answer is that of the first one.
+        rules: the rules of the host.
+        owners: the attachments that publish these ports by record.
+    """
+    users = list(users)
+    published = [(port, user.container_id) for user in users for port in user.ports]
+    return PortHolders(
+        users[0].container_id if users else "",
+        tuple(owners),
+        tuple(_listeners(published)) if published else (),
+        tuple(found for user in users for port in user.ports for found in _elsewhere(user, port, rules)),
+    )
 
 
-def listeners(published: Mapping[HostPort, str]) -> Iterator[Listener]:
+def _elsewhere(user: PortUser, port: HostPort, rules: PortRules) -> list[PortRule]:
+    """Return the first rule for a port of each program, if it leads to another container or to none."""
+    addresses = user.addresses
+    if addresses is None:
+        found = [ordered[0] for ordered in rules.of(port)]
+        # The container may publish the port on another network, too.
+        others = [one for one in found if one.target and not one.is_of(user.container_id)]
+    else:
+        matching = list(rules.of(port, {":" in address for address in addresses}))
+        # Without any rule of its own the container has another fault.
+        is_published = any(one.target in addresses for ordered in matching for one in ordered)
+        others = [ordered[0] for ordered in matching if is_published and ordered[0].target not in addresses]
+    return [PortRule(user, port, one) for one in others]
+
+
+def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:
     """Yield the programs of the host that lose their clients to containers.
 
     Omit a program that has the container's ID as an argument: podman keeps the ports of a container with its own
@@ -113,17 +167,17 @@ def listeners(published: Mapping[HostPort, str]) -> Iterator[Listener]:
         yield from (Listener(taken, who, one) for one in sorted(containers.difference(words)))
 
 
-def _waiting(published: Mapping[HostPort, str]) -> Iterator[tuple[str, HostPort, set[str]]]:
+def _waiting(published: Iterable[tuple[HostPort, str]]) -> Iterator[tuple[str, HostPort, set[str]]]:
     """Yield (inode, port, containers) of each socket of the host that waits at a port of containers."""
     from libcni.kernel.sockets import waiting_sockets
 
-    by_number: dict[tuple[str, int], list[HostPort]] = {}
-    for port in published:
-        by_number.setdefault((port.protocol, int(port.number)), []).append(port)
+    by_number: dict[tuple[str, int], list[tuple[HostPort, str]]] = {}
+    for port, container_id in published:
+        by_number.setdefault((port.protocol, int(port.number)), []).append((port, container_id))
     for protocol in sorted({protocol for protocol, _ in by_number}):
         for socket in waiting_sockets(protocol, {number for kind, number in by_number if kind == protocol}):
             taken = HostPort(socket.number, protocol, socket.address)
-            if containers := {published[port] for port in by_number[protocol, socket.number] if taken.collides(port)}:
+            if containers := {one for port, one in by_number[protocol, socket.number] if taken.collides(port)}:
                 yield socket.inode, taken, containers
 
 
@@ -147,6 +201,14 @@ def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Itera
             yield PortOwner(record, port, life_of(record, life), is_own)
 
 
+def _others(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> PortHolders:
+    """Return who has the ports of an ADD."""
+    from libcni.verbs.port_rules import port_rules_now  # few ADDs publish ports
+
+    user = PortUser(container_id, ports)
+    return port_holders([user], port_rules_now(ports), _owners(node, container_id, ports))
+
+
 @asynccontextmanager
 async def locked_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[PortHolders]:
     """Lock host ports, and yield who has them, for a block that writes the record of their ADD."""
@@ -155,6 +217,6 @@ async def locked_host_ports(node: Node, container_id: str, ports: tuple[HostPort
         return
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
-        yield await node.on_disk(lambda: port_holders(node, container_id, ports))
+        yield await node.on_disk(lambda: _others(node, container_id, ports))
     finally:
         locks.close()

@@ -16,11 +16,13 @@ from nodes import PLUGINS
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni import RuntimeConf
-from libcni.diagnosis.packets import Forwarding, translations
+from libcni.diagnosis.packets import Forwarding
+from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute
 from libcni.kernel.rules import Table, nft_table
+from libcni.verbs.port_rules import translations
 
 ADDRESS, CNI0 = "10.1.0.2", "cni0"
 
@@ -153,7 +155,7 @@ def test_a_port_that_an_older_rule_leads_to_another_container_is_said_of_both(ma
     for container, address in (("c1", "10.1.0.2"), ("c2", "10.1.0.3")):
         made.attach(container, {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
         (made.make_rules if backend == "iptables" else made.make_nft_rules)(container, address)
-    [found] = [one for one in made.findings(check_rules) if one.name == "port-caught"]
+    [found] = made.findings(check_ports)
     assert (found.severity, found.containers) == ("error", ("c2:eth0", "c1:eth0"))
     assert found.seen.startswith(
         "port 8080/tcp leads to 10.1.0.2, not to 10.1.0.3: the first rule that matches is that"
@@ -180,7 +182,7 @@ def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program:
             for one in rules:
                 before.add(chain, one)
     reading.rules[program] = {**reading.rules["iptables"], "nat": before}
-    found = [one.seen for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    found = [one.seen for one in check_ports(reading) if isinstance(one, NodeFinding)]
     # Nobody knows which of two programs' rules come first; a RETURN or ACCEPT hides no rule of another chain.
     if program == "iptables" or "DNAT --to" in rule:
         target = "10.9.9.9" if "10.9.9.9" in rule else "no container"

@@ -6,10 +6,12 @@ import os
 import socket
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from libcni.kernel.sockets import processes_of, waiting_sockets
+from libcni.kernel import sockets
+from libcni.kernel.sockets import Socket, processes_of, waiting_sockets
 
 
 def test_the_processes_of_several_sockets_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +35,27 @@ def test_the_processes_of_several_sockets_are_found_in_one_pass(monkeypatch: pyt
         assert {number for number, _ in processes.values()} == {str(os.getpid())}
         assert {words[0] for _, words in processes.values()} <= {sys.executable, *sys.orig_argv}
         assert len(processes) == len(opened)
+
+
+_ENDPOINTS = """ ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS
+ffff8a11 ffff8a22 2   10  29   8099      0 71001 0.0.0.0
+ffff8a13 ffff8a24 2   10  30   8098      0 71002 127.0.0.1 10.0.0.1
+ffff8a15 ffff8a26 2   7   31   8097      0 71003 0.0.0.0
+ffff8a17 ffff8a28 2   10  32   8096      0 71004 0000:0000:0000:0000:0000:0000:0000:0000
+"""
+
+
+def test_endpoints_of_sctp_that_wait_for_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The kernel of the tests need not have SCTP; this is its text (net/sctp/proc.c)."""
+    assert list(waiting_sockets("sctp", range(8000, 9000))) == []
+    (tmp_path / "eps").write_text(_ENDPOINTS)
+    monkeypatch.setattr(sockets, "_SCTP", str(tmp_path / "eps"))
+    found = list(waiting_sockets("sctp", range(8000, 9000)))
+    assert found == [
+        Socket(8099, "", "71001"), Socket(8098, "127.0.0.1", "71002"), Socket(8098, "10.0.0.1", "71002"),
+        Socket(8096, "", "71004"),
+    ]  # fmt: skip
+    assert list(waiting_sockets("sctp", {8097, 80})) == []
 
 
 def test_a_socket_with_a_client_and_another_port_do_not_wait() -> None:

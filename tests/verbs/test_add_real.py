@@ -155,6 +155,42 @@ def test_a_program_that_listens_on_the_port_is_named_and_with_strict_refused(
         assert [f"(process {os.getpid()}) listens on host port" in note for note in notes] == [True] * is_told
 
 
+@pytest.mark.parametrize(
+    ("rule", "protocol", "is_told"),
+    [
+        ("-p tcp --dport 8000:8100 -j DNAT --to-destination 10.9.9.9:80", "tcp", True),
+        ("-p sctp --dport 8099 -j DNAT --to-destination 10.9.9.9:80", "sctp", True),
+        ("-p tcp --dport 8099 -j DNAT --to-destination 10.9.9.9:80", "sctp", False),
+        ("-s 192.0.2.0/24 -p tcp --dport 8099 -j DNAT --to-destination 10.9.9.9:80", "tcp", False),
+        ("-p tcp --dport 8098 -j DNAT --to-destination 10.9.9.9:80", "tcp", False),
+    ],
+)
+def test_an_older_rule_for_the_port_is_named_and_with_strict_refused(
+    real_node: RealNode, net: NetworkConfigList, container: Namespace, rule: str, protocol: str, *, is_told: bool
+) -> None:
+    real_node.host.run("iptables", "-t", "nat", "-A", "PREROUTING", *rule.split())
+    wanted = rt("c1", container.path, capability_args=port(8099, protocol))
+    text = f"host port 8099/{protocol} leads to 10.9.9.9 already"
+    if is_told:
+        with pytest.raises(AttachmentExistsError, match=text):
+            real_node.cni.add_network_list(net, wanted, strict=True)
+        assert real_node.states() == []
+    notes = real_node.cni.add_network_list(net, wanted).notes
+    assert [text in note for note in notes] == [True] * is_told
+
+
+def test_a_port_on_two_networks_of_one_container_is_one_port(
+    real_node: RealNode, net: NetworkConfigList, container: Namespace
+) -> None:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    second = real_node.network(real_node.bridge("10.78.0.0/24", bridge="br-two"), portmap, name="second")
+    for network, ifname in ((net, "eth0"), (second, "eth1")):
+        wanted = rt("c1", container.path, ifname, capability_args=port(8099))
+        assert real_node.cni.add_network_list(network, wanted, strict=True).notes == ()
+    with pytest.raises(AttachmentExistsError, match="already published by container c1"):
+        real_node.cni.add_network_list(net, rt("c2", "", capability_args=port(8099)))
+
+
 def test_a_process_of_the_container_itself_keeps_its_port(
     real_node: RealNode, net: NetworkConfigList, container: Namespace
 ) -> None:

@@ -16,7 +16,7 @@ ARGUMENTS = (
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
         help="What to do if the container has that interface: refuse, replace or allow."),
     Argument("--strict", action="store_true",
-        help="Refuse arguments that no plugin reads, and ports of the host at which a program listens."),
+        help="Refuse arguments that no plugin reads, and ports of the host that a program or a rule has."),
     Argument("--retries", type=int, default=1, metavar="N",
         help="How often to repeat an ADD after a known fault of a plugin that does not happen twice; 0: never."),
     Argument("--no-rollback", dest="rollback", action="store_false", help="Do not undo an ADD that fails."),

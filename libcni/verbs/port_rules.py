@@ -1,0 +1,191 @@
+"""Follow a packet through the rules: to which address a port of the host leads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from libcni.config.port_mappings import HostPort
+from libcni.kernel.rules import PORTS, Rule, Table, mark_of, program_of, saved_rules
+
+DEEPEST = 16
+"""The number of jumps that are followed: the rules of a broken firewall may jump in a circle."""
+_LET_GO = {"RETURN", "ACCEPT"}
+_SECONDS = 5.0
+"""The longest time for which an ADD waits for iptables-save."""
+_WIDEST = 4096
+"""The largest range of ports that is followed."""
+_FLAGS = {"-m", "--dst-type", "--to-destination", "--random", "--persistent", "--src-type"}
+
+
+class Translation(NamedTuple):
+    """A rule that leads a port of the host elsewhere.
+
+    Attributes:
+        port: the port. Its address is "" if the rule holds for all addresses of the host.
+        target: the address that the rule leads to; "" if no later rule of its chain sees the packets (RETURN, ACCEPT).
+        rule: the rule.
+        comment: the comment of the rule, or of a rule that jumps to its chain; portmap's names the container.
+    """
+
+    port: HostPort
+    target: str
+    rule: Rule
+    comment: str = ""
+
+    def is_of(self, container_id: str) -> bool:
+        """Return whether portmap has made the rule for a container."""
+        return self.comment == container_id or f'id: "{container_id}"' in self.comment
+
+
+class _Match(NamedTuple):
+    """What the packets of a rule, or of a chain of jumps, have in common; None: nothing is required."""
+
+    protocol: str = ""
+    ports: frozenset[int] | None = None
+    address: str = ""
+    comment: str = ""
+
+
+class PortRules:
+    """The rules that lead ports of the host elsewhere, with a quick search by a port.
+
+    Args:
+        rules: the rules by program and table.
+    """
+
+    def __init__(self, rules: Mapping[str, Mapping[str, Table]]) -> None:
+        self._programs: list[dict[tuple[int, str], list[Translation]]] = []
+        for ordered in translations(rules):
+            found: dict[tuple[int, str], list[Translation]] = {}
+            for one in ordered:
+                found.setdefault((one.port.number, one.port.protocol), []).append(one)
+            self._programs.append(found)
+
+    def of(self, port: HostPort, families: Collection[bool] = (False, True)) -> Iterator[list[Translation]]:
+        """Yield the rules for a port, of each program in the kernel's order. Which program comes first is unknown.
+
+        ``families``: those of the targets; True: IPv6.
+        """
+        for found in self._programs:
+            ordered = [
+                one
+                for one in found.get((port.number, port.protocol), ())
+                if one.port.address in {"", port.address} and (not one.target or (":" in one.target) in families)
+            ]
+            if ordered:
+                yield ordered
+
+
+def port_rules_now(ports: Collection[HostPort]) -> PortRules:
+    """Read the rules that may lead these ports elsewhere: of iptables, or of nftables on a node without iptables.
+
+    An ADD asks for them, so another variant of iptables is left to the doctor. What cannot be read is left out.
+    """
+    found: dict[str, dict[str, Table]] = {}
+    for program in dict.fromkeys(program_of(port.address) for port in ports):
+        with suppress(OSError):
+            try:
+                found[program] = saved_rules(program, seconds=_SECONDS)
+            except FileNotFoundError:
+                found["nft"] = saved_rules("nft", seconds=_SECONDS)
+    return PortRules(found)
+
+
+def options_of(rule: Rule) -> Iterator[tuple[str, str, bool]]:
+    """Yield (option, value, whether it is negated) of an iptables rule, without its chain and target."""
+    words, index = rule[2:], 0
+    while index < len(words):
+        is_negated = words[index] == "!"
+        index += is_negated
+        option, value = words[index], ""
+        index += 1
+        if index < len(words) and not words[index].startswith("-") and words[index] != "!":
+            value = words[index]
+            index += 1
+        while index < len(words) and not words[index].startswith("-") and words[index] != "!":
+            index += 1  # further values of this option
+        if option not in {"-j", "-g"}:
+            yield option, value, is_negated
+
+
+def after(rule: Rule, option: str) -> str:
+    """Return the word after an option of a rule, or ""."""
+    return rule[rule.index(option) + 1] if option in rule else ""
+
+
+def target_of(rule: Rule) -> str:
+    """Return the address in the target of a rule, without its port."""
+    return (after(rule, "--to-destination") or after(rule, "to")).rpartition(":")[0].strip("[]")
+
+
+def translations(rules: Mapping[str, Mapping[str, Table]]) -> Iterator[list[Translation]]:
+    """Yield, for each program, the translations of ports of the host in the order in which the kernel tries them.
+
+    Rules with a condition that is not understood are left out: they may not see a packet.
+    """
+    for program, tables in rules.items():
+        if program == "nft":
+            for name in PORTS:
+                chains = tables.get(name, Table()).chains
+                inside = (*chains.get("hostip_hostports", ()), *chains.get("hostports", ()))
+                yield [found for rule in inside for found in _of_nft(rule)] if chains.get("prerouting") else []
+        else:
+            yield list(_of_chain(tables.get("nat", Table()), "PREROUTING", _Match(), 0))
+
+
+def _of_nft(rule: Rule) -> Iterator[Translation]:
+    if "dport" in rule and "to" in rule and after(rule, "dport").isdecimal():
+        protocol = rule[rule.index("dport") - 1]
+        port = HostPort(int(after(rule, "dport")), protocol, after(rule, "daddr"))
+        yield Translation(port, target_of(rule), rule, mark_of(rule))
+
+
+def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
+    let_go: list[Translation] = []
+    for rule in table.chains.get(chain, ()) if depth < DEEPEST else ():
+        match, target = _narrowed(above, rule), after(rule, "-j")
+        if match is None:
+            continue
+        if target in table.chains:
+            for found in _of_chain(table, target, match, depth + 1):
+                yield from (one for one in let_go if one.port.collides(found.port))
+                yield found
+        elif target in {"DNAT", *_LET_GO} and match.ports is not None:
+            ports = [HostPort(number, match.protocol, match.address) for number in sorted(match.ports)]
+            translated = [Translation(port, target_of(rule), rule, match.comment) for port in ports]
+            if target == "DNAT":
+                yield from translated
+            else:  # only of interest before a rule of the same chain for such a port
+                let_go += translated
+
+
+def _narrowed(above: _Match, rule: Rule) -> _Match | None:
+    """Return the packets of ``above`` that a rule sees; None if there is none, or if a condition is not understood."""
+    seen = above
+    for option, value, is_negated in options_of(rule):
+        if is_negated and option != "-i":  # docker: not from its own bridge
+            return None
+        match option:
+            case "-p":
+                seen = seen._replace(protocol=value)
+            case "--dport" | "--dports":
+                ports = _ports(value)
+                seen = seen._replace(ports=ports if seen.ports is None else seen.ports & ports)
+            case "-d":
+                seen = seen._replace(address=value.removesuffix("/32").removesuffix("/128"))
+            case "--comment":
+                seen = seen._replace(comment=value)
+            case _ if not is_negated and option not in _FLAGS:
+                return None
+    return seen if seen.ports is None or seen.ports else None
+
+
+def _ports(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.partition(":")
+        if low.isdecimal() and (high or low).isdecimal() and int(high or low) - int(low) < _WIDEST:
+            found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
