@@ -171,7 +171,7 @@ class NetworkConfigList:
         Raises:
             ConfigError: the name is missing or invalid, or the version is unknown.
         """
-        return _Reader(file).list_of_one(plugin)
+        return _Reader(file).list_of_one(_checked(plugin))
 
     def with_version(self, version: str) -> NetworkConfigList:
         """Return a copy of this list at another spec version."""
@@ -179,11 +179,11 @@ class NetworkConfigList:
 
     def with_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
         """Return a copy of this list with ``plugins`` in place of its own, for example after ``inject_conf``."""
-        return replace(self, plugins=tuple(plugins))
+        return replace(self, plugins=tuple(map(_checked, plugins)))
 
     def with_appended_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
         """Return a copy of this list with ``plugins`` after its own, for example drop-ins."""
-        more = tuple(plugins)
+        more = tuple(map(_checked, plugins))
         warnings = self.warnings + tuple(text for plugin in more for text in plugin.warnings)
         return replace(self, plugins=self.plugins + more, warnings=warnings) if more else self
 
@@ -195,6 +195,12 @@ class NetworkConfigList:
     def log_warnings(self) -> None:
         """Log ``warnings`` to the logger ``libcni``."""
         _log_warnings(self.warnings, self.file)
+
+
+def _checked(plugin: PluginConfig) -> PluginConfig:
+    if not isinstance(plugin, PluginConfig):
+        raise TypeError(f"a plugin is a PluginConfig, not {type(plugin).__name__}; PluginConfig.from_dict makes one")
+    return plugin
 
 
 def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig:
@@ -219,7 +225,7 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
             raise ConfigError(f"a key to set is {short_repr(key)}: it must not be empty")
         if value is None:
             raise ConfigError(f'the key "{key}" has the value None: give a value', location=key)
-    members = _Reader().members(plugin.text)
+    members = _Reader().members(_checked(plugin).text)
     new = {key: _value_text(key, value) for key, value in values.items()}
     parts = [f"{member.key_text}:{new.get(member.key, member.text)}" for member in members]
     present = {member.key for member in members}

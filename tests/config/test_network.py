@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ def test_what_the_runtime_makes_is_warned_about(caplog: pytest.LogCaptureFixture
     assert all("ignored" in text for text in net.warnings)
     assert [record.message.split(": ")[1] for record in caplog.records] == places
     assert all(record.message.startswith("/etc/cni/net.d/x.conflist: ") for record in caplog.records)
+
+
+def test_a_dict_in_place_of_a_plugin_is_a_type_error_that_says_what_to_do() -> None:
+    net, plugin = network("a"), {"type": "a"}
+    calls: list[Callable[[Any], object]] = [
+        NetworkConfigList.from_plugin,
+        lambda wrong: net.with_plugins([wrong]),
+        lambda wrong: net.with_appended_plugins([wrong]),
+        lambda wrong: inject_conf(wrong, {"k": 1}),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"not dict; PluginConfig\.from_dict makes one"):
+            call(plugin)
 
 
 def test_versions_and_plugins_can_be_exchanged() -> None:
