@@ -109,7 +109,7 @@ def fake_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-SLOW_SECONDS = 1800
+SLOW_SECONDS = 600
 """Seconds after which a slow test is ended; the others have the limit in pyproject.toml."""
 
 

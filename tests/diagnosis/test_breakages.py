@@ -510,13 +510,7 @@ LEFT: dict[str, Breakage] = {
 """What needs a person, or ``--interrupt``."""
 
 ALL = {**MENDED, **LEFT}
-FAST = {
-    "nat and filter flushed",
-    "eth0 deleted",
-    "lease of another and nat flushed",
-    "all records lost",
-    "truncated record",
-}
+FAST = {"lease of another and nat flushed", "all records lost"}
 EXCLUSIVE = {
     # They break the same thing twice, or need what the other one has removed.
     frozenset({"bridge", "renamed"}),
