@@ -228,7 +228,9 @@ class _Request:
             # The locks are kept: a DEL that waits for the end of this ADD must not run before it.
             earlier = _Earlier(self.record.network, has_damaged=earlier.has_damaged)
             try:
-                async with locked_host_ports(node, self.record.container_id, self.ports) as found:
+                async with locked_host_ports(
+                    node, self.record.container_id, self.ports, with_rules=self.strict
+                ) as found:
                     found.check(self.note, strict=self.strict)
                     place, journal = await self._write(earlier)
             except CNIError as error:
@@ -284,7 +286,7 @@ class _Request:
             )
             # The ports stay locked until the record is written: two ADDs at the same time would not find each other's
             # record. They are compared before anything is detached, because this ADD may be refused.
-            async with locked_host_ports(node, record.container_id, self.ports) as found:
+            async with locked_host_ports(node, record.container_id, self.ports, with_rules=self.strict) as found:
                 dead = [owner for owner in found.dead if owner.record.identity not in detached]
                 if not dead:
                     found.check(self.note, strict=self.strict)

@@ -88,9 +88,9 @@ class PortHolders(NamedTuple):
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
     def check(self, note: Callable[[str], None], *, strict: bool) -> None:
-        """Raise AttachmentExistsError if a container has one of the ports, or with ``strict`` a program or a rule.
+        """Raise AttachmentExistsError if a container or a rule has one of the ports, or with ``strict`` a program.
 
-        ``note`` gets the texts of programs and rules otherwise.
+        ``note`` gets the texts of programs otherwise.
         """
         for record, port, life, _ in self.owners:
             text = f"host port {port} is already published by container {record.container_id} ({record.path})"
@@ -105,13 +105,14 @@ class PortHolders(NamedTuple):
             raise AttachmentExistsError(
                 text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
             )
-        cures = {"stop that program": self.listeners, "remove that rule": self.rules}
-        for cure, text in ((cure, str(holder)) for cure, holders in cures.items() for holder in holders):
-            if strict:
-                words = f"publish another port, or {cure}; {{argument}} takes its clients"
-                hint = Hint(words, argument="on_existing", value="allow")
-                raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
-            note(text)
+        wrong = [(str(rule), "remove that rule") for rule in self.rules]
+        wrong += [(str(listener), "stop that program") for listener in self.listeners if strict]
+        for text, cure in wrong:
+            words = f"publish another port, or {cure}; {{argument}} takes its clients"
+            hint = Hint(words, argument="on_existing", value="allow")
+            raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
+        for listener in self.listeners:
+            note(str(listener))
 
 
 def port_holders(users: Iterable[PortUser], rules: PortRules, owners: Iterable[PortOwner] = ()) -> PortHolders:
@@ -201,22 +202,30 @@ def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Itera
             yield PortOwner(record, port, life_of(record, life), is_own)
 
 
-def _others(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> PortHolders:
+def _others(node: Node, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool) -> PortHolders:
     """Return who has the ports of an ADD."""
-    from libcni.verbs.port_rules import port_rules_now  # few ADDs publish ports
+    from libcni.verbs.port_rules import PortRules, port_rules_now  # few ADDs publish ports
 
     user = PortUser(container_id, ports)
-    return port_holders([user], port_rules_now(ports), _owners(node, container_id, ports))
+    return port_holders(
+        [user], port_rules_now(ports) if with_rules else PortRules({}), _owners(node, container_id, ports)
+    )
 
 
 @asynccontextmanager
-async def locked_host_ports(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> AsyncIterator[PortHolders]:
-    """Lock host ports, and yield who has them, for a block that writes the record of their ADD."""
+async def locked_host_ports(
+    node: Node, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool
+) -> AsyncIterator[PortHolders]:
+    """Lock host ports, and yield who has them, for a block that writes the record of their ADD.
+
+    ``with_rules``: also ask the rules. That starts iptables-save, which takes 2 ms, and 120 beside 2,000 containers with
+    ports.
+    """
     if not ports:
         yield PortHolders()
         return
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
-        yield await node.on_disk(lambda: _others(node, container_id, ports))
+        yield await node.on_disk(lambda: _others(node, container_id, ports, with_rules=with_rules))
     finally:
         locks.close()
