@@ -218,8 +218,7 @@ async def locked_host_ports(
 ) -> AsyncIterator[PortHolders]:
     """Lock host ports, and yield who has them, for a block that writes the record of their ADD.
 
-    ``with_rules``: also ask the rules. That starts iptables-save, which takes 2 ms, and 120 beside 2,000 containers with
-    ports.
+    ``with_rules``: also ask the rules. That starts iptables-save: 2 ms, and 120 beside 2,000 containers with ports.
     """
     if not ports:
         yield PortHolders()

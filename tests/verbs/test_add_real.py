@@ -26,6 +26,12 @@ def net(real_node: RealNode) -> NetworkConfigList:
     return real_node.network(real_node.bridge("10.77.0.0/24", ipMasq=True), portmap)
 
 
+@pytest.fixture(autouse=True)
+def time_to_find_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a socket is searched for a quarter of a second, which a busy machine may need for one of them."""
+    monkeypatch.setattr("libcni.kernel.sockets._SECONDS", 60.0)
+
+
 def rt(container: str, netns: str, ifname: str = "eth0", **more: Any) -> RuntimeConf:
     return RuntimeConf(container, netns, ifname, **more)
 
