@@ -111,7 +111,6 @@ def of_living(node: RealNode, namespaces: list[Namespace]) -> list[object]:
     return found
 
 
-@pytest.mark.timeout(3600)
 def test_nobody_loses_anything_by_repairs_that_are_killed(
     real_node: RealNode, new_namespace: NewNamespace, tmp_path: Path
 ) -> None:

@@ -28,26 +28,26 @@ class _RaisedError(Exception):
     """What the program's signal handler raises."""
 
 
-_armed = threading.Event()
+_armed = [False]
+"""Not an Event: the handler would wait for ever for its lock, if the signal came while the main thread has it."""
 
 
 @pytest.fixture
 def raising() -> Iterator[None]:
     def handler(*_: Any) -> None:
-        if _armed.is_set():
-            _armed.clear()
+        if _armed[0]:
+            _armed[0] = False
             raise _RaisedError
 
     before = signal.signal(signal.SIGUSR1, handler)
     logging.disable(logging.CRITICAL)  # a forked child can find a log's stream locked by a thread that it has not
     yield
     logging.disable(logging.NOTSET)
-    _armed.clear()
+    _armed[0] = False
     signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised where Python cannot raise it
 @pytest.mark.usefixtures("raising")
 def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: FakeNode) -> None:  # noqa: C901
@@ -94,11 +94,11 @@ def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: 
     while any(thread.is_alive() for thread in threads):
         mine += 1
         try:
-            _armed.set()
+            _armed[0] = True
             timer = threading.Timer(0.001 + mine % 40 / 1000, os.kill, (os.getpid(), signal.SIGUSR1))
             timer.start()
             inner(f"main{mine}")
-            _armed.clear()
+            _armed[0] = False
         except _RaisedError:
             interrupted += 1
         timer.join()  # a later signal would end the program, when nobody handles it any more
