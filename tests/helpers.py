@@ -272,8 +272,8 @@ class _Records(RecordStore):
         just_now = (0, 0, sys.maxsize)
         return {"-".join(identity): just_now for identity in self._world.recorded}
 
-    def bytes_of(self, names: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
-        for name in self.stamps() if names is None else names:
+    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for name in names:
             yield name, b"\\"  # only reading tells
 
     def read(self, name: str) -> Record | None:

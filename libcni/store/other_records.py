@@ -16,9 +16,9 @@ from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
 from libcni.kernel.cached import cached_property
 from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
-from libcni.store.record_format import may_publish, mentioned
+from libcni.store.record_format import mentioned, published_numbers
 from libcni.store.recorded_place import addresses_of, place_of
-from libcni.store.records import RecordStore, settled_before
+from libcni.store.records import Published, RecordStore, settled_before
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -114,20 +114,34 @@ class OtherRecords:
     def with_host_ports(self, numbers: Iterable[object]) -> Iterator[Record]:
         """Yield the records of attachments that publish one of these ports of the host.
 
-        This reads each file once, and decodes few. Only an ADD asks, once, under the locks of the ports.
+        Only an ADD asks, once, under the locks of the ports. The client remembers the ports of each file until the file
+        changes, so this reads few files, and decodes fewer.
         """
         wanted = frozenset(numbers)
         whole = [int(number) for number in wanted if isinstance(number, int | float) and math.isfinite(number)]
-        marks = frozenset(b"%d" % number for number in whole)
-        try:
-            names = [name for name, data in self._records.bytes_of(None) if marks and may_publish(data, marks)]
-        except RecordError as error:
-            logger.warning("the host ports of other attachments are unknown: %s", error)
-            return
-        for name in names:
+        for name in self._that_may_publish(frozenset(b"%d" % number for number in whole)):
             record = _read(self._records, name)
             if record is not None and any(port.number in wanted for port in ports_in(record.decoded_capability_args)):
                 yield record
+
+    def _that_may_publish(self, marks: frozenset[bytes]) -> list[str]:
+        try:
+            files = self._published() if marks else {}
+        except RecordError as error:
+            logger.warning("the host ports of other attachments are unknown: %s", error)
+            return []
+        return [name for name, (_, found) in files.items() if found is None or (found and not marks.isdisjoint(found))]
+
+    def _published(self) -> Mapping[str, Published]:
+        """Return the host ports in the text of each file. Raises RecordError."""
+        known, settled, stamps = self._records.published, settled_before(), self._records.stamps()
+        files = {name: known[name] for name, stamp in stamps.items() if name in known and known[name][0] == stamp}
+        for name, data in self._records.bytes_of([name for name in stamps if name not in files]):
+            found, is_journal = published_numbers(data)
+            is_settled = is_journal or (data and stamps[name][2] < settled)  # not if the file cannot be read
+            files[name] = stamps[name] if is_settled else None, found
+        self._records.published = files
+        return files
 
     def with_interface(self, seen: Place, but: Record | None) -> Iterator[OtherRecord]:
         """Yield the attachments except ``but`` whose record has the interface ``seen``."""

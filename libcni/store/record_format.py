@@ -59,9 +59,9 @@ _ROOM_ELEMENTS = MAX_RECORD_ELEMENTS // 2
 
 Members = dict[str, Any]
 
-_MENTIONED = re.compile(
-    rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)|"(?i:hostPort)"\s*:\s*([^\s,}]+)'
-)
+_MENTIONED = re.compile(rb'"(?:address|ip)"\s*:\s*"([^"/]*)|"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)')
+_PUBLISHED = re.compile(rb'"hostport"\s*:\s*([^\s,}]+)')
+_NONE: frozenset[bytes] = frozenset()
 _OWN_HEAD = b',"libcni":{"created":'
 
 _COPIED: Final = "state"
@@ -276,24 +276,27 @@ def _events(members: Members, state: State, *, is_complete: bool) -> dict[str, A
 
 
 def mentioned(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
-    """Return all addresses, inodes and host ports that a file may record, and whether only this library writes it.
+    """Return all addresses and inodes that a file may record, and whether only this library writes it.
 
     This takes a tenth of the time of ``decode``. Some values may come from a plugin's configuration, which can have the
     same keys. None instead of the values: the text has an unusual form, and only ``decode`` finds them.
     """
-    matches = _MENTIONED.findall(data)
     # An escape sequence can stand for any character, so the pattern may miss a value.
-    if b"\\" in data or not all(port.isdigit() for _, _, port in matches if port):
+    if b"\\" in data:
         return None, False
-    return frozenset([text for texts in matches for text in texts]) - {b""}, _OWN_HEAD in data
+    return frozenset([text for texts in _MENTIONED.findall(data) for text in texts]) - {b""}, _OWN_HEAD in data
 
 
-def may_publish(data: bytes, numbers: frozenset[bytes]) -> bool:
-    """Return whether a file may record one of these ports of the host, from its text alone."""
-    if b"\\" not in data and b"hostport" not in data.lower():
-        return False
-    values, _ = mentioned(data)
-    return values is None or not numbers.isdisjoint(values)
+def published_numbers(data: bytes) -> tuple[frozenset[bytes] | None, bool]:
+    """Return all ports of the host that a file may record, and whether only this library writes it; see ``mentioned``.
+
+    Go accepts the key in capital and small letters.
+    """
+    if b"\\" in data:
+        return None, False
+    lowered = data.lower()
+    numbers = frozenset(_PUBLISHED.findall(lowered)) if b'"hostport"' in lowered else _NONE
+    return numbers if all(map(bytes.isdigit, numbers)) else None, _OWN_HEAD in data
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
@@ -40,6 +40,9 @@ _CLAIMS = 10
 _SETTLED_NS = 20_000_000
 """Nanoseconds: two ticks of the kernel's clock, which sets the times of files."""
 _OLD_SECONDS = 3600.0
+Published = tuple[Stamp | None, frozenset[bytes] | None]
+"""The stamp of a file, None while a further change may keep it, and the ports of the host in its text, None for any."""
+
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
@@ -47,15 +50,19 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.
 class RecordStore:
     """The records of one cache directory.
 
-    Each method reads or changes the disk. No state is kept between calls, so the directory may be removed and created
-    again at any time. A method raises RecordError if a system call fails.
+    Each method reads or changes the disk, so the directory may be removed and created again at any time. A method
+    raises RecordError if a system call fails.
 
-    ``durable``: sync the record and its name to the disk before ``begin`` returns.
+    Attributes:
+        durable: whether the record and its name are synced to the disk before ``begin`` returns.
+        published: the ports of the host in each file, as ``OtherRecords`` has found them. It is replaced as a whole,
+            because verbs run in several threads, and valid only together with the stamps of the files.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
         self.cache_dir = cache_dir
         self.durable = durable
+        self.published: Mapping[str, Published] = {}
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
         self.aside: str = f"{cache_dir}/corrupt"
@@ -127,17 +134,15 @@ class RecordStore:
             raise record_error("cannot be listed", self.results, error) from error
         return stamps
 
-    def bytes_of(self, names: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
+    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each name with the bytes of its file: b"" if it does not exist, is no regular file, or cannot be read.
-
-        ``names``: None for all files.
 
         Raises:
             RecordError: the directory cannot be opened.
         """
         try:
             with Directory(self.results) as directory:
-                for name in system.listdir(directory) if names is None else names:
+                for name in names:
                     data = b""
                     try:
                         data = read_regular(open_file(name, directory), MAX_RECORD_BYTES)

@@ -21,7 +21,7 @@ from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
 from libcni.store.other_records import OtherRecords
-from libcni.store.record_format import encode, mentioned
+from libcni.store.record_format import encode, mentioned, published_numbers
 from libcni.store.records import RecordStore
 from store.canned import put, written
 
@@ -179,12 +179,14 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     """Otherwise nobody would decode the file."""
     ips = f'"ip4":{space}{{"ip":{space}"{first}/24"}}' if is_old else f'"ips":[{{"address"{space}:"{first}/24"}}]'
     escaped = f'{{"cniVersion":"1.1.0","ips":[{{"address":"{second}\\/24"}}]}}'
-    ports = f'{{"portMappings":[{{"hostPort"{space}:{space}{port}e1{space}}}]}}'
-    usual, unusual = record("c1", "10.0.0.0"), record("c1", "10.0.0.0")
+    ports, odd = (f'{{"portMappings":[{{"hostPort"{space}:{space}{text}{space}}}]}}' for text in (port, f"{port}e1"))
+    usual = record("c1", "10.0.0.0")
     usual = usual.with_fields(result=f'{{"cniVersion":"{"0.2.0" if is_old else "1.1.0"}",{ips}}}', netns_id=(4, 99))
     assert {first.encode(), b"99"} <= (mentioned(encode(usual))[0] or frozenset())
-    for one in (unusual.with_fields(result=escaped), unusual.with_fields(capability_args=ports)):
-        assert mentioned(encode(one)) == (None, False)
+    unusual = usual.with_fields(result=escaped)
+    assert mentioned(encode(unusual)) == published_numbers(encode(unusual)) == (None, False)
+    for args, found in ((ports, {b"%d" % port}), (ports.upper(), {b"%d" % port}), (odd, None), ("", set())):
+        assert published_numbers(encode(usual.with_fields(capability_args=args)))[0] == found
 
 
 def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) -> None:
@@ -195,6 +197,31 @@ def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) ->
     for wanted in (8080, 8080.0):
         assert sorted(one.identity[1] for one in others.with_host_ports([wanted])) == ["c0", "c1", "c2", "c3"]
     assert not list(others.with_host_ports(["8080", math.nan, math.inf]))
+
+
+def test_the_ports_of_a_file_are_read_once_until_it_changes(store: RecordStore, reads: Counter[str]) -> None:
+    """Each ADD with ports asks, with the records of all other containers on the disk."""
+
+    def publish(container: str, port: int, *, event: str = "") -> Record:
+        args = f'{{"portMappings":[{{"hostPort":{port}}}]}}'
+        with store.begin(record(container, "10.0.0.1", capability_args=args), event) as journal:
+            return journal.record
+
+    def publishers(port: int) -> list[str]:
+        reads.clear()
+        return sorted(one.container_id for one in OtherRecords(store).with_host_ports([port]))
+
+    for number in range(20):
+        publish(f"c{number}", 8000 + number)
+    assert publishers(1) == []
+    publish("c20", 8001)
+    assert publishers(8001) == ["c1", "c20"]
+    assert reads == {"net-c1-eth0": 1, "net-c20-eth0": 2}
+    store.forget(publish("c1", 8002))
+    again = publish("c1", 8003)
+    assert (publishers(8001), publishers(8002), publishers(8003)) == (["c20"], ["c2"], ["c1", "c3"])
+    Path(again.path).write_bytes(as_go(again).replace(b"8003", b"8004"))
+    assert (publishers(8003), publishers(8004)) == (["c3"], ["c1", "c4"])
 
 
 def test_a_file_that_was_written_just_now_is_read_again(
