@@ -10,7 +10,7 @@ import libcni.kernel.system as system
 from libcni.errors import RecordError
 from libcni.store.files import MAX_RECORD_BYTES, record_error, write_at
 from libcni.store.model import Event, Record
-from libcni.store.record_format import MAX_RECORD_ELEMENTS, encode_event, weight
+from libcni.store.record_format import MAX_RECORD_ELEMENTS, earlier_result, encode_event, index_of_result, weight
 
 
 class Journal:
@@ -19,18 +19,25 @@ class Journal:
     Each event is one ``pwrite`` that replaces the closing brace. It is not synced: it must survive the end of this
     program, but not a power cut, after which the record counts as a record of an earlier boot.
 
+    Args:
+        record: the record. If its file has a result already, only a journal that knows its place can write another.
+        descriptor: the open file.
+        size: the file's size.
+        result_at: the index of the name of the key ``result``, or 0.
+
     Attributes:
         record: the record with all its events.
         is_anothers: whether another program has rewritten the file meanwhile. Nothing more is written then.
     """
 
-    def __init__(self, record: Record, descriptor: int, *, size: int) -> None:
+    def __init__(self, record: Record, descriptor: int, *, size: int, result_at: int = 0) -> None:
         self.record: Record = record
         self._descriptor = descriptor
         # A killed writer may have left a partial member after the last whole member.
         self._is_torn = size > record.end + 1
         self._size: int | None = size
         self.is_anothers: bool = False
+        self._result_at = result_at
         self._weight = weight(record.last_result or "") + sum(map(weight, record.plugins))
 
     def __enter__(self) -> Self:
@@ -56,11 +63,12 @@ class Journal:
         self._check_file()
         before = self.record
         facts = {name: value for name, value in values.items() if name != "plugin"}
-        if values.get("partial", "") == before.partial:
-            del values["partial"]  # most plugins after the first print the result that they received
+        result = facts.get("result", facts.get("partial"))
+        # Most plugins after the first print the result that they received.
+        values["result"] = new = result if result != before.last_result else None
         data = encode_event(before.serial, event, values)
         record = before.after(event, **facts, end=before.end + len(data) - 1, serial=before.serial + 1)
-        self._weight += weight(values.get("partial") or values.get("result") or "")
+        self._weight += weight(new or "")
         if record.end > MAX_RECORD_BYTES or self._weight > MAX_RECORD_ELEMENTS:
             raise RecordError(f"{record.path}: the record would be too large to read back", path=record.path)
         try:
@@ -69,12 +77,16 @@ class Journal:
                 system.ftruncate(self._descriptor, before.end)
             # If the write is interrupted, a reader ignores the partial member.
             self._is_torn, self._size = True, None
+            if new is not None and self._result_at:
+                # In place, before the next one: no key comes twice, and no earlier result is overwritten.
+                write_at(self._descriptor, earlier_result(before.serial), self._result_at)
             write_at(self._descriptor, data, before.end)
         except OSError as error:
             with suppress(OSError):
                 self._close_object()
             raise record_error("the record cannot be written", record.path, error) from error
         self._is_torn, self._size = False, record.end + 1
+        self._result_at = index_of_result(new, record.end) or self._result_at
         self.record = record
 
     def _check_file(self) -> None:
@@ -104,6 +116,8 @@ class Journal:
         write_at(self._descriptor, b"}", self.record.end)
         system.ftruncate(self._descriptor, self.record.end + 1)
         self._is_torn, self._size = False, self.record.end + 1
+        if self._result_at:
+            write_at(self._descriptor, b"result", self._result_at)
 
     def close(self) -> None:
         """Close the file. The record stays.

@@ -1,8 +1,10 @@
 """The format of a record on disk: Go libcni's file (kind ``cniCacheV1``) that grows by one member for each event.
 
 The head is written once. It has Go's keys, then the key ``libcni`` with values that Go does not record. Each event
-replaces the closing brace by one more member, ``libcni.1``, ``libcni.2`` and so on, and the brace. The last event of an
-ADD adds Go's own key ``result``. No key occurs twice, and Go ignores the keys that it does not know.
+replaces the closing brace by one more member, ``libcni.1``, ``libcni.2`` and so on, and the brace. Go's own key
+``result`` follows the event of a plugin that printed another result than the one before: Go's DEL sends it to the
+plugins, also after an ADD that was killed. An earlier result keeps its place under another key, such as ``r00002``. No
+key occurs twice, and Go ignores the keys that it does not know.
 
 A member that is cut off, damaged or zero at the end is ignored: no event is synced, and a kill or a full disk may stop
 a write.
@@ -66,6 +68,10 @@ _OWN_HEAD = b',"libcni":{"created":'
 
 _COPIED: Final = "state"
 """The key with the state, in an event that copies an earlier record into a new file."""
+_IS_PARTIAL: Final = "partial"
+"""The key in such an event that says that the result is not the ADD's, but that of a plugin."""
+_RESULT_KEY = re.compile(r"r[0-9esult]{5}\Z")
+"""``result``, or the key of an earlier result. A half written key, such as ``r00ult``, sorts behind all others."""
 
 
 def weight(text: str) -> int:
@@ -77,9 +83,9 @@ def encode(record: Record, event: str = "") -> bytes:
     """Return the bytes of a new file: the head, and ``event`` if it is not ""."""
     if not event and record.state == BEGUN:
         return f"{_head(record)}}}".encode()
-    last = record.partial if record.result is None else None
-    text = _event(event or "copy", f',"{_COPIED}":"{record.state}"', record.interface, last)
-    return f'{_head(record)},"{_EVENT_KEYS[0]}":{text}{_result(record.result)}}}'.encode()
+    partial = f',"{_IS_PARTIAL}":true' if record.result is None and record.partial is not None else ""
+    text = _event(event or "copy", f',"{_COPIED}":"{record.state}"{partial}', record.interface)
+    return f'{_head(record)},"{_EVENT_KEYS[0]}":{text}{_result(record.last_result)}}}'.encode()
 
 
 def encode_event(serial: int, event: Event, values: Mapping[str, Any]) -> bytes:
@@ -88,23 +94,33 @@ def encode_event(serial: int, event: Event, values: Mapping[str, Any]) -> bytes:
     Args:
         serial: how many events the file has.
         event: the event.
-        values: the index of the ``plugin`` that has ended, its ``partial`` result if it differs from the previous one,
-            and the ``interface`` and the ``result`` of the ADD.
+        values: the index of the ``plugin`` that has ended, the ``interface``, and the ``result`` of the plugin or of
+            the ADD if it differs from the previous one.
     """
     plugin = f',"plugin":{values["plugin"]}' if values.get("plugin") is not None else ""
-    text = _event(event, plugin, values.get("interface"), values.get("partial"))
-    # Go reads the key "result". Without it the ADD is not complete, even if its event is whole.
+    text = _event(event, plugin, values.get("interface"))
+    # If the result is cut off, the ADD is not complete, even if its event is whole.
     return f',"{_EVENT_KEYS[serial]}":{text}{_result(values.get("result"))}}}'.encode()
 
 
-def _event(event: str, extra: str, interface: Interface | None, result: str | None) -> str:
+def index_of_result(result: str | None, end: int) -> int:
+    """Return the index of the name of Go's key ``result``, whose value is the last one before ``end``; 0 if none."""
+    return end - len(_result(result).encode()) + len(',"') if result is not None else 0
+
+
+def earlier_result(serial: int) -> bytes:
+    """Return the name of the key of an earlier result. It is as long as the name ``result``, which it replaces."""
+    return b"r%05d" % serial
+
+
+def _event(event: str, extra: str, interface: Interface | None) -> str:
     """Return an event as text, without a JSON encoder: each plugin of an ADD writes an event."""
     interface_text = ""
     if isinstance(interface, Known):
         interface_text = f',"interface":{{"number":{interface.number},"mac":{quote(interface.mac)}}}'
     elif interface is not None:
         interface_text = f',"interface":"{interface.value}"'
-    return f'{{"event":{quote(event)},"at":{system.time():.3f}{extra}{interface_text}{_result(result)}}}'
+    return f'{{"event":{quote(event)},"at":{system.time():.3f}{extra}{interface_text}}}'
 
 
 def _result(text: str | None) -> str:
@@ -219,9 +235,9 @@ def _go_fields(members: Members) -> dict[str, Any]:
 
 def _fields_of_go_alone(members: Members, own: Members) -> dict[str, Any]:
     """Return the other fields of a record that Go wrote. ``own`` may have an owner, who has taken it over."""
-    is_complete = members.get("result") is not None
+    is_complete = _is_complete(members)
     netns = {} if members.get("netns") else {"netns": _sandbox(members.get("result"), members["ifName"])}
-    events = _events(members, READY if is_complete else PENDING, is_complete=is_complete)
+    events = _events(members, READY if is_complete else PENDING)
     return {"owner": _text(own.get("owner") or ""), **netns, **events}
 
 
@@ -235,24 +251,43 @@ class _Source(NamedTuple):
         """Return the texts of the record's fields."""
         members = jsontext.last_members(self.text)
         own = jsontext.last_members(members["libcni"].text) if "libcni" in members else {}
-        is_complete = "result" in members and members["result"].value is not None
-        events = [members[key] for key in _keys_of_events(members)]
-        with_result = [event.text for event in events if "result" in event.value] if not is_complete else []
+        is_complete = _is_complete({key: member.value for key, member in members.items()})
         return {
             "plugins": tuple(jsontext.elements(own["plugins"].text)) if "plugins" in own else (),
             "capability_args": _object_text(members, "capabilityArgs"),
             "network_args": _object_text(own, "networkArgs"),
             "result": members["result"].text if is_complete else None,
-            "partial": jsontext.last_members(with_result[-1])["result"].text if with_result else None,
+            "partial": None if is_complete else _last_result(members),
         }
+
+
+def _last_result(members: Mapping[str, Member]) -> str | None:
+    """Return the text of the result of the last plugin that ended, or None."""
+    # Between the change of the key and the next event, the last result is the last earlier one.
+    if name := max(filter(_RESULT_KEY.match, members), default=""):
+        return members[name].text if members[name].value is not None else None
+    # Versions before 1.0.0rc2 wrote it into the event.
+    events = [members[key] for key in _keys_of_events(members)]
+    texts = [event.text for event in events if "result" in event.value]
+    return jsontext.last_members(texts[-1])["result"].text if texts else None
 
 
 def _keys_of_events(members: Collection[str]) -> Iterator[str]:
     return takewhile(members.__contains__, _EVENT_KEYS)
 
 
-def _events(members: Members, state: State, *, is_complete: bool) -> dict[str, Any]:
+def _is_complete(members: Members) -> bool:
+    """Return whether the key ``result`` is the ADD's result, not that of one of its plugins."""
+    is_partial = False
+    for key in _keys_of_events(members):
+        event = members[key]["event"]
+        is_partial = event == "step" or (event != "complete" and (is_partial or _IS_PARTIAL in members[key]))
+    return members.get("result") is not None and not is_partial
+
+
+def _events(members: Members, state: State) -> dict[str, Any]:
     """Return the fields of a record after its events; ``state``: its state before them."""
+    is_complete = _is_complete(members)
     facts: dict[str, Any] = {"interface": UNKNOWN}
     serial = 0
     for key in _keys_of_events(members):
@@ -269,8 +304,8 @@ def _events(members: Members, state: State, *, is_complete: bool) -> dict[str, A
         serial += 1
     if facts["interface"] is not UNKNOWN:
         facts["interface"] = _interface(facts["interface"])
-    if state == BEGUN and is_complete:
-        # An event is damaged: a complete ADD has run plugins. In state BEGUN a DEL would run none and report success.
+    if state == BEGUN and members.get("result") is not None:
+        # An event is damaged: plugins have run. In state BEGUN a DEL would run none and report success.
         state = PENDING
     return {**facts, "serial": serial, "state": PENDING if state == READY and not is_complete else state}
 
@@ -317,7 +352,7 @@ def _own_fields(members: Members, own: Members) -> dict[str, Any]:
         raise TypeError("plugins is not an array")
     _object(own, "networkArgs")
     boot = _text(own["bootId"])
-    events = _events(members, BEGUN, is_complete=members.get("result") is not None)
+    events = _events(members, BEGUN)
     if boot and boot_id() and boot != boot_id():
         events["state"] = REFUSED if events["state"] == REFUSED else STALE_BOOT
     elif events["state"] == BEGUN and not boot:

@@ -31,7 +31,7 @@ from libcni.store.files import (
 )
 from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
-from libcni.store.record_format import decode, encode
+from libcni.store.record_format import decode, encode, index_of_result
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -193,8 +193,9 @@ class RecordStore:
             with suppress(OSError):  # repair removes it later
                 remove(temporary, drafts)
         serial = int(bool(event) or record.state != BEGUN)
-        begun = record.with_fields(path=f"{self.results}/{name}", end=len(data) - 1, serial=serial)
-        return Journal(begun, descriptor, size=len(data))
+        end = len(data) - 1
+        begun = record.with_fields(path=f"{self.results}/{name}", end=end, serial=serial)
+        return Journal(begun, descriptor, size=len(data), result_at=index_of_result(record.last_result, end))
 
     @contextmanager
     def _draft(self, data: bytes, path: str) -> Iterator[tuple[str, int, int, int]]:

@@ -45,8 +45,9 @@ class SharedNode:
             "container_id": rt.container_id, "netns": rt.netns or "", "ifname": rt.ifname,
             "args": [list(pair) for pair in rt.args or ()], "capability_args": dict(rt.capability_args or {}),
         }  # fmt: skip
+        job = {"path": more.pop("path", [PLUGINS]), "cacheDir": str(self.node.cache)}
         step = {"kind": kind, "document": document, "rt": given, "timeout": 60, **more}
-        job = {"path": [PLUGINS], "cacheDir": str(self.node.cache), "environ": self.node.settings["env"]}
+        job["environ"] = self.node.settings["env"]
         ((outcome,),) = call(self.program, [{**job, "steps": [step]}])
         assert not outcome.get("unsupported")
         return str(plain(outcome["error"])["text"]) if "error" in outcome else ""
@@ -136,6 +137,29 @@ def test_what_was_attached_here_is_detached_by_go_at_every_moment(shared: Shared
         assert shared.go("del", rt) == "", number
     assert kills > 0.8 * (RECORDS - 1)
     assert shared.left() == []
+
+
+@pytest.mark.parametrize("is_between", [True, False], ids=["after firewall", "in firewall"])
+def test_the_rules_of_an_add_that_was_killed_are_removed_by_go(
+    shared: SharedNode, container: Namespace, is_between: bool
+) -> None:
+    """firewall's DEL removes the rules of the addresses in prevResult, which Go reads under its own key ``result``."""
+    node, kill = shared.node, "[ $CNI_COMMAND = DEL ] || kill -9 $PPID"
+    if is_between:
+        node.plugin("killer", kill)
+        last: dict[str, Any] = {"type": "killer"}
+    else:  # its rules are made, and its result is not recorded
+        node.plugin("walled", f'{PLUGINS}/firewall < "$stdin" || exit; {kill}; exit 0')
+        last = {"type": "walled"}
+    rest = [{"type": "firewall"}, last] if is_between else [last]
+    shared.document["plugins"] = [node.bridge("10.77.0.0/24"), *rest]
+    node.write("net.conflist", shared.document)
+    rt = shared.conf("c1", container.path)
+    assert wait(fork(lambda: node.client().add_network_list("net", rt))) == -signal.SIGKILL
+    assert node.states() == ["pending"]
+    assert len(node.host.rules("filter", "10.77.0.2/32")) == 2
+    assert shared.go("del", rt, path=[str(node.root / "bin"), PLUGINS]) == ""
+    assert (shared.left(), node.host.rules("filter", "10.77.0.")) == ([], [])
 
 
 @pytest.mark.may_skip  # the newest Go is downloaded

@@ -33,7 +33,56 @@ def test_the_life_of_an_add(store: RecordStore) -> None:
     assert (states, journal.record.state, opened(path)) == (["begun", "pending", "pending"], "ready", 0)
     document = json.loads(path.read_bytes())
     assert [document[f"libcni.{number}"]["event"] for number in range(1, 5)] == ["started", "step", "step", "complete"]
-    assert "result" not in document["libcni.3"], "it is as before"
+    assert (document["result"], path.read_bytes().count(b'"result"')) == (json.loads(RESULT), 1), "it is as before"
+
+
+def test_go_reads_the_last_result_after_each_event(store: RecordStore) -> None:
+    """Go's DEL of an ADD that was killed sends it to the plugins: firewall removes no rule without it."""
+    results = ['{"ips":[{"address":"10.0.0.2/24"}]}', '{"dns":{}}', '{"ips":[]}', RESULT]
+    with store.begin(bare()) as journal:
+        path = Path(journal.record.path)
+        journal.write("started", interface=UNKNOWN)
+        for plugin, result in enumerate(results[:3]):
+            journal.write("step", plugin=plugin, interface=MADE, partial=result)
+            (found,) = store.records()
+            assert (found.state, found.result, found.partial) == ("pending", None, result)
+            assert json.loads(path.read_bytes())["result"] == json.loads(result)
+        assert store.mark_detaching(found).partial == results[2], "a DEL that begins keeps it"
+    with store.begin(journal.record.with_fields(state="pending"), "reload") as journal:
+        assert json.loads(path.read_bytes())["result"] == json.loads(results[2])
+        journal.write("step", interface=MADE, partial=results[0])
+        (found,) = store.records()
+        assert (found.state, found.result, found.partial) == ("pending", None, results[0])
+        journal.write("complete", interface=MADE, result=results[3])
+    (found,) = store.records()
+    assert (found.state, found.result, found.partial) == ("ready", RESULT, None)
+    keys = [key for key, _ in json.loads(path.read_bytes(), object_pairs_hook=list)]
+    assert sorted(set(keys)) == sorted(keys), "no key comes twice"
+
+
+def test_a_result_is_never_lost_between_two_writes(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of an earlier result changes its name before the next result is written, perhaps byte by byte."""
+    real, seen = os.pwrite, list[str | None]()
+
+    def full(descriptor: int, data: Any, index: int) -> int:
+        if len(data) > len(b"result"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real(descriptor, data[:1], index)
+        seen.append(store.records()[0].partial)
+        return written
+
+    with store.begin(bare(state="pending", partial=RESULT)) as journal:
+        path = Path(journal.record.path)
+        before = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(system, "pwrite", full)
+            with pytest.raises(RecordError, match="No space left"):
+                journal.write("step", plugin=1, interface=MADE, partial="{}")
+        assert path.read_bytes() == before
+        # Six bytes, then, as the write failed, the closing brace, and six bytes back.
+        assert seen == [RESULT] * 13
+        journal.write("step", plugin=1, interface=MADE, partial="{}")
+        assert store.records()[0].partial == "{}"
 
 
 def test_a_record_in_place_of_another_begins_its_own_events(store: RecordStore) -> None:

@@ -74,6 +74,16 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     assert decode(encode(record), "/p") == replace(record, path="/p")
 
 
+def test_a_pending_record_of_an_earlier_version_is_read() -> None:
+    """1.0.0rc1 wrote the result of a plugin into its event."""
+    step = f',"libcni.1":{{"event":"started","at":1}},"libcni.2":{{"event":"step","at":1,"result":{RESULT}}}}}'
+    found = decode(encode(bare())[:-1] + step.encode(), "")
+    assert (found.state, found.result, found.partial) == (PENDING, None, RESULT)
+    done = step[:-1] + f',"libcni.3":{{"event":"complete","at":1}},"result":{RESULT}}}'
+    found = decode(encode(bare())[:-1] + done.encode(), "")
+    assert (found.state, found.result, found.partial) == (READY, RESULT, None)
+
+
 def test_gos_files_are_read() -> None:
     go = decode(GO_FULL, "/p")
     assert isinstance(go, MadeByGo)
