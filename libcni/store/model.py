@@ -107,6 +107,9 @@ class Place:
 
 Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no interface", "other interface", "renamed"]
 
+NOT_THE_SAME: Final[frozenset[Comparison]] = frozenset({"no namespace", "other namespace", "other interface"})
+"""The comparisons after which an interface of the name is certainly not the recorded one."""
+
 
 def same_namespace(recorded: Place, seen: Place) -> bool:
     """Return whether ``seen`` may be the recorded namespace: no value that is known of both differs."""

@@ -14,8 +14,8 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import checked_conf, not_attached, path_to_use
-from libcni.verbs.target import Damaged, Recorded, find_target
+from libcni.verbs.path_to_use import checked_conf, path_to_use
+from libcni.verbs.target import Damaged, Recorded, find_target, not_attached
 
 
 async def check(

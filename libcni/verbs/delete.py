@@ -16,6 +16,7 @@ from libcni.errors import (
     CNIError,
     CNIErrorGroup,
     Hint,
+    InterfaceExistsError,
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
@@ -31,6 +32,7 @@ from libcni.store.model import (
     READY,
     STATES,
     Identity,
+    Known,
     Place,
     Record,
     Unreadable,
@@ -39,9 +41,10 @@ from libcni.store.model import (
 from libcni.store.recorded_place import addresses_of, last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.chain import Chain
+from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership, check_no_interface, check_own_netns, checked_conf, path_to_use
+from libcni.verbs.path_to_use import check_own_netns, checked_conf, path_to_use
 from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
 
 __all__ = ["DelReport", "Leftover", "PluginReport"]
@@ -216,12 +219,26 @@ async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and th
         hint = Hint("see the configured networks", "networks")
         raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if policy.refuse_unrecorded and not policy.use_given:
-        check_no_interface(node, network, rt)
+        _check_no_interface(node, network, rt)
     if policy.use_given and rt.netns:
-        ownership = Ownership.of_caller(node, None, rt.netns, rt.ifname)
+        claim = Claim.to_any(node, None, rt.netns, rt.ifname)
     else:
-        ownership = Ownership.unrecorded(node, place, rt.netns or "", rt.ifname)
-    return await _run_plan(node, None, net, rt, policy, ownership)
+        claim = Claim.unrecorded(node, place, rt.netns or "", rt.ifname)
+    return await _run_plan(node, None, net, rt, policy, claim)
+
+
+def _check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
+    """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
+    if rt.netns and isinstance(node.sight.look(rt.netns, rt.ifname).interface, Known):
+        raise InterfaceExistsError(
+            f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record names its "
+            "owner; a DEL would free its address while it may be in use",
+            container_id=rt.container_id,
+            ifname=rt.ifname,
+            network=network,
+            netns=rt.netns,
+            hint=Hint("{argument} removes the interface, whoever created it", argument="use_given"),
+        )
 
 
 async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
@@ -279,7 +296,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        report = await _run_plan(node, record, net, rt, policy, _ownership(node, record, rt, policy))
+        report = await _run_plan(node, record, net, rt, policy, _claim(node, record, rt, policy))
     if not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
@@ -287,17 +304,17 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     return report
 
 
-def _ownership(node: Node, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Ownership:
+def _claim(node: Node, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Claim:
     """Return the namespace of a DEL, with the check of it before each plugin."""
     if STATES[record.state].delete == "empty" and not policy.use_given:
         # A namespace at the path was created after the reboot.
-        return Ownership.of(node, record, "", rt.ifname)
+        return Claim.of(node, record, "")
     path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
     if policy.use_given and rt.netns:
-        return Ownership.of_caller(node, record, path, rt.ifname)
+        return Claim.to_any(node, record, path, rt.ifname)
     if record.is_own_netns:
         check_own_netns(node, record, path)
-    return Ownership.of(node, record, path, rt.ifname)
+    return Claim.of(node, record, path)
 
 
 async def _run_plan(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
@@ -306,12 +323,12 @@ async def _run_plan(  # noqa: PLR0913, PLR0917 - the attachment, and the options
     net: NetworkConfigList | None,
     rt: RuntimeConf,
     policy: DelPolicy,
-    ownership: Ownership,
+    claim: Claim,
 ) -> DelReport:
-    if ownership.asks_others():
+    if claim.asks_others():
         await node.on_disk(node.others.read)
-    chains = _chains(node, record, net, rt.with_netns(ownership.netns()), policy)
-    return await _run(chains, record, policy, ownership)
+    chains = _chains(node, record, net, rt.with_netns(claim.path_for_del()), policy)
+    return await _run(chains, record, policy, claim)
 
 
 def _chains(
@@ -342,9 +359,9 @@ def _calls(chain: Chain) -> list[Invocation]:
     return [chain.invocation("DEL", index) for index in range(len(chain.executables))]
 
 
-async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ownership: Ownership) -> DelReport:
+async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, claim: Claim) -> DelReport:
     """Run DEL through each chain in order, until one succeeds; raise the error of the first."""
-    node, chain = ownership.node, chains[0]
+    node, chain = claim.node, chains[0]
     if record is not None and STATES[record.state].after.get("detach", record.state) != record.state:
         if record.state == READY and node.starts_ahead and chain.executables[-1]:
             node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
@@ -356,7 +373,7 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
     errors: list[CNIError] = []
     for sharers in range(len(chains), 0, -1):
         try:
-            return await _run_chain(chains[-sharers], record, policy, ownership, sharers=sharers)
+            return await _run_chain(chains[-sharers], record, policy, claim, sharers=sharers)
         except (PluginError, CNIErrorGroup) as error:
             errors.append(error)
     first, *others = errors
@@ -369,10 +386,10 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, ow
 
 
 async def _run_chain(
-    chain: Chain, record: Record | None, policy: DelPolicy, ownership: Ownership, *, sharers: int = 1
+    chain: Chain, record: Record | None, policy: DelPolicy, claim: Claim, *, sharers: int = 1
 ) -> DelReport:
     results = PrevResult.of(chain.node, record, chain.net)
-    report = await detach_chain(chain, results, policy, ownership, sharers=sharers)
+    report = await detach_chain(chain, results, policy, claim, sharers=sharers)
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.is_of_earlier_boot:
         # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
@@ -464,7 +481,7 @@ async def detach_chain(
     chain: Chain,
     results: PrevResult,
     policy: DelPolicy,
-    ownership: Ownership,
+    claim: Claim,
     *,
     sharers: int = 1,
 ) -> DelReport:
@@ -474,7 +491,7 @@ async def detach_chain(
         chain: the plugins.
         results: asked before each plugin, because another attachment can get an address while a plugin runs.
         policy: see DelPolicy.
-        ownership: checked before each plugin, because the namespace or the interface can be replaced while a plugin
+        claim: checked before each plugin, because the namespace or the interface can be replaced while a plugin
             runs.
         sharers: how many tries share the remaining time, this try included.
     """
@@ -490,8 +507,8 @@ async def detach_chain(
             continue
         try:
             text = results.text()
-            chain = ownership.chain(chain)
-            left += _left_behind(chain, index, ownership)
+            chain = claim.chain_for_del(chain)
+            left += _left_behind(chain, index, claim)
             invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None
             # With keep_going a plugin that hangs must not use up the time of those after it.
@@ -512,31 +529,31 @@ def is_repeatable(error: CNIError) -> bool:
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
 
 
-async def detach_chain_twice(chain: Chain, results: PrevResult, ownership: Ownership) -> DelReport:
+async def detach_chain_twice(chain: Chain, results: PrevResult, claim: Claim) -> DelReport:
     """Run DEL through the whole chain, and a second time if plugins fail, as ``detach_each`` does.
 
     For a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed, bridge
     removes everything and then fails.
     """
     policy = DelPolicy(keep_going=True)
-    report = await detach_chain(chain, results, policy, ownership)
+    report = await detach_chain(chain, results, policy, claim)
     if report.errors and all(map(is_repeatable, report.errors)) and not chain.node.is_interrupted:
-        if ownership.path and chain.node.sight.is_no_namespace(ownership.path):
+        if claim.path and chain.node.sight.is_no_namespace(claim.path):
             # Plugins refuse a file that is no namespace. A later DEL gives them none either.
-            ownership = replace(ownership, path="")
-        report = await detach_chain(chain, results, policy, ownership)
+            claim = replace(claim, path="")
+        report = await detach_chain(chain, results, policy, claim)
     return report
 
 
-def _left_behind(chain: Chain, index: int, ownership: Ownership) -> list[Leftover]:
+def _left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
     """Return the resources that a plugin of the CNI project does not remove if it does not find the interface.
 
     bridge and ptp read the addresses of their masquerade rules from it, and host-device does not call its IPAM plugin
     without a namespace.
     """
-    record, plugin = ownership.record, chain.net.plugins[index]
+    record, plugin = claim.record, chain.net.plugins[index]
     has_netns = chain.rt is not None and bool(chain.rt.netns)
-    if record is None or (has_netns and not ownership.is_missing()):
+    if record is None or (has_netns and not claim.is_missing()):
         return []
     kinds: list[Literal["masquerade", "reservation"]] = []
     # No rule survives a reboot. An ADD without any result has created no rule.

@@ -30,15 +30,15 @@ from libcni.store.model import (
     can_reload,
 )
 from libcni.store.recorded_place import addresses_of, last_result, place_of, reported_macs
-from libcni.verbs.add import Attempt
+from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
+from libcni.verbs.claim import Claim, mismatch, replaced_namespace
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain_twice
 from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership, mismatch, not_attached, replaced_namespace
 from libcni.verbs.settings import SideBySide
-from libcni.verbs.target import Recorded, find_target
+from libcni.verbs.target import Recorded, find_target, not_attached
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -196,21 +196,21 @@ def _part(node: Node, record: Record) -> _Part:
         raise not_attached(
             record.identity, "it was attached without a namespace, so reload has none to attach it in", state
         )
-    if not can_reload(record, state) and state != "renamed":  # Ownership names its present place
+    if not can_reload(record, state) and state != "renamed":  # the claim names its present place
         if STATES[state].reload:
             state = PENDING if record.last_result is None else "gone"
         raise not_attached(record.identity, STATES[state].meaning, state)
     place = node.sight.namespace(record.netns)
     if not place.exists:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
-    ownership = Ownership.of(node, record, record.netns, record.ifname)
-    if not ownership.netns() and ownership.path:
+    claim = Claim.of(node, record, record.netns)
+    if not claim.path_for_del() and claim.path:
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = network_to_use(record, load=node.configured)
     chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
         node.find(ipam_type)
-    return _Part(node, record, chain, ownership, place)
+    return _Part(node, record, chain, claim, place)
 
 
 def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
@@ -262,7 +262,7 @@ class _Part:
         node: runs the plugins.
         record: its record before the reload.
         chain: the plugins, with the recorded configuration and arguments.
-        ownership: the check before each plugin of the DEL.
+        claim: its claim to the interface, for the DEL.
         place: its namespace before the reload.
         journal: its record during the reload.
     """
@@ -270,7 +270,7 @@ class _Part:
     node: Node
     record: Record
     chain: Chain
-    ownership: Ownership
+    claim: Claim
     place: Place
     journal: Journal = field(init=False)
 
@@ -282,7 +282,7 @@ class _Part:
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
         results = PrevResult.of(self.node, self.record, self.chain.net)
-        report = await detach_chain_twice(self.chain, results, self.ownership)
+        report = await detach_chain_twice(self.chain, results, self.claim)
         if report.errors and self.node.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
             for error in report.errors:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))
@@ -316,26 +316,29 @@ class _Part:
 
         The attachment is detached then, so its record is removed.
         """
-        seen = self.node.sight.look(self.record.netns, self.record.ifname)
-        if (seen.netns, seen.cookie) != (self.place.netns, self.place.cookie):
-            error = replaced_namespace(self.record, "reload")
-        elif seen.interface not in {ABSENT, UNKNOWN}:
+        claim = self._claim_of_add()
+        obstacle = claim.obstacle(claim.look())
+        if not obstacle:
+            return
+        error = replaced_namespace(self.record, "reload")
+        if obstacle == "interface":
             problem = f"an interface {self.record.ifname} came during the reload; the attachment is detached"
             error = mismatch(self.record, problem, self.record.netns, "remove it, then attach the container again")
-        else:
-            return
         self.node.records.forget(self.journal.record)
         raise error
+
+    def _claim_of_add(self) -> Claim:
+        return Claim.of_add(self.node, self.record, self.place)
 
     async def _attempt(self, rt: RuntimeConf | None) -> Result:
         """Run ADD once. If it fails, undo it, and leave the record with the old result."""
         chain = Chain(self.node, self.chain.net, rt, self.chain.executables, self.chain.is_own_netns)
-        attempt = Attempt(chain, self.journal, self.place.with_interface(UNKNOWN))
+        attempt = Attempt(chain, self.journal, self._claim_of_add())
         try:
             return await attempt.run()
         except CNIError as error:
             if not self.node.is_interrupted:
-                attempt.take_after_failure()
+                attempt.learn_after_failure()
                 await self.node.discard_prepared()
                 for problem in await attempt.undo():
                     error.add_note(f"when it was rolled back: {problem}")

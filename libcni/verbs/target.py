@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from libcni._dataclass import dataclass
+from libcni.errors import NotAttachedError
 from libcni.store.model import Identity, Record, Unreadable
 from libcni.verbs.node import Node
 
@@ -43,3 +44,15 @@ def find_target(node: Node, identity: Identity) -> Target:
     if isinstance(record, Unreadable):
         return Damaged(record)
     return Unrecorded() if record is None else Recorded(record)
+
+
+def not_attached(identity: Identity, problem: str, state: str = "") -> NotAttachedError:
+    """Return the error for a verb that needs a completed ADD."""
+    network, container_id, ifname = identity
+    return NotAttachedError(
+        f"container {container_id}, interface {ifname}, network {network}: {problem}",
+        container_id=container_id,
+        ifname=ifname,
+        network=network,
+        state=state,
+    )

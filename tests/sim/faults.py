@@ -21,11 +21,10 @@ from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
-from libcni.verbs import add, delete, forget, gc, locking
-from libcni.verbs.add import Attempt
+from libcni.verbs import delete, forget, gc, locking, tries
+from libcni.verbs.claim import Claim
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import Ownership
 from sim.scenarios import SCENARIOS, Found, explore
 from sim.seam import SimSocket, sim
 
@@ -130,12 +129,12 @@ def without_result(record: Record, event: str = "") -> bytes:
     return record_format.encode(record.with_fields(partial=None) if event == "reload" else record, event)
 
 
-LOOK = Ownership.netns
+LOOK = Claim.path_for_del
 
 
-def look_once(self: Ownership) -> str:
+def look_once(self: Claim) -> str:
     """Look before the first plugin alone."""
-    if self.is_first:
+    if self.seen is None:
         self.path = LOOK(self)
     return self.path
 
@@ -216,7 +215,7 @@ def believe_own_mounts(self: Walk, task: str) -> None:
 
 FAULTS = {
     "a-second-try-in-any-namespace": Fault(
-        "namespace_replaced_before_the_second_try", put(add, "same_namespace", lambda *_: True)
+        "namespace_replaced_before_the_second_try", put(tries, "same_namespace", lambda *_: True)
     ),
     "a-missing-path-means-dead": Fault("process_then_mount", put(life, "conclude", believe_a_missing_path)),
     "first-threads-alone": Fault("mount_then_thread", put(Walk, "_process", believe_first_threads)),
@@ -235,7 +234,7 @@ FAULTS = {
     "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
     "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),
     "roll-back-without-result": Fault("killed_add_and_an_orphan", put(Journal, "write", write_no_result)),
-    "the-look-only-once": Fault("interface_replaced_during_del", put(Ownership, "netns", look_once)),
+    "the-look-only-once": Fault("interface_replaced_during_del", put(Claim, "path_for_del", look_once)),
     "number-and-address-of-two-looks": Fault(
         "interface_replaced_while_add_fails", put(EnteredNamespace, "_interface", address_and_number)
     ),
@@ -252,9 +251,7 @@ FAULTS = {
     "complete-before-its-time": Fault("killed_add", put(Journal, "write", complete_early)),
     "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_part", take_torn)),
     "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
-    "no-look-before-the-second-plugin": Fault(
-        "namespace_replaced_during_add", put(Attempt, "_check_place", lambda *_: None)
-    ),
+    "no-look-before-the-second-plugin": Fault("namespace_replaced_during_add", put(Claim, "verify", lambda *_: None)),
     "no-reservation-means-nobody": Fault("address_given_away_before_del_is_repeated", put(delete, "holder_of", nobody)),
     "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
 }

@@ -30,8 +30,8 @@ from libcni.executor import CallOptions
 from libcni.protocol.invocation import Outcome
 from libcni.store.journal import Journal
 from libcni.store.model import PENDING, READY, STALE_BOOT, Ours, Record, State
-from libcni.verbs.add import _earlier
 from libcni.verbs.add import add as add_verb
+from libcni.verbs.earlier import earlier_of
 
 GIVEN = RuntimeConf(
     "c1",
@@ -491,12 +491,12 @@ def test_what_an_add_does_with_the_records_of_its_interface() -> None:
     here, there = attached(network("a"), path="/here"), attached(network("a", name="other"), path="/there")
     both: list[tuple[Record, State]] = [(here, "ready"), (there, "ready")]
     with pytest.raises(AttachmentExistsError):
-        _earlier("net", both, "refuse", has_damaged=False)
-    replaced = _earlier("net", both, "replace", has_damaged=True)
+        earlier_of("net", both, "refuse", has_damaged=False)
+    replaced = earlier_of("net", both, "replace", has_damaged=True)
     assert (replaced.to_detach, replaced.changed, replaced.replaced_path) == ((here, there), None, "/here")
     assert (replaced.has_damaged, replaced.keeps_record(here), replaced.keeps_record(there)) == (True, True, False)
-    allowed = _earlier("net", both, "allow", has_damaged=False)
+    allowed = earlier_of("net", both, "allow", has_damaged=False)
     assert (allowed.to_detach, allowed.changed, allowed.live) == ((), here, (here, there))
-    lost = _earlier("net", [(here, "lost"), (there, "ready")], "allow", has_damaged=False)
+    lost = earlier_of("net", [(here, "lost"), (there, "ready")], "allow", has_damaged=False)
     assert (lost.to_detach, lost.changed, lost.replaced_path) == ((here,), None, "")
-    assert _earlier("net", [(here, "lost")], "refuse", has_damaged=False).to_detach == (here,)
+    assert earlier_of("net", [(here, "lost")], "refuse", has_damaged=False).to_detach == (here,)

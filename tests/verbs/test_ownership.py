@@ -52,12 +52,13 @@ from libcni.store.model import (
     taken,
 )
 from libcni.store.recorded_place import own_addresses, place_of, reported_macs
-from libcni.verbs import ownership
+from libcni.verbs import claim
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
+from libcni.verbs.claim import Claim
 from libcni.verbs.delete import delete as delete_verb
 from libcni.verbs.gc import gc as gc_verb
-from libcni.verbs.ownership import Ownership, path_to_use
+from libcni.verbs.path_to_use import path_to_use
 from verbs.test_delete import CHAIN, delete
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
@@ -745,8 +746,8 @@ def test_a_new_namespace_at_the_path_is_no_reason_to_refuse() -> None:
     assert (world.netns_of("DEL"), world.netns_of("ADD")) == (["", ""], ["/here", "/here"])
 
 
-def test_the_question_of_an_ownership_without_a_path() -> None:
-    assert Ownership(World(), None, Place(), "", "eth0").netns() == ""
+def test_the_question_of_a_claim_without_a_path() -> None:
+    assert Claim(World(), None, Place(), "", "eth0").path_for_del() == ""
 
 
 def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None:
@@ -863,7 +864,7 @@ def test_a_renamed_interface_that_nobody_uses_is_removed_by_its_index(
         asked.append(path)
         return not is_moved
 
-    monkeypatch.setattr(ownership, "is_abandoned", is_abandoned)
+    monkeypatch.setattr(claim, "is_abandoned", is_abandoned)
     world = World(records=[recorded()], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
     if is_moved:
         with pytest.raises(NamespaceMismatchError, match="is now e"):
@@ -876,7 +877,7 @@ def test_a_renamed_interface_that_nobody_uses_is_removed_by_its_index(
 
 
 def test_an_index_without_a_cookie_removes_no_renamed_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "is_abandoned", lambda *_: True)
+    monkeypatch.setattr(claim, "is_abandoned", lambda *_: True)
     world = World(records=[recorded(netns_cookie=None)], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
     with pytest.raises(NamespaceMismatchError, match="is now e"):
         delete(world, CHAIN, BARE)
@@ -899,7 +900,7 @@ def test_an_address_that_another_interface_of_the_namespace_has_is_not_freed(
     world = World(records=[record])
     change(world)
     world.carriers = {address: "br0"}
-    monkeypatch.setattr(ownership, "is_abandoned", lambda *_: True)
+    monkeypatch.setattr(claim, "is_abandoned", lambda *_: True)
     assert delete(world, CHAIN, BARE).plugins
 
 

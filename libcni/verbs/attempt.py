@@ -1,0 +1,228 @@
+"""The attempt of an ADD whose record is on the disk: run the plugins, complete the record or undo everything."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from libcni._dataclass import dataclass, replace
+from libcni._known_faults import NOT_AVAILABLE, OUTSIDE
+from libcni.errors import CNIError, Hint, PluginError, RecordError
+from libcni.options import OnCancel
+from libcni.protocol.answer import read_add_result
+from libcni.protocol.result import Result
+from libcni.store.journal import Journal
+from libcni.store.model import BEGUN, PENDING, UNKNOWN, Place, Record, Unreadable
+from libcni.store.reservations import holders_of
+from libcni.verbs.chain import Chain
+from libcni.verbs.claim import Claim, interface_exists, replaced_namespace
+from libcni.verbs.delete import PrevResult, detach_chain_twice
+from libcni.verbs.node import Node
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_PLUGIN_END_SECONDS = 1.0
+"""Seconds to wait before a roll-back for processes that the plugins started."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An ADD whose record is on the disk.
+
+    Attributes:
+        chain: the plugins.
+        journal: the record.
+        claim: the namespace, and the interface as soon as a plugin has created it.
+        earlier: the replaced record of an attachment that is in use, or None.
+        result: the result of the last plugin that ended, or None.
+    """
+
+    chain: Chain
+    journal: Journal
+    claim: Claim
+    earlier: Record | None = None
+    result: Result | None = None
+
+    def start(self, *, may_exist: bool, has_damaged: bool) -> None:
+        """Check the namespace and the interface, and write that the first plugin begins.
+
+        Args:
+            may_exist: go on if the interface exists. Then it does not belong to this ADD.
+            has_damaged: whether an unreadable record may name this attachment. Then a DEL has to run the plugins.
+
+        Raises:
+            InterfaceExistsError: the interface exists: a roll-back would delete it.
+            NamespaceMismatchError: another namespace is at the path.
+            RecordError: the record cannot be written; nothing was run.
+        """
+        # Look after the record is written: that takes a millisecond or more, and another program may act meanwhile.
+        seen = self.claim.look()
+        if not may_exist:
+            self._refuse_obstacle(seen, has_damaged=has_damaged)
+        if self.journal.record.state != BEGUN:
+            return
+        self.claim.learn_before(seen)
+        try:
+            self.journal.write("started", interface=self.claim.place.interface)
+        except RecordError:
+            with suppress(RecordError):
+                self.chain.node.records.forget(self.journal.record)
+            raise
+        if not may_exist:  # once more: little time should pass between this check and the plugin's start
+            self._refuse_obstacle(self.claim.look(), has_damaged=has_damaged)
+
+    def _refuse_obstacle(self, seen: Place, *, has_damaged: bool) -> None:
+        """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
+
+        Callers usually call DEL after a failed ADD. The record says that this DEL must run nothing.
+        """
+        obstacle = self.claim.obstacle(seen)
+        if not obstacle:
+            return
+        record = self.journal.record
+        try:
+            if not has_damaged:
+                self.journal.write("refused")
+            elif record.state == BEGUN:
+                self.journal.write("started", interface=UNKNOWN)
+        except RecordError as error:
+            logger.warning("%s: cannot mark the record as refused: %s", record.path, error)
+        raise replaced_namespace(record, "ADD") if obstacle == "namespace" else interface_exists(record)
+
+    async def run(self) -> Result:
+        """Run ADD of each plugin with the result of the previous one, complete the record, and return the last result.
+
+        Raises:
+            NamespaceMismatchError: the path leads to another namespace now, or another interface has the name. The
+                remaining plugins are not run.
+        """
+        chain, record = self.chain, self.journal.record
+        last = len(chain.net.plugins) - 1
+        result: Result | None = None
+        printed: bytes | None = None
+        for index in range(last + 1):
+            if result is not None and record.netns:
+                self.claim.verify(result)
+            invocation = chain.invocation("ADD", index, None if result is None else result.text)
+            outcome = await chain.call(invocation, then=index + 1 if index < last else None)
+            # Most plugins after the first print the result that they received.
+            is_new = outcome.stdout != printed
+            if result is None or is_new:
+                result = self.result = read_add_result(invocation, outcome, chain.net.cni_version)
+                printed = outcome.stdout
+            if record.netns and (is_new or index == last):
+                self.claim.learn(result, is_last=index == last)
+            if index < last:
+                # Without this event a later DEL could not undo the plugin's work, so a failed write must fail the ADD.
+                self.journal.write("step", plugin=index, interface=self.claim.place.interface, partial=result.text)
+        assert result is not None  # check_plugins refuses a list without plugins
+        self.journal.write("complete", interface=self.claim.place.interface, result=result.text)
+        if not self.journal.has_name():
+            self.chain.node.records.rewrite(self.journal.record, "again")
+        return result
+
+    def learn_after_failure(self) -> None:
+        """Record the interface that a failed plugin has left, or that it has left none."""
+        if not self.claim.learn_after_failure():
+            return
+        record = self.journal.record
+        text = self.result.text if self.result is not None else record.partial
+        try:
+            self.journal.write("step", interface=self.claim.place.interface, partial=text)
+        except RecordError as error:
+            text = "%s: a later DEL may remove an interface of another program with this name: %s"
+            logger.warning(text, record.ifname, error)
+
+    async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
+        """Roll a failed ADD back; note in its error if the namespace does not exist.
+
+        By default a cancelled ADD is not rolled back, because its caller must not wait: DEL or GC can do it later, with
+        the pending record.
+        """
+        node, netns = self.chain.node, self.journal.record.netns
+        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
+        if not is_cancelled:
+            self.learn_after_failure()
+        if isinstance(error, PluginError):
+            _note_missing(node, netns, error)
+            _name_holder(self.chain, error)
+        keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if rollback and not keeps:
+            await node.shielded(self.roll_back(error))
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
+
+        Each plugin receives the last good result as ``prevResult``: some plugins read there which resources to remove.
+        If this ADD changed an ``earlier`` attachment that is in use, restore its record and run nothing: DEL would
+        detach it. A later DEL of it undoes both ADDs if they ran the same chain.
+        """
+        node = self.chain.node
+        node.start_cleanup()
+        problems: list[CNIError] = []
+        try:
+            # A plugin that waits for its configuration must not count as a running plugin.
+            await node.discard_prepared()
+            has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
+            if self.earlier is not None:
+                node.records.rewrite(self.earlier, "restored")
+            else:
+                # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
+                problems = await self.undo() if has_run else []
+                if not problems and not self.journal.is_anothers:
+                    node.records.forget(self.journal.record)
+        except CNIError as undoing:
+            problems = [undoing]
+        if isinstance(error, CNIError):
+            error.rollback_errors, error.record_state = tuple(problems), PENDING if problems else ""
+            return
+        for problem in problems:
+            error.add_note(f"the roll-back failed: {problem}")
+
+    async def undo(self) -> list[CNIError]:
+        """Run DEL through the chain of an ADD. Go on after errors, and return them."""
+        chain, record = self.chain, self.journal.record
+        if self.result is not None:
+            record = record.with_fields(partial=self.result.text)
+        # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
+        have_ended = await chain.node.plugins_have_ended(_PLUGIN_END_SECONDS)
+        results = PrevResult.of(chain.node, record, chain.net)
+        problems = (await detach_chain_twice(chain, results, replace(self.claim, record=record))).errors
+        # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
+        # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
+        seconds = _PLUGIN_END_SECONDS if have_ended else 0.0
+        if not problems and not await chain.node.plugins_have_ended(seconds):
+            # The process may still change the network, and nothing would undo that. The next verb of the container
+            # waits for its end.
+            text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+            problems.append(RecordError(text, path=record.path))
+        return problems
+
+
+def _note_missing(node: Node, netns: str, error: PluginError) -> None:
+    """Note in an error that the namespace does not exist: each plugin reports this in other words."""
+    if netns and node.sight.namespace(netns).netns is None:
+        named_path = f"/run/netns/{netns.rpartition('/')[2]}"
+        suggestion = f": did you mean {named_path}?" if node.sight.namespace(named_path).netns is not None else ""
+        error.add_note(f"the namespace {netns} does not exist{suggestion}")
+
+
+def _name_holder(chain: Chain, error: PluginError) -> None:
+    """Name in the hint who has the address that the ADD asked for: host-local only says that it is not available."""
+    plugins_text = f"{error.msg} {error.details}"
+    if match := OUTSIDE.search(plugins_text):
+        text = f"no range of the network contains {match[1]}: ask for another address, or extend the ranges"
+        error.hint = Hint(f"{text} in {chain.net.file}" if chain.net.file else text)
+    if not (match := NOT_AVAILABLE.search(plugins_text)):
+        return
+    for container, ifname in holders_of(chain.net, match[1]):
+        node, identity = chain.node, (chain.net.name, container, ifname)
+        record = node.records.find(identity) if ifname else None
+        text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")
+        if record is None or isinstance(record, Unreadable):
+            error.hint = Hint(f"{text}, which has no record here; see whether it lives, and what to do", "doctor")
+        else:
+            state = node.sight.state_of(record)
+            error.hint = Hint.about(
+                record, f"{text} ({state}); choose another address, or detach that container", "del"
+            )

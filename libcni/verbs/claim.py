@@ -1,0 +1,329 @@
+"""The claim of an attachment: the interface that its ADD made. Is an interface of this name still that one, now?
+
+| verb         | when                      | question                                        | method              |
+|--------------|---------------------------|-------------------------------------------------|---------------------|
+| ADD, reload  | before the first plugin   | is the name free, in the same namespace?        | ``obstacle``        |
+| ADD, reload  | after each plugin         | which interface did the plugins make?           | ``learn``           |
+| ADD, reload  | before each other plugin  | are namespace and interface the same ones?      | ``verify``          |
+| DEL, reload  | before each plugin        | may it remove the interface that it would find? | ``path_for_del``    |
+
+The interface can still be replaced between an answer and the plugin's own system calls, some milliseconds later: no
+kernel call deletes an interface on the condition that it has a certain index and address.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Literal
+
+from libcni._dataclass import dataclass
+from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, RecordError
+from libcni.protocol.result import Result
+from libcni.store.kept_namespaces import is_abandoned
+from libcni.store.model import (
+    ABSENT,
+    NOT_OURS,
+    NOT_THE_SAME,
+    UNKNOWN,
+    Known,
+    Place,
+    Record,
+    Unreadable,
+    compare,
+    is_certain,
+    same_namespace,
+    taken,
+)
+from libcni.store.other_records import OtherRecord
+from libcni.store.recorded_place import own_addresses, place_of, reported_macs
+from libcni.verbs.chain import Chain
+from libcni.verbs.node import Node
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(slots=True)
+class Claim:
+    """The interface of an attachment: its recorded or learned place, compared with the present one.
+
+    Attributes:
+        node: examines the namespace.
+        record: the attachment's record; None if there is none, or if it cannot be read.
+        place: the place of the interface that the ADD made, as far as it is known.
+        path: the path of the namespace; "" for none.
+        ifname: the interface's name.
+        is_any: whether the caller wants the plugins to remove any interface of this name.
+        seen: the place at the last comparison before a plugin of DEL; None before the first one.
+    """
+
+    node: Node
+    record: Record | None
+    place: Place
+    path: str
+    ifname: str
+    is_any: bool = False
+    seen: Place | None = None
+
+    @classmethod
+    def of_add(cls, node: Node, record: Record, place: Place) -> Claim:
+        """Return the Claim of an ADD. Its plugins have made nothing yet."""
+        return cls(node, record, place, record.netns, record.ifname)
+
+    @classmethod
+    def of(cls, node: Node, record: Record, path: str) -> Claim:
+        """Return the Claim of a recorded attachment in the namespace at a path."""
+        place = place_of(record)
+        path = path if place.is_identified else _other_than_own(node, path, record.ifname)
+        return cls(node, record, place, path, record.ifname)
+
+    @classmethod
+    def unrecorded(cls, node: Node, place: Place, path: str, ifname: str) -> Claim:
+        """Return the Claim of an attachment without a usable record."""
+        return cls(node, None, place, _other_than_own(node, path, ifname), ifname)
+
+    @classmethod
+    def to_any(cls, node: Node, record: Record | None, path: str, ifname: str) -> Claim:
+        """Return the Claim of a caller to any interface of the name."""
+        return cls(node, record, Place(), path, ifname, is_any=True)
+
+    def look(self) -> Place:
+        """Return the present place of the interface that has the name."""
+        return self.node.sight.look(self.path, self.ifname)
+
+    # ADD: learn the interface, and verify that it stays the same.
+
+    def obstacle(self, seen: Place) -> Literal["", "namespace", "interface"]:
+        """Return why an ADD must not begin: its path leads to another namespace, or an interface has its name."""
+        if (self.place.netns, self.place.cookie) != (seen.netns, seen.cookie):
+            return "namespace"
+        return "interface" if isinstance(seen.interface, Known) else ""
+
+    def learn_before(self, seen: Place) -> None:
+        """Learn, before the first plugin of an ADD, that an interface that exists already is not its own."""
+        self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
+
+    def learn(self, result: Result, *, is_last: bool) -> None:
+        """Learn which interface the plugins of an ADD have made. ``result``: that of the plugin that has ended."""
+        self.place = self._taken(self.look(), result, is_last=is_last)
+
+    def _taken(self, seen: Place, result: Result, *, is_last: bool) -> Place:
+        reported = reported_macs(result, self.ifname)
+        only_addresses = bool(result.ips and not result.interfaces)
+        return taken(self.place, seen, reported=reported, only_addresses=only_addresses, is_last=is_last)
+
+    def verify(self, result: Result) -> None:
+        """Check that the next plugin of an ADD would not change another namespace, or another's interface.
+
+        ``result``: that of the plugin that has ended. It may have created the interface again, and report the new one.
+
+        Raises:
+            NamespaceMismatchError: it would.
+        """
+        seen = self.look()
+        place = self._taken(seen, result, is_last=False)
+        is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
+        # Look at the namespace last: a new namespace at the path may be another container's.
+        assert self.record is not None
+        if not same_namespace(self.place, self.node.sight.namespace(self.path)):
+            raise replaced_namespace(self.record, "ADD")
+        if is_other and same_namespace(self.place, seen):
+            raise replaced_interface(self.record)
+
+    def learn_after_failure(self) -> bool:
+        """Learn which interface appeared while a plugin failed, or that none did; return whether that is certain.
+
+        Many plugins do not remove their interface. If none appeared, no DEL of this ADD may remove an interface that is
+        created later.
+        """
+        if self.place.interface is not UNKNOWN:
+            return False
+        seen = self.look()
+        is_known = isinstance(seen.interface, Known)
+        if seen.interface is ABSENT:
+            with suppress(RecordError):
+                is_known = not self.node.has_running_plugin()  # it may still make the interface
+        if is_known and same_namespace(self.place, seen):
+            self.place = seen
+            return True
+        return False
+
+    # DEL: verify before each plugin.
+
+    def path_for_del(self) -> str:
+        """Return the CNI_NETNS for the next plugin of DEL: the path, or "" if the interface is not this attachment's.
+
+        Raises:
+            NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
+                exists; or another record names the same interface.
+        """
+        if not self.path or self.is_any:
+            return self.path
+        is_first = self.seen is None
+        if is_first:
+            self._take_other_path()
+        seen = self._find(everywhere=is_first)
+        if is_first:
+            self._refuse_address_in_use(seen)
+        # If the namespace does not exist, another one may appear at the path at any time.
+        is_others = compare(self.place, seen) in NOT_THE_SAME
+        if not is_others and isinstance(seen.interface, Known):
+            is_others = self._is_anothers(seen)
+            if is_first and not is_others:
+                # The plugins of this DEL may change the hardware address: tuning restores the address from before
+                # the ADD. No other namespace can get the same identity: the node's socket keeps this namespace alive.
+                self.place = seen.with_interface(Known(seen.number))
+        if is_others and seen.exists:
+            logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
+        self.seen = seen
+        return "" if is_others else self.path
+
+    def chain_for_del(self, chain: Chain) -> Chain:
+        """Return the chain for the next plugin of DEL. Once CNI_NETNS was empty, it stays empty."""
+        return chain.with_netns(self.path_for_del()) if chain.rt is not None and chain.rt.netns else chain
+
+    def is_missing(self) -> bool:
+        """Return whether the next plugin of DEL will find no interface."""
+        if self.is_any:
+            return False
+        return not self.path or self.seen is None or not self.seen.exists or self.seen.interface is ABSENT
+
+    def asks_others(self) -> bool:
+        """Return whether the next comparison reads the records of all attachments."""
+        if not self.path or self.is_any or self.place.interface in {ABSENT, NOT_OURS}:
+            return False
+        seen = self.look()
+        return isinstance(seen.interface, Known) and not self._is_proved(seen)
+
+    def _take_other_path(self) -> None:
+        """Use another path to the recorded namespace if it lives, although its own path does not lead to it any more.
+
+        With an empty CNI_NETNS the plugins would free the address of an interface that still exists.
+        """
+        record, sight = self.record, self.node.sight
+        if record is None or not self.place.cookie or same_namespace(self.place, sight.namespace(self.path)):
+            return
+        if path := sight.reach(record):
+            logger.warning("%s does not lead to the namespace any more, but it exists: DEL uses %s", self.path, path)
+            self.path = path
+
+    def _find(self, *, everywhere: bool) -> Place:
+        """Return the present place; raises NamespaceMismatchError if the interface was renamed or moved."""
+        seen = self.node.sight.find(self.record, self.place, self.path, self.ifname, everywhere=everywhere)
+        if not seen.found_as:
+            return seen
+        if self._removes_abandoned():
+            return self.look()
+        hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
+        raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
+
+    def _removes_abandoned(self) -> bool:
+        """Remove the renamed interface by its index if nothing lives in a namespace that only this library keeps.
+
+        Otherwise nobody could free its address: its container has ended, and nobody is left to rename it back.
+        """
+        number, cookie = self.place.number, self.place.cookie
+        if not number or not cookie or not is_abandoned(self.node.settings.cache_dir, self.path):
+            return False
+        try:
+            self.node.sight.remove(self.path, number)
+        except OSError as error:
+            logger.warning("%s: the renamed interface of %s cannot be removed: %s", self.path, self.ifname, error)
+            return False
+        logger.warning("%s: nothing lives there, so the interface that was %s was removed", self.path, self.ifname)
+        return True
+
+    def _refuse_address_in_use(self, seen: Place) -> None:
+        """Raise NamespaceMismatchError if another interface in the recorded namespace has the attachment's address.
+
+        The plugins would free the address, and the next container would get it too.
+        """
+        record = self.record
+        if record is None or compare(self.place, seen) not in {"no interface", "other interface"}:
+            return
+        addresses = own_addresses(record)
+        name = self.node.sight.carrier(self.path, addresses) if addresses else ""
+        if name and not is_abandoned(self.node.settings.cache_dir, self.path):
+            problem = f"its interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
+            hint = Hint(
+                "remove the address from that interface; {argument} frees it all the same", argument="use_given"
+            )
+            raise mismatch(record, problem, self.path, hint)
+
+    def _is_proved(self, seen: Place) -> bool:
+        return self.record is not None and is_certain(self.record, self.place, seen)
+
+    def _is_anothers(self, seen: Place) -> bool:
+        """Return whether the interface that was seen may belong to the attachment of another record."""
+        if self._is_proved(seen):
+            return False
+        other = next(self.node.others.with_interface(seen, self.record), None)
+        if other is None:
+            return False
+        if self.record is None or not self.place.is_identified or compare(self.place, seen) != "same":
+            return True
+        if not other.is_same_interface(self.record):
+            raise _two_records(self.record, other, self.path)
+        return False
+
+
+def _other_than_own(node: Node, path: str, ifname: str) -> str:
+    """Return a namespace's path; "" for this program's own namespace, if a record does not identify it.
+
+    ADD refuses it. Go records only a path: /proc/PID may be a host process now.
+    """
+    if not path or not node.sight.is_own_namespace(path):
+        return path
+    logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
+    return ""
+
+
+def mismatch(record: Record | None, problem: str, netns: str, hint: Hint | str | None = None) -> NamespaceMismatchError:
+    """Return the error for a namespace or an interface that is not the recorded namespace or interface."""
+    record = record if record is not None else Unreadable()
+    return NamespaceMismatchError(
+        f"container {record.container_id}, interface {record.ifname}, network {record.network}: {problem}",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=netns,
+        recorded_netns=record.netns,
+        hint=hint,
+    )
+
+
+def _two_records(record: Record, other: OtherRecord, netns: str) -> NamespaceMismatchError:
+    hint = "one of the two records is a copy: find out which, and drop it (forget)"
+    return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
+
+
+def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
+    """Return the error for an ADD or reload whose path leads to another namespace now, which stays unchanged."""
+    problem = f"the namespace at {record.netns} was replaced during the {verb}; the container is not attached"
+    return mismatch(record, problem, record.netns, "attach the container again if the new namespace is its own")
+
+
+def replaced_interface(record: Record) -> NamespaceMismatchError:
+    """Return the error for an ADD whose interface another program has replaced. The new interface stays unchanged."""
+    problem = (
+        f"its interface {record.ifname} in {record.netns} was replaced during the ADD; the container is not attached"
+    )
+    return mismatch(
+        record, problem, record.netns, "find out which program created the interface, then attach the container again"
+    )
+
+
+def interface_exists(record: Record) -> InterfaceExistsError:
+    """Return the error for an ADD whose interface exists already, and belongs to no attachment that is known."""
+    return InterfaceExistsError(
+        f"the namespace {record.netns} already has an interface {record.ifname}, and no record names it",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=record.netns,
+        hint=Hint(
+            "remove the interface, or choose another name; {argument} lets the plugins change the interface",
+            argument="on_existing",
+            value="allow",
+        ),
+    )

@@ -1,0 +1,233 @@
+"""The attachments that an ADD meets before it writes its record: which refuse the ADD, and which it detaches first.
+
+Those are the earlier attachments of the same interface, and dead ones of other containers that publish its host ports.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from libcni._dataclass import dataclass, replace
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import AttachmentExistsError, CNIError, Hint
+from libcni.options import DelPolicy, OnExisting
+from libcni.store.model import (
+    ABSENT,
+    LIVING,
+    NOT_THE_SAME,
+    STATES,
+    Known,
+    Ours,
+    Place,
+    Record,
+    State,
+    Unreadable,
+    compare,
+    same_namespace,
+)
+from libcni.store.recorded_place import place_of
+from libcni.verbs.chain import Chain
+from libcni.verbs.claim import Claim, interface_exists, mismatch
+from libcni.verbs.delete import DelReport, detach, is_unchanged
+from libcni.verbs.host_ports import PortOwner
+from libcni.verbs.node import Node
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+Note = Callable[[str], object]
+"""Tells the caller of the ADD something, and logs it as a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The records of the same (container, interface) on any network.
+
+    Attributes:
+        network: the network of the ADD.
+        live: the attachments whose records are complete and whose interfaces exist.
+        kept: those of ``live`` that the ADD leaves, with ``on_existing="allow"``.
+        to_detach: the attachments that are detached first.
+        has_damaged: whether an unreadable record may be of the same attachment.
+    """
+
+    network: str
+    live: tuple[Record, ...] = ()
+    kept: tuple[Record, ...] = ()
+    to_detach: tuple[Record, ...] = ()
+    has_damaged: bool = False
+
+    @property
+    def changed(self) -> Record | None:
+        """The attachment in use that this ADD changes, or None."""
+        return next((one for one in self.kept if one.network == self.network), None)
+
+    def keeps_record(self, other: Record) -> bool:
+        """Return whether the record of a detached attachment stays until the ADD's own record replaces it.
+
+        After a kill in between, a reload can restore a complete attachment.
+        """
+        return other.network == self.network and other in self.live
+
+    @property
+    def replaced_path(self) -> str:
+        """The record that the ADD's record replaces, or ""."""
+        return next((one.path for one in self.to_detach if self.keeps_record(one)), "")
+
+
+# Find them.
+
+
+def find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> Earlier:
+    """Return the records of an ADD's interface; raises AttachmentExistsError if the ADD is refused."""
+    found = _records_of_interface(node, record, on_existing)
+    # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
+    others = [other for other in found if other.network == record.network or not node.is_of_caller(other)]
+    states = [(other, node.sight.state_of(other)) for other in others if not isinstance(other, Unreadable)]
+    has_damaged = any(isinstance(other, Unreadable) for other in found)
+    return earlier_of(record.network, states, on_existing, has_damaged=has_damaged)
+
+
+def earlier_of(
+    network: str, others: Collection[tuple[Record, State]], on_existing: OnExisting, *, has_damaged: bool
+) -> Earlier:
+    """Return what an ADD does with the records of its interface, each with its state.
+
+    Raises:
+        AttachmentExistsError: the ADD is refused.
+    """
+    live = tuple(other for other, state in others if STATES[state].add == "refuse")
+    if live and on_existing == "refuse":
+        raise _attached(live[0])
+    kept = live if on_existing == "allow" else ()
+    to_detach = tuple(other for other, _ in others if other not in kept)
+    return Earlier(network, live, kept, to_detach, has_damaged)
+
+
+def _records_of_interface(node: Node, record: Ours, on_existing: OnExisting) -> list[Record]:
+    """Return the records that may name the interface of an ADD.
+
+    If the kernel says that no interface has the name, an ADD that only refuses need not find the records of other
+    networks: their interface has ended or has another name, and a later DEL or GC detaches them. It would have to list
+    the names of all records.
+    """
+    if on_existing == "refuse" and record.netns and node.sight.look(record.netns, record.ifname).interface is ABSENT:
+        return node.records.candidates(record.identity)
+    return node.records.of_interface(record.container_id, record.ifname)
+
+
+def _attached(other: Record) -> AttachmentExistsError:
+    container_id, network, ifname = other.container_id, other.network, other.ifname
+    return AttachmentExistsError(
+        f"container {container_id} is already attached to network {network} with interface {ifname} ({other.path})",
+        container_id=container_id,
+        ifname=ifname,
+        network=network,
+    )
+
+
+_USUAL_IFNAMES = ("eth0", "eth1", "net1")
+"""Those of runtimes: of the first network, of the second, and of Multus' first."""
+
+
+def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
+    """Raise NamespaceMismatchError if the container has an attachment in another namespace that lives.
+
+    Plugins know a container on a network by its ID alone: two of one ID would share chains and reservations. Only the
+    usual interface names on this network are looked up: to find all records of a container, the names of all records
+    must be listed, which takes 5 ms with 10,000.
+    """
+    if place.netns is None:
+        return
+    usual = (name for name in _USUAL_IFNAMES if name != record.ifname)  # those of its own name are looked at by then
+    for other in (one for name in usual for one in node.records.candidates((*record.identity[:2], name))):
+        made = place_of(other)
+        if other in to_detach or other.state not in LIVING or made.netns is None or same_namespace(made, place):
+            continue
+        if same_namespace(made, node.sight.namespace(other.netns)):
+            problem = f"it is attached in the namespace {other.netns}, and {record.netns} is another namespace"
+            text = "use another container ID, or detach the container first; {argument} attaches it in both"
+            raise mismatch(
+                other, problem, record.netns, Hint.about(other, text, "del", argument="on_existing", value="allow")
+            )
+
+
+# Detach them.
+
+
+async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: OnExisting, note: Note) -> None:
+    """Detach the earlier attachments; ``note`` gets a text for each resource that their plugins could not remove."""
+    node = chain.node
+    # First check whether this ADD is refused: a refused ADD must not detach anything.
+    for other in earlier.live:  # raise the error that names a renamed interface
+        Claim.of(node, other, other.netns).path_for_del()
+    if earlier.to_detach and on_existing != "allow":
+        _refuse_anothers_interface(node, record, earlier.to_detach)
+    if earlier.live and on_existing == "replace":
+        # Detect a full disk before a running container is detached, not after.
+        node.records.ensure_writable(record)
+    for replaced in earlier.to_detach:
+        # A caller that replaces a complete attachment expects this. Any other one was left by an interruption.
+        level = logging.INFO if replaced in earlier.live else logging.WARNING
+        state = node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
+        logger.log(level, "%s: detaching this attachment (%s) before the ADD", replaced.path, state)
+        with _noted(replaced, str(state)):
+            _note_left(await _detach_earlier(chain, earlier, replaced), note)
+
+
+def _refuse_anothers_interface(node: Node, record: Ours, to_detach: Iterable[Record]) -> None:
+    """Raise InterfaceExistsError if the interface exists, but belongs to none of the attachments to detach."""
+    seen = node.sight.look(record.netns, record.ifname)
+    has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
+    if isinstance(seen.interface, Known) and all(compare(place_of(other), seen) in NOT_THE_SAME for other in has_run):
+        raise interface_exists(record)
+
+
+async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelReport:
+    """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments."""
+    assert chain.rt is not None
+    is_same = other.network == chain.net.name
+    conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
+    # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
+    conf = conf if not other.netns and is_same else replace(conf, netns=None)
+    net = chain.net if is_same else None
+    return await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
+
+
+async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
+    """Detach the attachment of another container that publishes a port of the ADD and is dead with proof.
+
+    Its rules come first: the new container would get no connection. This releases the locks of the ADD.
+
+    Raises:
+        CNIError: the DEL failed; nothing of this ADD was run.
+    """
+    from libcni.store.life import life_of  # few ADDs publish ports
+
+    record = owner.record
+    await node.lock([record.network], record.container_id)
+    current = node.records.find(record.identity)
+    # Another verb may have detached it, or attached it again, before the lock.
+    if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
+        return
+    text = "%s: detaching this attachment before the ADD: it publishes host port %s, and it is dead: %s"
+    logger.warning(text, record.path, owner.port, owner.life.reason)
+    conf = RuntimeConf(record.container_id, None, record.ifname)
+    with _noted(record, f"dead and publishes host port {owner.port}"):
+        _note_left(await detach(node, current, None, conf, DelPolicy()), note)
+
+
+def _note_left(report: DelReport, note: Note) -> None:
+    for what in report.left:
+        note(f"{what}, after the earlier attachment {what.container_id}:{what.ifname} was detached")
+
+
+@contextmanager
+def _noted(record: Record, state: str) -> Iterator[None]:
+    """Note in the error of a DEL that an ADD called it."""
+    try:
+        yield
+    except CNIError as error:
+        error.add_note(f"ADD was detaching {record.path}, which is {state}, first")
+        raise

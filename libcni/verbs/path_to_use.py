@@ -1,0 +1,115 @@
+"""The path of a namespace that a verb gives to the plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import RecordError
+from libcni.store.model import Place, Record, is_namespace_unknown, same_namespace
+from libcni.store.present_interfaces import path_for_plugins
+from libcni.store.recorded_place import place_of
+from libcni.verbs.claim import mismatch
+from libcni.verbs.node import Node
+
+
+def checked_conf(rt: RuntimeConf) -> RuntimeConf:
+    """Check an attachment's parameters, and return them with a path of the namespace that plugins can resolve.
+
+    Raises:
+        InvalidIdentifierError: a name breaks its rule.
+    """
+    rt.check()
+    return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
+
+
+def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: bool = False) -> str:
+    """Return the path of the namespace for DEL and CHECK, or "" for no namespace.
+
+    The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
+
+    Args:
+        node: examines the namespaces.
+        record: the attachment's record.
+        netns: the path that the caller gives; None: the recorded path.
+        use_given: whether the caller's path, if any, replaces the recorded one.
+
+    Raises:
+        NamespaceMismatchError: the caller's namespace is not the recorded namespace, and both exist.
+        RecordError: the record names no namespace, and neither does the caller.
+    """
+    if netns is not None and (use_given or is_namespace_unknown(record)):
+        return netns
+    if is_namespace_unknown(record):
+        raise RecordError(
+            f"{record.path}: Go libcni recorded no namespace, so it is unknown whether the container still exists",
+            path=record.path,
+            missing="namespace",
+            hint='give the namespace\'s path, or "" if the namespace no longer exists',
+        )
+    if netns is None or netns == record.netns:
+        return record.netns
+    at_recorded = node.sight.namespace(record.netns)
+    recorded_path, given_path = _recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)
+    if recorded_path == "gone" and given_path != "the same" and node.sight.reach(record):
+        recorded_path = "its own"
+    path = _PATHS[recorded_path, given_path]
+    if path == "refuse":
+        problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"
+        raise mismatch(record, problem, netns)
+    return {"recorded": record.netns, "given": netns, "none": ""}[path]
+
+
+_RecordedPath = Literal["its own", "any", "a mistake", "gone"]
+_GivenPath = Literal["nothing", "the same", "another"]
+
+_PATHS: Mapping[tuple[_RecordedPath, _GivenPath], Literal["recorded", "given", "none", "refuse"]] = {
+    # "" as well is nothing: with it the plugins would free the address of an interface that still exists.
+    ("its own", "nothing"): "recorded",
+    ("its own", "the same"): "recorded",
+    ("its own", "another"): "refuse",
+    ("any", "nothing"): "given",
+    ("any", "the same"): "recorded",
+    ("any", "another"): "refuse",
+    # An ADD with a wrong path created nothing there, and must not prevent the ADD with the right path.
+    ("a mistake", "nothing"): "recorded",
+    ("a mistake", "the same"): "recorded",
+    ("a mistake", "another"): "none",
+    ("gone", "nothing"): "given",
+    ("gone", "the same"): "given",
+    ("gone", "another"): "none",
+}
+"""Which path DEL and CHECK use if the caller gives another than the recorded one."""
+
+
+def _recorded_path(node: Node, record: Record, seen: Place) -> _RecordedPath:
+    """Return whether the recorded path leads to the recorded namespace; ``any``: the record does not identify it."""
+    recorded = place_of(record)
+    if not seen.exists or not same_namespace(recorded, seen):
+        return "gone"
+    if not record.is_complete and node.sight.is_no_namespace(record.netns):
+        return "a mistake"
+    return "its own" if recorded.is_identified or recorded.mac else "any"
+
+
+def _given_path(node: Node, record: Record, at_recorded: Place, netns: str) -> _GivenPath:
+    """Return whether the caller's path leads to the recorded namespace."""
+    recorded, given = place_of(record), node.sight.namespace(netns)
+    if not given.exists:
+        return "nothing"
+    return "the same" if same_namespace(recorded if recorded.is_identified else at_recorded, given) else "another"
+
+
+def check_own_netns(node: Node, record: Record, path: str) -> None:
+    """Raise NamespaceMismatchError if this program is not in the living namespace of an ADD with ``allow_own_netns``.
+
+    Its plugins would free the address of an interface that they cannot reach.
+    """
+    if same_namespace(place_of(record), node.sight.namespace(path)):
+        return
+    from libcni.store.life import life_of  # few attachments need it
+
+    if not life_of(record).is_dead:
+        problem = "it was attached in the network namespace of its program, and this program is in another one"
+        raise mismatch(record, problem, path, "repeat it in that namespace, for example with nsenter")
