@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.testing.attachment_checks import check_attachment, check_host
+from libcni.testing.attachment_checks import check_attachment
 from libcni.testing.calling import Target
 from libcni.testing.examination import Examination, TooSlowError
 from libcni.testing.hostile_checks import check_failed_adds
@@ -20,6 +20,11 @@ from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.refusal_checks import check_invalid_calls, check_version_verb
 from libcni.testing.report import ConformanceFinding, ConformanceReport
 from libcni.testing.surroundings import own_host, surroundings_of
+
+_GROUPS: Mapping[str, Callable[[Examination], None]] = {
+    "refusals": check_invalid_calls, "life": check_attachment, "several": check_many, "addresses": check_addresses,
+    "failures": check_failed_adds,
+}  # fmt: skip
 
 __all__ = ["ConformanceFinding", "ConformanceReport", "assert_plugin_conforms", "check_plugin"]
 
@@ -55,6 +60,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     timeout: float = 30.0,
     known: Mapping[str, str] = MappingProxyType({}),
     surroundings: Callable[[], AbstractContextManager[NetworkNamespace]] | None = None,
+    only: Collection[str] = tuple(_GROUPS),
 ) -> ConformanceReport:
     """Run every verb of a plugin in every version, and compare answers and state with the specification.
 
@@ -83,12 +89,17 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             may make links on the host. The host is a namespace of its own then, and the ``sandbox`` of ``prev_result``
             becomes the new namespace. Without it a chained plugin with a ``namespace`` gets a new one each time, with
             the interfaces, addresses and routes of ``prev_result``.
+        only: the groups of checks to run, while you mend a failure: ``refusals`` (wrong calls), ``life`` (one
+            attachment, in each version), ``several`` (attachments), ``addresses``
+            (of an IPAM plugin), ``failures`` (ADDs that fail).
         timeout: seconds for each call of an executable. A Plugin is called in this thread, which nothing can stop.
 
     Raises:
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
-            an address.
+            an address. ``only`` has an unknown group.
     """
+    if unknown := {*only} - {*_GROUPS}:
+        raise ValueError(f"there is no group of checks {', '.join(sorted(unknown))}: only {', '.join(_GROUPS)}")
     examination = Examination(
         plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout,
         surroundings=surroundings,
@@ -101,17 +112,12 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             supported = check_version_verb(examination)
             report.versions = tuple(version for version in supported if version in versions)
             if report.versions:
-                with surroundings_of(examination):
-                    check_invalid_calls(examination, report.versions[-1])
                 examination.recorder = stack.enter_context(recording_ipam(examination))
-                for examination.version in report.versions:
-                    with surroundings_of(examination):
-                        check_attachment(examination)
-                # In the newest version only: these checks make many calls.
-                for check in (check_host, check_many, check_addresses):
-                    with surroundings_of(examination):
-                        check(examination)
-                check_failed_adds(examination)
+            for group in [group for group in _GROUPS if group in only] if report.versions else ():
+                # In the newest version only: the other groups make many calls.
+                for examination.version in report.versions if group == "life" else report.versions[-1:]:
+                    with nullcontext() if group == "failures" else surroundings_of(examination):
+                        _GROUPS[group](examination)
             slow = ""
         except TooSlowError as error:
             slow = str(error)

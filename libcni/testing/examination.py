@@ -16,9 +16,10 @@ from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.protocol.error_code import ErrorCode
 from libcni.testing.calling import Answer, Target, call_plugin
+from libcni.testing.document_checks import error_problems
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
-from libcni.testing.snapshot import Snapshot, link_names, snapshot
+from libcni.testing.snapshot import link_names
 
 if TYPE_CHECKING:
     from libcni.testing.ipam_recorder import Recorder
@@ -30,6 +31,11 @@ IFNAME = "cnitest0"
 
 _FIRST_OWN_CODE = 100
 _SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
+_SILENCE, _CODES, _ERRORS = _OBSERVATIONS = (
+    "only ADD and VERSION print on stdout",
+    "error codes below 100 are the specification's",
+    "every failure prints an error document",
+)
 
 
 class TooSlowError(Exception):
@@ -44,7 +50,7 @@ class Examination:
         version: the spec version that is being checked; "" during the checks that do not depend on one.
         recorder: the recording IPAM plugin, if the plugin delegates.
         surroundings: makes a namespace, and what the plugin needs on the host, for each version.
-        makes_interface: whether the last ADD reported the interface of CNI_IFNAME.
+        makes_interface: whether the last successful ADD reported the interface of CNI_IFNAME.
         check_works: whether the last CHECK of an attachment succeeded.
         gc_frees: whether GC has freed an attachment that is not valid.
         missing_netns: a path without a namespace.
@@ -68,8 +74,7 @@ class Examination:
     gc_frees: bool = False
     # A random name, so that no other test creates a namespace at this path.
     missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
-    _chatty: set[str] = field(default_factory=set)
-    _odd_codes: set[str] = field(default_factory=set)
+    _observed: dict[str, set[str]] = field(default_factory=lambda: {check: set() for check in _OBSERVATIONS})
 
     def __post_init__(self) -> None:
         # This machine may use a network of the configured name. GC would free the addresses of its containers, because
@@ -96,10 +101,6 @@ class Examination:
         """Return the interfaces of ``prev_result``."""
         return (self.prev_result or {}).get("interfaces") or []
 
-    def snapshot(self) -> Snapshot:
-        """Return the state of the namespace, if there is one."""
-        return snapshot(self.namespace) if self.namespace else frozenset()
-
     def add_finding(self, check: str, problems: str | Iterable[str]) -> None:
         """Add a finding; no problem means that the plugin follows the rule."""
         text = problems if isinstance(problems, str) else "; ".join(problems)
@@ -113,33 +114,39 @@ class Examination:
         """Return whether the specification of the version that is being checked has ``verb``."""
         return verb not in SINCE or supports(self.version, verb)
 
-    def config(self, version: str = "", result: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def config(
+        self,
+        result: Mapping[str, Any] | None = None,
+        previous: Mapping[str, Any] | None = None,
+        namespace: NetworkNamespace | None = None,
+    ) -> dict[str, Any]:
         """Return the configuration of a call.
 
         Args:
-            version: its spec version; "" for the one that is being checked.
-            result: ``prevResult``; if there is none, a chained plugin gets ``prev_result``.
+            result: ``prevResult``; if there is none, a chained plugin gets ``previous``.
+            previous: the previous plugin's result; None: ``prev_result``.
+            namespace: the namespace of its interfaces; None: that of the examination.
 
         Raises:
-            ValueError: the version cannot express ``prev_result``.
+            ValueError: the version cannot express ``previous``.
         """
-        version = version or self.version
-        config = {**self.config_base, "cniVersion": version}
+        config = {**self.config_base, "cniVersion": self.version}
+        previous, namespace = previous or self.prev_result, namespace or self.namespace
         if result:
             config["prevResult"] = result
-        elif self.prev_result is not None:
-            previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
-            if self.namespace is not None and self.previous_interfaces():
+        elif previous is not None:
+            whole = {"cniVersion": CURRENT_VERSION, **previous}
+            if namespace is not None and previous.get("interfaces"):
                 # The surroundings may be new.
-                previous["interfaces"] = [
-                    {**part, "sandbox": self.namespace.path} if part.get("sandbox") else part
-                    for part in self.previous_interfaces()
+                whole["interfaces"] = [
+                    {**part, "sandbox": namespace.path} if part.get("sandbox") else part
+                    for part in previous["interfaces"]
                 ]
             try:
-                config["prevResult"] = PluginResult.from_document(previous, version).to_document()
+                config["prevResult"] = PluginResult.from_document(whole, self.version).to_document()
             except VerbError as error:
-                problem = f"prev_result cannot be converted to version {version} (leave it out of versions): {error}"
-                raise ValueError(problem) from error
+                problem = f"prev_result cannot be converted to version {self.version} (leave it out of versions)"
+                raise ValueError(f"{problem}: {error}") from error
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
@@ -161,17 +168,22 @@ class Examination:
         return call_plugin(self.plugin, verb, config, timeout=timeout, **options)
 
     def _observe(self, verb: str, answer: Answer) -> None:
-        if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
-            self._chatty.add(f"{verb}: {answer.stdout[:200]!r}")
-        code = document_of(answer, must_fail=True)[0].get("code")
+        if answer.status == 0:
+            if verb in _SILENT_VERBS and answer.stdout.strip():
+                self._observed[_SILENCE].add(f"{verb}: {answer.stdout[:200]!r}")
+            return
+        document, problem = document_of(answer, must_fail=True)
+        problems = [problem] if problem else error_problems(document)
+        self._observed[_ERRORS].update(f"{verb}: {text}" for text in problems)
+        code = document.get("code")
         # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
         if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
-            self._odd_codes.add(f"{verb}: code {code}")
+            self._observed[_CODES].add(f"{verb}: code {code}")
 
     def report_observations(self) -> None:
         """Add the findings that concern all calls."""
-        self.add_finding("only ADD and VERSION print on stdout", sorted(self._chatty))
-        self.add_finding("error codes below 100 are the specification's", sorted(self._odd_codes))
+        for check, problems in self._observed.items():
+            self.add_finding(check, sorted(problems))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -18,14 +18,14 @@ from libcni.testing.fakes import FakePlugin, FakePlugins
 
 _COMMAND = """
 mode=$(cat {mode} 2>/dev/null)
-[ "$CNI_COMMAND$mode" != ADDrefuse ] || {{ cat {text}; exit 1; }}
+[ "$mode" != "refuse $CNI_COMMAND" ] || {{ cat {text}; exit 1; }}
 # exec: the real plugin is this process, so its signals and exit status are unchanged.
 [ "$CNI_COMMAND" = ADD ] || exec {real} < "$stdin"
 {real} < "$stdin" > {answer}.$number
 status=$?
 case $mode in
 hang) exec sleep 600 ;;
-spoil) exec cat {text} ;;
+spoil) cp {text} {answer}.$number ;;
 esac
 cat {answer}.$number
 mv {answer}.$number {answer}
@@ -44,20 +44,26 @@ class Recorder(FakePlugin):
         super().__init__(path)
         self.directory: Path = path.parent / ".recorder"
 
-    def play(self, mode: str, document: object = None) -> None:
-        """Change the next ADDs.
+    @contextmanager
+    def playing(self, mode: str, document: object = None) -> Iterator[None]:
+        """Change the calls of the block.
 
         Args:
-            mode: ``refuse``: print ``document`` as an error, without the real ADD. ``hang``: never end after the real
-                ADD. ``spoil``: print ``document`` instead of the real ADD's result. "": only record.
+            mode: ``refuse VERB``: print ``document`` as an error, without the real plugin's verb. ``hang``: never end
+                after the real ADD. ``spoil``: print ``document`` instead of the real ADD's result.
             document: the JSON to print.
         """
+        self.forget()
         (self.directory / "text").write_text(json.dumps(document), encoding="utf-8")
         (self.directory / "mode").write_text(mode, encoding="utf-8")
+        try:
+            yield
+        finally:
+            (self.directory / "mode").unlink()
 
     @property
     def answer(self) -> dict[str, Any]:
-        """The result of the real plugin's last ADD; empty if it printed none."""
+        """The result that the last ADD printed; empty if it printed none."""
         try:
             document = json.loads((self.directory / "answer").read_bytes())
         except (OSError, ValueError):

@@ -2,175 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_interface
+from itertools import chain
 from typing import Any
 
-from libcni.plugin import Plugin, PluginResult, VerbError
-from libcni.testing.attachment_checks import gives_fixed_addresses, new_container
-from libcni.testing.calling import Answer
-from libcni.testing.examination import ATTACHMENT, Examination, document_of, shown, without
+from libcni.plugin import Plugin
+from libcni.testing.attachment import Attachment
+from libcni.testing.examination import Examination, document_of, shown
 from libcni.testing.namespaces import NetworkNamespace, network_namespace
-from libcni.testing.snapshot import lines_of_link, settled, snapshot
-from libcni.testing.surroundings import run_ip
+from libcni.testing.surroundings import links_of_result, run_ip
 
 _SECOND_IFNAME = "cnitest1"
 _EARLIER, _THREADS, _LIVES = 30, 4, 12
-
-
-class Attachment:
-    """One of several attachments."""
-
-    def __init__(self, exam: Examination, container: str, ifname: str, namespace: NetworkNamespace | None) -> None:
-        self.exam = exam
-        self.container = container
-        self.ifname = ifname
-        self.namespace = namespace
-        self.result: dict[str, Any] = {}
-
-    def __str__(self) -> str:
-        return f"{self.container}/{self.ifname}"
-
-    def call(self, verb: str) -> Answer:
-        """Run a verb; ADD keeps its result."""
-        netns = {"netns": self.namespace.path} if self.namespace else {}
-        config = self.exam.config(result=None if verb == "ADD" else self.result)
-        answer = self.exam.call(verb, config, container_id=self.container, ifname=self.ifname, **netns)
-        if verb == "ADD":
-            self.result = document_of(answer)[0]
-        return answer
-
-    def state(self) -> frozenset[str]:
-        """Return the lines of its interface; empty without a namespace."""
-        return lines_of_link(snapshot(self.namespace), self.ifname) if self.namespace else frozenset()
-
-    def addresses(self) -> set[str]:
-        """Return the addresses of its result."""
-        try:
-            return {str(ip.get("address")) for ip in PluginResult.from_document(self.result, self.exam.version).ips}
-        except VerbError:
-            return set()
+_TRY_AGAIN_LATER = 11
 
 
 def check_many(exam: Examination) -> None:
     """Check that attachments do not touch each other.
 
-    A chained plugin has only the interface of ``prev_result``. If the configuration names a device of the host, such as
-    a VLAN's master, only one attachment may be possible.
+    The surroundings of a caller are those of one attachment. If the configuration names a device of the host, such as a
+    VLAN's master, only one attachment may be possible.
     """
-    if exam.namespace is not None and (exam.prev_result is not None or exam.needs_host):
+    if exam.needs_host or (exam.prev_result is not None and exam.surroundings is not None):
         return
     with ExitStack() as stack:
-        other, spare = (stack.enter_context(network_namespace()) if exam.namespace else None for _ in range(2))
-        for namespace in filter(None, (other, spare)):
+        first = Attachment(exam)
+        second = stack.enter_context(_another(exam, 1))
+        third = stack.enter_context(_another(exam, 2, first.container, _SECOND_IFNAME))
+        spare, kept = third.namespace, [one for one in (first, second) if one.namespace]
+        if exam.prev_result is None:
+            third.namespace = first.namespace  # two interfaces in one namespace, if that is possible
+        before = [one.see() for one in kept]
+        try:
+            if first.attach().status == 0:  # otherwise another finding
+                others = [one for one in (second, third) if _is_attached(exam, first, one, spare)]
+                _check_order(exam, first, others)
+        finally:
+            for one in (third, second):
+                exam.expect_success("DEL in another order than ADD", one.call("DEL"))
+            first.call("DEL")  # it may be the second one
+        left = [one.left(lines, host=False) for one, lines in zip(kept, before, strict=True)]
+        exam.add_finding("DEL of several attachments leaves nothing", sorted({*filter(None, left)}))
+        # A chained plugin may leave changes to the plugin that removes the interface: no second ADD on it.
+        if not isinstance(exam.plugin, Plugin) and (exam.prev_result is None or exam.namespace is None):
+            exam.add_finding("ADD beside DEL", _side_by_side(exam, second))
+
+
+@contextmanager
+def _another(exam: Examination, number: int, container: str = "", ifname: str = "") -> Iterator[Attachment]:
+    """Give one more attachment; for a chained plugin with links, names and addresses of its own."""
+    previous = exam.prev_result and _renumbered(exam.prev_result, number, ifname)
+    if exam.namespace is None:
+        yield Attachment(exam, container, ifname, previous=previous)
+        return
+    with links_of_result(previous) if previous else network_namespace() as namespace:
+        if not previous:
             # The kernel gives lo its address when it first goes up, and leaves it there.
             for state in ("up", "down"):
                 run_ip("-netns", namespace.name, "link", "set", "lo", state)
-        one, two = new_container(), new_container()
-        first = Attachment(exam, one, exam.ifname, exam.namespace)
-        second = Attachment(exam, two, exam.ifname, other)
-        third = Attachment(exam, one, _SECOND_IFNAME, exam.namespace)
-        before = [snapshot(namespace) for namespace in (exam.namespace, other) if namespace]
-        try:
-            if _attached(exam, first, second, third, spare):
-                _check_order(exam, first, second, third)
-        finally:
-            for attachment in (third, second, first):
-                exam.expect_success("DEL in another order than ADD", attachment.call("DEL"))
-        namespaces = [namespace for namespace in (exam.namespace, other) if namespace]
-        left = [settled(namespace, state) - state for namespace, state in zip(namespaces, before, strict=True)]
-        exam.add_finding("DEL of several attachments leaves nothing", sorted(frozenset().union(*left)))
-        if not isinstance(exam.plugin, Plugin):
-            exam.add_finding("ADD beside DEL", _side_by_side(exam, other))
+        yield Attachment(exam, container, ifname, namespace, previous)
 
 
-def _attached(
-    exam: Examination, first: Attachment, second: Attachment, third: Attachment, spare: NetworkNamespace | None
-) -> bool:
-    """Run the ADDs; return whether all have succeeded."""
-    if first.call("ADD").status:
-        return False  # another finding
-    for check, attachment in (("ADD of a second container", second), ("ADD of a second interface", third)):
-        answer = attachment.call("ADD")
-        if answer.status and attachment is third and third.namespace is not None:
-            # Two interfaces on one network may need the same route: try without the routes of the first.
-            third.call("DEL")
-            third.namespace = spare
-            answer = attachment.call("ADD")
-        if answer.status and exam.ipam and document_of(answer, must_fail=True)[0].get("code") == 11:  # noqa: PLR2004 - try again later
-            return False  # the pool is full
-        exam.expect_success(check, answer)
-        if answer.status:
-            return False
-    if exam.ipam and not gives_fixed_addresses(exam, first.result):
-        shared = sorted(first.addresses() & third.addresses())
+def _renumbered(previous: Mapping[str, Any], number: int, ifname: str) -> dict[str, Any]:
+    """Return the previous plugin's result for another attachment."""
+    interfaces = []
+    for part in previous.get("interfaces") or []:
+        name = part["name"] if part.get("sandbox") else f"{part['name'][:14]}{number}"
+        interfaces.append({"name": ifname if part.get("sandbox") and ifname else name, **_only(part, "sandbox")})
+    ips = []
+    for ip in previous.get("ips") or []:
+        address = ip_interface(ip["address"])
+        ips.append({**ip, "address": f"{address.ip + number}/{address.network.prefixlen}"})
+    return {**previous, "interfaces": interfaces, "ips": ips}
+
+
+def _only(part: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {key: part[key]} if key in part else {}
+
+
+def _is_attached(exam: Examination, first: Attachment, other: Attachment, spare: NetworkNamespace | None) -> bool:
+    """Attach a second container or a second interface; return whether that has succeeded."""
+    is_same = other.container == first.container
+    answer = other.attach()
+    if answer.status and other.namespace is first.namespace is not None:
+        # Two interfaces on one network may need the same route: try without the routes of the first.
+        other.call("DEL")
+        other.namespace = spare
+        answer = other.attach()
+    if answer.status and exam.ipam and document_of(answer, must_fail=True)[0].get("code") == _TRY_AGAIN_LATER:
+        return False  # the pool is full
+    exam.expect_success("ADD of a second interface" if is_same else "ADD of a second container", answer)
+    if answer.status == 0 and is_same and exam.ipam and not first.has_fixed_addresses():
+        shared = sorted({*first.addresses()} & {*other.addresses()})
         exam.add_finding("two interfaces get different addresses", f"both have {', '.join(shared)}" if shared else "")
-    return True
+    return answer.status == 0
 
 
-def _check_order(exam: Examination, first: Attachment, second: Attachment, third: Attachment) -> None:
+def _check_order(exam: Examination, first: Attachment, others: list[Attachment]) -> None:
     # With a namespace its lines say it: a CHECK may compare what attachments share, such as the address of a bridge.
     has_check = exam.namespace is None and exam.has_verb("CHECK") and first.call("CHECK").status == 0
-    states = [(other, other.state()) for other in (second, third)]
     first.call("DEL")
-    problems = []
-    for other, state in states:
-        if gone := sorted(state - other.state()):
-            problems.append(f"after DEL of {first}, {other} has lost: {', '.join(gone)}")
-        if has_check and (answer := other.call("CHECK")).status:
-            problems.append(f"after DEL of {first}, CHECK of {other} fails: {shown(answer)}")
-    exam.add_finding("DEL keeps other attachments", problems)
-    if first.call("ADD").status or not exam.has_verb("GC"):
+    lost = [text for one in others if (text := one.lost(with_check=has_check))]
+    exam.add_finding("DEL keeps other attachments", [f"after DEL of {first}, {text}" for text in lost])
+    valid = [one for one in others if one.container == first.container]
+    if not valid or not exam.has_verb("GC"):
         return
-    valid = [{"containerID": third.container, "ifname": third.ifname}]
-    lists = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
-    exam.call("GC", without({**exam.config(), **lists}, "prevResult"), env=ATTACHMENT)
-    lost = sorted(states[1][1] - third.state())
-    if has_check and (kept := third.call("CHECK")).status:
-        lost.append(f"CHECK of it fails: {shown(kept)}")
-    exam.add_finding(
-        "GC keeps a valid interface", f"{third}, the only valid one, lost: {', '.join(lost)}" if lost else ""
-    )
+    if (exam.prev_result is None or exam.namespace is None) and first.call("ADD").status:
+        return
+    (third,) = valid
+    third.gc(valid)
+    exam.add_finding("GC keeps a valid interface", third.lost(with_check=has_check))
     # A GC that frees nothing at all is another finding.
     if has_check and (exam.keeps_state or exam.ipam) and exam.gc_frees and first.call("CHECK").status == 0:
         text = f"{first} is not valid, and was kept because of {third}"
         exam.add_finding("GC frees the other interface of a container", text)
 
 
-def _side_by_side(exam: Examination, other: NetworkNamespace | None) -> str:
+def _side_by_side(exam: Examination, other: Attachment) -> str:
     """Attach, check and detach different containers at the same time; return the problem if a call fails."""
     earlier: list[Attachment] = []
     while exam.ipam and len(earlier) < _EARLIER:  # with many leases the moments are longer in which two calls meet
-        earlier.append(Attachment(exam, new_container(), exam.ifname, None))
+        earlier.append(Attachment(exam))
         if earlier[-1].call("ADD").status:
             # The pool is small: leave the half of it to the lives.
-            for attachment in earlier[len(earlier) // 2 :]:
-                attachment.call("DEL")
+            for one in earlier[len(earlier) // 2 :]:
+                one.call("DEL")
             break
     lives = _LIVES if exam.namespace is None else _LIVES // 3
-    namespaces = [exam.namespace, other] if exam.namespace else [None] * _THREADS
-
     has_check = exam.namespace is None and exam.has_verb("CHECK") and exam.check_works
     verbs = ("ADD", "CHECK", "DEL") if has_check else ("ADD", "DEL")
 
-    def live(namespace: NetworkNamespace | None) -> list[str]:
-        failed = []
-        for _ in range(lives):
-            attachment = Attachment(exam, new_container(), exam.ifname, namespace)
-            for verb in verbs:
-                answer = attachment.call(verb)
-                if answer.status:
-                    failed.append(f"{verb}: {shown(answer)}")
-        return failed
+    def live(like: Attachment) -> list[str]:
+        ones = [Attachment(exam, "", like.ifname, like.namespace, like.previous) for _ in range(lives)]
+        calls = [(verb, answer) for one in ones for verb in verbs if (answer := one.call(verb)).status]
+        return [f"{verb}: {shown(answer)}" for verb, answer in calls]
 
-    with ThreadPoolExecutor(len(namespaces)) as threads:
-        failed = [*_joined(threads.map(live, namespaces))]
-    for attachment in earlier:
-        attachment.call("DEL")
+    likes = [Attachment(exam), other] if exam.namespace else [Attachment(exam)] * _THREADS
+    with ThreadPoolExecutor(len(likes)) as threads:
+        failed = [*chain(*threads.map(live, likes))]
+    for one in earlier:
+        one.call("DEL")
     return f"{len(failed)} calls failed beside calls of other containers, first {failed[0]}" if failed else ""
-
-
-def _joined(lists: Iterable[list[str]]) -> Iterable[str]:
-    for part in lists:
-        yield from part

@@ -1,13 +1,14 @@
-"""Compare a result with the namespace, and with the answer of the IPAM plugin."""
+"""Compare a result with the namespace, with the answer of the IPAM plugin, and with what the runtime asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from typing import Any
 
 from libcni.plugin import PluginResult, VerbError
 from libcni.testing.examination import Examination
-from libcni.testing.snapshot import links_of
+from libcni.testing.snapshot import links_of, route_destinations
 
 
 def check_reality(exam: Examination, result: dict[str, Any]) -> None:
@@ -22,40 +23,55 @@ def check_reality(exam: Examination, result: dict[str, Any]) -> None:
         exam.add_finding("ADD reports what exists", _missing(exam, view))
     if answer is not None:
         exam.add_finding("ADD uses the answer of the IPAM plugin", _unused(view, answer))
+    if asked := [*_unheard(exam, view)]:
+        exam.add_finding("ADD gives what the runtime asks for", "; ".join(filter(None, asked)))
 
 
 def _missing(exam: Examination, view: PluginResult) -> Iterator[str]:
-    """Yield the interfaces and addresses that are not there; those of ``prev_result`` are the previous plugin's."""
-    namespace = exam.namespace
+    """Yield what is not there or not as reported, except what ``prev_result`` had."""
+    namespace, previous = exam.namespace, exam.prev_result or {}
     assert namespace is not None
     inside, host = links_of(namespace), links_of(None)
-    earlier = {(part["name"], part.get("mac")) for part in exam.previous_interfaces()}
-    for interface in view.interfaces:
-        name, mac = str(interface.get("name")), interface.get("mac")
-        where, links = ("the namespace", inside) if interface.get("sandbox") == namespace.path else ("the host", host)
-        if interface.get("sandbox") not in {None, "", namespace.path} or (name, mac) in earlier:
+    old_links = {(part["name"], part.get("mac")) for part in previous.get("interfaces") or []}
+    old_addresses = {ip.get("address") for ip in previous.get("ips") or []}
+    names = [str(part.get("name")) for part in view.interfaces if part.get("sandbox") == namespace.path]
+    if names and not {exam.ifname, "lo"} & {*names}:
+        yield f"CNI_IFNAME is {exam.ifname}, and the interface in the namespace is {', '.join(names)}"
+    for index, interface in enumerate(view.interfaces):
+        where, links = ("in the namespace", inside) if interface.get("sandbox") else ("on the host", host)
+        if interface.get("sandbox") not in {None, "", namespace.path}:
             continue
-        link = links.get(name)
-        if link is None:
-            yield f"{name} is not on {where}" if links is host else f"{name} is not in {where}"
-            continue
-        if links is inside and mac and str(mac).lower() != link["address"]:
-            yield f"{name} has the hardware address {link['address']}, and the result says {mac}"
-        if links is inside and interface.get("mtu") and interface["mtu"] != link["mtu"]:
-            yield f"{name} has the MTU {link['mtu']}, and the result says {interface['mtu']}"
-    addresses = {ip.get("address") for ip in (exam.prev_result or {}).get("ips") or []}
-    for ip in view.ips:
-        index = ip.get("interface")
-        interface = view.interfaces[index] if isinstance(index, int) and 0 <= index < len(view.interfaces) else {}
-        if (
-            interface.get("sandbox") == namespace.path
-            and interface.get("name") in inside
-            and ip["address"] not in addresses
-        ):
-            has = inside[interface["name"]]["addresses"]
-            if ip["address"] not in has:
-                name, others = interface["name"], ", ".join(has) or "none"
-                yield f"{name} lacks the address {ip['address']} of the result: it has {others}"
+        link = links.get(str(interface.get("name")))
+        if (interface.get("name"), interface.get("mac")) not in old_links:
+            yield from _wrong_link(interface, link, where)
+        addresses = [ip["address"] for ip in view.ips if ip.get("interface") == index]
+        if link is not None:
+            yield from _wrong_addresses(link, [address for address in addresses if address not in old_addresses])
+    new, old = (
+        {str(ip_network(route["dst"], strict=False)) for route in routes}
+        for routes in (view.routes, previous.get("routes") or [])
+    )
+    for dst in sorted(new - old - (route_destinations(namespace) if new else set())):
+        yield f"the route {dst} of the result is not in the namespace"
+
+
+def _wrong_link(interface: Mapping[str, Any], link: Mapping[str, Any] | None, where: str) -> Iterator[str]:
+    name, mac, mtu = interface.get("name"), interface.get("mac"), interface.get("mtu")
+    if link is None:
+        yield f"{name} is not {where}"
+    elif mac and str(mac).lower() != link["address"] and interface.get("sandbox"):
+        yield f"{name} has the hardware address {link['address']}, and the result says {mac}"
+    elif mtu and mtu != link["mtu"] and interface.get("sandbox"):
+        yield f"{name} has the MTU {link['mtu']}, and the result says {mtu}"
+
+
+def _wrong_addresses(link: Mapping[str, Any], addresses: list[str]) -> Iterator[str]:
+    for address in addresses:
+        if address not in link["addresses"]:
+            has = ", ".join(link["addresses"]) or "none"
+            yield f"{link['ifname']} lacks the address {address} of the result: it has {has}"
+    if addresses and "UP" not in link["flags"]:
+        yield f"{link['ifname']} is down"
 
 
 def _unused(view: PluginResult, answer: PluginResult) -> Iterator[str]:
@@ -68,3 +84,18 @@ def _unused(view: PluginResult, answer: PluginResult) -> Iterator[str]:
     for route in answer.routes:
         if route.get("dst") not in has_routes:
             yield f"the IPAM plugin gave the route {route.get('dst')}, and the result does not have it"
+
+
+def _unheard(exam: Examination, view: PluginResult) -> Iterator[str]:
+    """Yield for each address that CNI_ARGS or the capabilities ask for the problem, or ""."""
+    given = dict(pair.partition("=")[::2] for pair in exam.args.split(";"))
+    capabilities: Mapping[str, Any] = exam.config_base.get("runtimeConfig") or {}
+    has = {str(ip.get("address")).partition("/")[0] for ip in view.ips}
+    for address in [given.get("IP"), *(capabilities.get("ips") or [])] if exam.prev_result is None and view.ips else ():
+        if address:
+            missing = address.partition("/")[0] not in has
+            yield f"{address} is asked for, and the result has {', '.join(sorted(has))}" if missing else ""
+    macs = {str(part.get("mac")).lower() for part in view.interfaces if part.get("sandbox")}
+    for mac in filter(None, {given.get("MAC"), capabilities.get("mac")}) if macs else ():
+        missing = mac.lower() not in macs
+        yield f"the hardware address {mac} is asked for, and the result has {', '.join(macs)}" if missing else ""

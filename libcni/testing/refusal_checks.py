@@ -23,9 +23,10 @@ def check_version_verb(exam: Examination) -> tuple[str, ...]:
     return tuple(version for version in ALL_VERSIONS if version in offered)
 
 
-def check_invalid_calls(exam: Examination, version: str) -> None:
+def check_invalid_calls(exam: Examination) -> None:
     """Check that missing variables and invalid configurations are refused, with the right code."""
-    config = exam.config(version)
+    config, version = exam.config(), exam.version
+    exam.version = ""  # these rules do not depend on it
     for verb in ("ADD", "DEL", "CHECK"):
         if verb not in SINCE or supports(version, verb):
             for name in REQUIRED[verb]:

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 from libcni.testing.examination import Examination
 from libcni.testing.namespaces import NetworkNamespace, network_namespace
@@ -35,7 +36,7 @@ def surroundings_of(exam: Examination) -> Iterator[None]:
             with exam.surroundings() as exam.namespace:
                 yield
         elif given is not None and exam.prev_result is not None and not exam.needs_host:
-            with _links_of(exam.prev_result) as exam.namespace:
+            with links_of_result(exam.prev_result) as exam.namespace:
                 yield
         else:
             yield
@@ -44,15 +45,15 @@ def surroundings_of(exam: Examination) -> Iterator[None]:
 
 
 @contextmanager
-def _links_of(previous: Mapping[str, Any]) -> Iterator[NetworkNamespace]:
+def links_of_result(previous: Mapping[str, Any]) -> Iterator[NetworkNamespace]:
     """Make a namespace with the interfaces, addresses and routes of a result, and their ends on the host."""
     interfaces: Sequence[Mapping[str, Any]] = previous.get("interfaces") or []
     ends = [interface["name"] for interface in interfaces if not interface.get("sandbox")]
     inside = [interface for interface in interfaces if interface.get("sandbox") and interface["name"] != "lo"]
     with network_namespace() as namespace:
         run_ip("-netns", namespace.name, "link", "set", "lo", "up")
-        for number, interface in enumerate(inside):
-            name, end = interface["name"], ends.pop() if ends else f"cniend{number}"
+        for interface in inside:
+            name, end = interface["name"], ends.pop() if ends else f"cniend{uuid4().hex[:8]}"
             run_ip("link", "add", end, "type", "veth", "peer", "name", name, "netns", namespace.name)
             # Otherwise the kernel adds its link-local address at some time during the checks.
             run_ip("-netns", namespace.name, "link", "set", name, "addrgenmode", "none")

@@ -90,7 +90,12 @@ class Subject:
 IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.98.7.0/28"}}
 
 SUBJECTS: Mapping[str, Subject] = {
-    "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM, newer=("GC without valid attachments frees all",)),
+    "host-local": Subject(
+        IPAM,
+        ipam=True,
+        faults=WITHOUT_IPAM,
+        newer=("GC without valid attachments frees all", "STATUS fails if no address is free"),
+    ),
     "static": Subject(
         {"ipam": {"type": "static", "addresses": [{"address": "10.98.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
     ),
@@ -108,7 +113,7 @@ SUBJECTS: Mapping[str, Subject] = {
         {"runtimeConfig": {"portMappings": [{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}]}},
         chained=True,
         around=_veth,
-        faults=WITHOUT_IPAM,
+        faults=(*WITHOUT_IPAM, "DEL keeps other attachments"),
         older=("CHECK",),
     ),
     "firewall": Subject({"backend": "iptables"}, chained=True, around=_veth, faults=WITHOUT_IPAM),

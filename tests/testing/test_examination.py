@@ -64,4 +64,4 @@ def test_a_plugin_that_ends_by_a_signal_is_reported(tmp_path: Path) -> None:
     report = check_plugin(path, {})
     assert report.versions == ()
     assert report.findings[0].problem.startswith("signal 9")
-    assert str(report).startswith(f"{path}: 3 of 6 checks failed\n  VERSION answers: signal 9")
+    assert str(report).startswith(f"{path}: 4 of 7 checks failed\n  VERSION answers: signal 9")

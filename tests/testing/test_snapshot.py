@@ -62,7 +62,7 @@ class Linking(Recorder):
         ("", "", ""),
         ("link", "DEL leaves nothing", "new: link cnitest0 (down), link cnitest0p (down)"),
         ("rule", "DEL leaves nothing", "new: rule"),
-        pytest.param("nft", "DEL leaves nothing", "new: nft inet cnitest c [", marks=needs_nft),
+        pytest.param("nft", "DEL leaves nothing", "nft inet cnitest c [", marks=needs_nft),
         ("address", "DEL leaves nothing", "new: address 10.77.0.1/24 on lo"),
         ("route", "DEL leaves nothing", "route 10.78.0.0/24 lo"),
         ("host link", "DEL leaves nothing on the host", "link gulp"),
