@@ -97,3 +97,14 @@ def _links(directory: str) -> Iterator[str]:
     for number in os.listdir(directory):
         with suppress(OSError):  # the descriptor was closed meanwhile
             yield os.readlink(f"{directory}/{number}")
+
+
+def is_ancestor(process: str) -> bool:
+    """Return whether a process, or one that it has started, has started this one."""
+    number = str(os.getppid())
+    with suppress(OSError, IndexError):
+        while number not in {"0", process}:
+            with open(f"/proc/{number}/stat", "rb") as file:
+                # The name of the program, in parentheses, may have any character.
+                number = file.read(_MOST_BYTES).rpartition(b")")[2].split()[1].decode()
+    return number == process

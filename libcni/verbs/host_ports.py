@@ -151,19 +151,21 @@ def _elsewhere(user: PortUser, port: HostPort, rules: PortRules) -> list[PortRul
 def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:
     """Yield the programs of the host that lose their clients to containers.
 
-    Omit a program that has the container's ID as an argument: podman keeps the ports of a container with its own
-    conmon, so that no other program takes them.
+    Omit podman where it keeps a container's port for the container, so that no other program takes it: conmon, which
+    has the container's ID as an argument, and before it runs the podman whose driver this program is.
 
     Args:
         published: the ports of containers, each with the container's ID.
     """
-    from libcni.kernel.sockets import processes_of  # few ADDs publish ports
+    from libcni.kernel.sockets import is_ancestor, processes_of  # few ADDs publish ports
 
     waiting = list(_waiting(published))
     processes = processes_of({inode for inode, _, _ in waiting})
     for inode, taken, containers in waiting:
         process, words = processes.get(inode, ("", ()))
         name = os.path.basename(words[0]) if words else ""
+        if name == "podman" and is_ancestor(process):
+            continue
         who = f"{name} (process {process})" if name else "a program of the host"
         yield from (Listener(taken, who, one) for one in sorted(containers.difference(words)))
 

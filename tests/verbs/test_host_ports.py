@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +15,7 @@ import pytest
 from helpers import RecordingNode, network
 from nodes import FakeNode, both_clients
 
+import libcni
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
 from libcni.errors import AttachmentExistsError, ConfigError, PluginError
@@ -244,3 +248,29 @@ def test_one_number_for_two_protocols_or_addresses_is_one_request() -> None:
     net = network({"type": "portmap", "capabilities": {"portMappings": True}})
     world.run(add, net, RuntimeConf("c1", "", "eth0", capability_args={"portMappings": mappings}))
     assert world.verbs() == ["ADD portmap"]
+
+
+@pytest.mark.parametrize(("program", "is_told"), [("podman", False), ("other", True)])
+def test_the_podman_that_has_started_this_program_keeps_the_port_for_the_container(
+    tmp_path: Path, program: str, *, is_told: bool
+) -> None:
+    asks = """
+import sys
+from libcni.verbs.host_ports import HostPort, PortUser, port_holders
+from libcni.verbs.port_rules import PortRules
+users = [PortUser("c1", (HostPort(int(sys.argv[1]), "tcp", ""),))]
+print(*port_holders(users, PortRules({})).listeners, end="")
+"""
+    listens = """
+import socket, subprocess, sys
+with socket.create_server(("127.0.0.1", 0)) as kept:
+    subprocess.run([*sys.argv[1:], str(kept.getsockname()[1])], check=True)
+"""
+    (tmp_path / program).symlink_to(sys.executable)
+    environment = {**os.environ, "PYTHONPATH": str(Path(libcni.__file__).parent.parent)}
+    # A shell stands between, as netavark does.
+    words = ["sh", "-c", 'python=$1 code=$2; shift 2; "$python" -c "$code" "$@"; exit $?', "", sys.executable, asks]
+    command = [str(tmp_path / program), "-c", listens, *words]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert printed.startswith(f"{program} (process ") == is_told
+    assert is_told or not printed

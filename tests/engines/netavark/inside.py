@@ -422,6 +422,7 @@ def page() -> None:
     [commands] = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     said = [run("sh", "-c", line.removeprefix("$ ")) for line in commands.splitlines()]
     assert "podman network create --driver cni NETWORK" in said[0]
+    assert "listens on host port" not in said[2]
     assert "inet 10.61.0.9/24" in said[3]
     assert "ready  podman" in said[4]
     assert_nothing_left()
