@@ -32,11 +32,13 @@ from common import (
 
 import libcni
 from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import new_record
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import UNKNOWN
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
+from libcni.testing import wait_until
 
 NAME = "3 start-up, records, prices"
 PYDANTIC = "from pydantic import BaseModel"
@@ -115,9 +117,9 @@ def _processor_ms(command: list[str], env: dict[str, str], directory: Path, stdi
 def _hook(command: list[str], env: dict[str, str], directory: Path) -> float:
     """Attach and detach a container with the hook of an OCI runtime."""
     words = [*command, f"--conf-dir={directory}", f"--path={directory}", f"--cache-dir={directory}/hook"]
-    taken = 0.0
+    taken, own = 0.0, namespace_identity("/proc/self/ns/net")
     with subprocess.Popen(["unshare", "--net", "sleep", "60"]) as container:
-        time.sleep(0.1)
+        wait_until(lambda: namespace_identity(f"/proc/{container.pid}/ns/net") != own)
         state = {"ociVersion": "1.0.2", "id": "c", "bundle": "/", "pid": container.pid, "status": "creating"}
         taken += _processor_ms(words, env, directory, json.dumps(state).encode())
         container.kill()

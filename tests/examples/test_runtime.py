@@ -130,6 +130,8 @@ def test_nothing_is_left_and_nobody_is_cut_off_whenever_the_runtime_is_killed(no
                 "sleep",
                 "600" if command == "rm" else "0",
             )
+        if command == "gc":
+            wait_until(lambda: f"{name} dead" in node.type("ps"), 60)  # noqa: B023
         words = {"run": ("run", name, *options, "--", "sleep", "600"), "rm": ("rm", name), "gc": ("gc",)}[command]
         victim = node.start(*words)
         time.sleep(chance.uniform(0.1, 1.0) * whole)

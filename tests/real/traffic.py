@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 OUTSIDE, NODE = "192.0.2.2", "192.0.2.1"
-SECONDS = 2.0
+SECONDS, PATIENT_SECONDS = 2.0, 10.0
 LOST_SECONDS = 0.7
 """For calls of which nobody expects an answer: each lost one waits so long."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -72,11 +72,19 @@ def main() -> None:
     given = json.load(sys.stdin)
     wanted = calls(given["pods"], given["ports"])
     lost = given["lost"]
-    times = [LOST_SECONDS if lost is None or call[0] in lost else SECONDS for call in wanted]
+    may_fail = {call[0] for call in wanted if lost is None or call[0] in lost}
+    answers = make(wanted, [LOST_SECONDS if call[0] in may_fail else SECONDS for call in wanted])
+    # On a busy machine an answer may take longer.
+    again = [call for call in wanted if answers[call[0]] and call[0] not in may_fail]
+    json.dump(answers | make(again, [PATIENT_SECONDS] * len(again)), sys.stdout)
+
+
+def make(wanted: list[Call], times: list[float]) -> dict[str, str]:
+    """Make calls at once; return what came of each."""
     # A thread for each: the network namespace belongs to the thread.
     with ThreadPoolExecutor(len(wanted) or 1) as threads:
-        answers = list(threads.map(answer, wanted, times))
-    json.dump({call[0]: said for call, said in zip(wanted, answers, strict=True)}, sys.stdout)
+        answers = threads.map(answer, wanted, times)
+        return {call[0]: said for call, said in zip(wanted, answers, strict=True)}
 
 
 if __name__ == "__main__":
