@@ -407,7 +407,7 @@ def built() -> None:
 
 
 def page() -> None:
-    """Every command of the page works as written, with its network."""
+    """Every command of the page works as written, with its network and the command as one file."""
     text = Path("/repository/docs/how-to/podman.md").read_text(encoding="utf-8")
     [(file, document)] = re.findall(r'^```json title="(.*?)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
     for path in CONF_DIR.iterdir():
@@ -416,8 +416,9 @@ def page() -> None:
     podman("network", "rm", "front", "back")
     Path("/usr/local/lib/netavark/cni").unlink()
     Path("/usr/local/bin").mkdir()
-    Path("/usr/local/bin/libcni").write_text(f'#!/bin/sh\nexec {" ".join(LIBCNI)} "$@"\n', encoding="utf-8")
-    Path("/usr/local/bin/libcni").chmod(0o755)
+    shutil.copy("/repository/build/one-file/libcni", "/usr/local/bin/libcni")
+    # A node has Python alone.
+    run("mount", "-t", "tmpfs", "tmpfs", "/usr/lib/python3/dist-packages")
     os.environ["PATH"] += ":/usr/local/bin"
     [commands] = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     said = [run("sh", "-c", line.removeprefix("$ ")) for line in commands.splitlines()]
