@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from dataclasses import replace
 from typing import Any
@@ -277,6 +278,29 @@ def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
         ("nat", ("-A", "POSTROUTING", "-s")), ("nat", ("-X", CHAIN)), ("nat", ("-A", "CNI-HOSTPORT-DNAT", "-p")),
         ("nat", ("-X", DNAT)), ("filter", ("-A", "CNI-FORWARD", "-d")), ("filter", ("-A", "CNI-FORWARD", "-s")),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        ("-A POSTROUTING -s 10.1.0.2/32 ! -o br0 -j MASQUERADE",),  # docker, of a single address
+        ("-A POSTROUTING -s 10.1.0.0/24 ! -d 10.1.0.0/24 -m comment --comment 'flanneld masq' -j MASQUERADE",),
+        (
+            "-A POSTROUTING -m comment --comment 'flanneld masq' -j FLANNEL-POSTRTG",
+            "-A FLANNEL-POSTRTG -s 10.1.0.0/24 -d 10.0.0.0/8 -m comment --comment 'flanneld masq' -j RETURN",
+            "-A FLANNEL-POSTRTG -s 10.0.0.0/8 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully",
+        ),
+    ],
+)
+def test_the_masquerade_of_other_programs_is_no_containers(published: MadeNode, foreign: tuple[str, ...]) -> None:
+    published.rules += foreign
+    assert published.findings(check_rules) == []
+    published.records.clear()
+    published.reservations.clear()
+    published.spaces.clear()
+    [mend] = published.finding(check_rules).mends
+    kept = {tuple(shlex.split(rule)) for rule in foreign}
+    assert not kept & {rule for _, _, rule in removals(published.reading(), mend)}
 
 
 def test_rules_for_an_address_that_a_container_without_a_record_has_too_stay(published: MadeNode) -> None:

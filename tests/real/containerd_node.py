@@ -48,6 +48,18 @@ FLANNEL_NET = {
 }  # fmt: skip
 FLANNEL_ENV = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
 
+FLANNEL_RULES = """*nat
+:FLANNEL-POSTRTG - [0:0]
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+-A FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
+-A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+COMMIT
+"""
+"""The rules of flannel's daemon for masquerade (pkg/trafficmngr/iptables of flannel 0.24)."""
+
 PODS: dict[str, tuple[str, list[int]]] = {
     "web-0": ("", [18080]),
     "web-1": ("", [18081]),
@@ -170,8 +182,8 @@ class ContainerdNode:
         """Write the configurations, start containerd and run the pods."""
         self.run("install", "-m", "755", str(HERE / "flannel"), "/opt/cni/bin/flannel")
         self.write("/run/flannel/subnet.env", FLANNEL_ENV)
-        # The daemon of flannel masquerades, not the plugin.
-        self.shell("iptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE")
+        # The daemon of flannel masquerades, not the plugin. No repair may change its rules.
+        self.run("iptables-restore", "--noflush", given=FLANNEL_RULES)
         self.write("/etc/cni/net.d/10-containerd-net.conflist", CONTAINERD_NET)
         self.write("/etc/cni/net.d/20-flannel.conflist", FLANNEL_NET)
         self.shell("mkdir -p /etc/cni/flannel.d && ln -s ../net.d/20-flannel.conflist /etc/cni/flannel.d")
