@@ -127,6 +127,7 @@ class ContainerdNode:
             "PATH": ":".join([*map(str, programs), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]),
             "CNI_PATH": "/opt/cni/bin",
             "CONTAINERD_ADDRESS": self.socket,
+            "COLUMNS": "240",  # texts are searched, and pytest-xdist sets it to 80
         }
         words = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--propagation"]
         words += ["private", "bash", str(HERE / "node_up.sh"), str(root), str(peer / "usr/lib/cni")]
