@@ -207,4 +207,6 @@ if __name__ == "__main__":
         # To take the interpreter down takes longer than most commands.
         atexit._run_exitfuncs()
         sys.stdout.flush()
-        os._exit(end.code)  # type: ignore[arg-type]
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        os._exit(1 if isinstance(end.code, str) else end.code or 0)

@@ -48,7 +48,7 @@ def test_a_plugin_that_left_its_process_group_is_stopped(tmp_path: Path, kind: K
     )
     with pytest.raises(PluginTimeoutError):
         execute(kind, plugin, 0.5, grace=0.3)
-    assert not is_running(number_in(tmp_path / "pid"))
+    wait_until(lambda: not is_running(number_in(tmp_path / "pid")))
     assert (tmp_path / "log").read_text() == "t"
 
 
