@@ -41,26 +41,34 @@ def write_shell_plugin(directory: Path, **verbs: str) -> Path:
     return write_executable(path, "\n".join(["#!/bin/sh", "cat >/dev/null", *lines, ""]))
 
 
-# A right IPAM plugin that starts fast. Its pool is a directory of links from numbers to owners.
+# A right IPAM plugin that starts fast. Its pool is a directory of files: each has the name of a number, and an owner.
 SHELL_IPAM = r"""#!/bin/sh
-cat >/dev/null
+stdin=$(cat)
+case $stdin in *'"cniVersion": "0.4.0"'*) version=0.4.0 family='"version": "4", ' ;; *) version=1.1.0 family= ;; esac
 pool=$0.pool
 owner="$CNI_CONTAINERID $CNI_IFNAME"
-fail() { printf '{"cniVersion": "1.1.0", "code": %s, "msg": "%s"}' "$1" "$2"; exit 1; }
-each() { for link in "$pool"/*; do [ "$(readlink "$link")" != "$owner" ] || eval "$1"; done; }
+fail() { printf '{"cniVersion": "%s", "code": %s, "msg": "%s"}' $version "$1" "$2"; exit 1; }
+each() {
+    for file in "$pool"/*; do
+        { read -r found <"$file"; } 2>/dev/null || found=
+        [ "$found" != "$owner" ] || eval "$1"
+    done
+}
 mkdir -p "$pool"
+set -C
 case $CNI_COMMAND in
-VERSION) echo '{"cniVersion": "1.1.0", "supportedVersions": ["0.4.0", "1.1.0"]}' ;;
+VERSION) printf '{"cniVersion": "%s", "supportedVersions": ["0.4.0", "1.1.0"]}' $version ;;
 ADD)
+    each 'fail 100 "it has an address"'
     number=2
-    until ln -s "$owner" "$pool/$number" 2>/dev/null; do
+    until { echo "$owner" >"$pool/$number"; } 2>/dev/null; do
         number=$((number + 1))
         [ $number -lt 60 ] || fail 11 "no free address"
     done
-    printf '{"cniVersion": "1.1.0", "ips": [{"address": "10.99.0.%s/24", "gateway": "10.99.0.1"}],' $number
-    echo '"routes": [{"dst": "10.98.0.0/16", "gw": "10.99.0.1"}]}' ;;
-CHECK) found=; each found=1; [ "$found" ] || fail 100 "no address" ;;
-DEL) each 'rm -f "$link"' ;;
+    printf '{"cniVersion": "%s", "ips": [{%s"address": "10.99.0.%s/24", ' $version "$family" $number
+    echo '"gateway": "10.99.0.1"}], "routes": [{"dst": "10.98.0.0/16", "gw": "10.99.0.1"}]}' ;;
+CHECK) each 'exit 0'; fail 100 "no address" ;;
+DEL) each 'rm -f "$file"' ;;
 esac
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -292,6 +294,76 @@ def test_an_address_that_belongs_to_another_interface_than_before_is_found(cni_n
     report = check_plugin(Recorder(add=add).plugin, {}, prev_result=CHAINED, namespace=cni_netns, versions=NEWEST)
     (finding,) = [finding for finding in report.failures if finding.check == "ADD keeps prevResult"]
     assert finding.problem == "ips: 10.99.0.2/24 is of eth0 in prevResult, and of vethx in the result"
+
+
+def chained(cni_netns: NetworkNamespace, group: str, **functions: Any) -> dict[str, str]:
+    """Return the failed checks of a chained plugin with their problems."""
+    report = check_plugin(
+        Recorder(**functions).plugin, {}, prev_result=CHAINED, namespace=cni_netns, versions=NEWEST, only=[group]
+    )
+    return {finding.check: finding.problem for finding in report.failures}
+
+
+def test_a_chained_plugin_that_changes_the_first_interface_is_found(cni_netns: NetworkNamespace) -> None:
+    def add(request: Request) -> None:
+        inside = [part["name"] for part in request.result.interfaces if part.get("sandbox")]
+        with request.in_namespace():
+            ip("link", "set", inside[0], "mtu", "1300")
+
+    found = chained(cni_netns, "failures", add=add)["an ADD beside another interface changes only its own"]
+    assert found.startswith("CNI_IFNAME is eth0, and ADD has changed cniother0: mtu")
+    assert chained(cni_netns, "failures") == {}
+
+
+def test_a_chained_plugin_that_removes_what_another_attachment_needs_is_found(cni_netns: NetworkNamespace) -> None:
+    """A right one has a rule for each attachment."""
+
+    def priority(request: Request) -> str:
+        return str(1000 + zlib.crc32(f"{request.container_id} {request.ifname}".encode()) % 9000)
+
+    def add(request: Request) -> None:
+        ip("rule", "add", "priority", priority(request), "table", "77")
+
+    def delete(request: Request) -> None:
+        subprocess.run(["ip", "rule", "del", "priority", priority(request)], check=False, capture_output=True)
+
+    def delete_all(request: Request) -> None:
+        while subprocess.run(["ip", "rule", "del", "table", "77"], check=False, capture_output=True).returncode == 0:
+            pass
+
+    assert chained(cni_netns, "several", add=add, delete=delete) == {}
+    found = chained(cni_netns, "several", add=add, delete=delete_all)
+    assert "has lost: host rule priority" in found["DEL keeps other attachments"]
+
+
+def test_a_chained_plugin_that_breaks_at_a_broken_result_is_found(cni_netns: NetworkNamespace) -> None:
+    plugin = Recorder().plugin
+    answer = plugin._answer
+    plugin._answer = lambda env, stdin, stderr: (  # type: ignore[method-assign]
+        (1, "") if b'"ips": 7' in stdin.getvalue() else answer(env, stdin, stderr)  # type: ignore[attr-defined]
+    )
+    options = {"prev_result": CHAINED, "namespace": cni_netns, "versions": NEWEST, "only": ["failures"]}
+    found = {finding.check: finding.problem for finding in check_plugin(plugin, {}, **options).failures}  # type: ignore[arg-type]
+    assert "printed nothing" in found["an ADD with a broken prevResult fails with an error document"]
+
+
+def test_unknown_groups_of_checks_are_refused() -> None:
+    with pytest.raises(ValueError, match="there is no group of checks live: only refusals, life, several"):
+        check_plugin(Recorder().plugin, {}, only=["life", "live"])
+
+
+def test_a_requested_hardware_address_that_is_ignored_is_found() -> None:
+    def add(request: Request) -> None:
+        request.result.add_interface(request.ifname, sandbox=request.netns, mac="02:00:00:00:00:01")
+
+    options: dict[str, Any] = {"versions": NEWEST, "only": ["life"]}
+    for given in ({"args": "MAC=02:00:00:00:00:02"}, {"config": {"runtimeConfig": {"mac": "02:00:00:00:00:02"}}}):
+        report = check_plugin(Recorder(add=add).plugin, **{"config": {}, **given, **options})
+        (finding,) = report.failures
+        assert (
+            finding.problem
+            == "the hardware address 02:00:00:00:00:02 is asked for, and the result has 02:00:00:00:00:01"
+        )
 
 
 def test_a_chained_plugin_gets_a_new_interface_for_each_version(cni_netns: NetworkNamespace) -> None:

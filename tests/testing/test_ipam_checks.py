@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from plugin.plugins import Recorder, write_plugin
+from plugin.plugins import Recorder
 
 from libcni.plugin import Request, VerbError
 from libcni.testing import check_plugin
-from libcni.testing.examination import Examination
-from libcni.testing.ipam_checks import check_addresses
-from testing.faulty import NEWEST, failing
+from testing.faulty import NEWEST, SHELL_IPAM, Change, changed, failing, write_executable
 
 
 class Pool(Recorder):
@@ -108,41 +106,75 @@ def test_an_ipam_plugin_that_gets_the_address_in_cni_args_need_not_hold_it() -> 
     assert failing(check_plugin(recorder.plugin, {}, ipam=True, args="IP=10.9.0.2/24")) == set()
 
 
-RACING = """
-import json, time
-@plugin.add
-def add(request):
-    try:
-        held = json.load(open(request.config["file"]))
-    except OSError:
-        held = {}
-    number = min(n for n in range(2, 200) if n not in held.values())
-    time.sleep(0.1)
-    held[request.container_id] = number
-    with open(request.config["file"], "w") as file:
-        json.dump(held, file)
-    request.result.add_ip(f"10.9.0.{number}/24")
-@plugin.check
-def check(request):
-    if request.container_id not in json.load(open(request.config["file"])):
-        raise VerbError("no address")
-@plugin.delete
-def delete(request):
-    try:
-        held = json.load(open(request.config["file"]))
-    except (OSError, ValueError):
-        return
-    held.pop(request.container_id, None)
-    with open(request.config["file"], "w") as file:
-        json.dump(held, file)
-"""
+def test_an_ipam_plugin_that_does_not_hear_what_is_asked_for_is_found() -> None:
+    recorder = Recorder(add=lambda request: request.result.add_ip("10.9.0.2/24"))
+    for options in ({"config": {}, "args": "IP=10.9.0.7"}, {"config": {"runtimeConfig": {"ips": ["10.9.0.7/24"]}}}):
+        report = check_plugin(recorder.plugin, ipam=True, versions=NEWEST, only=["life"], **options)  # type: ignore[arg-type]
+        (problem,) = [f.problem for f in report.failures if f.check == "ADD gives what the runtime asks for"]
+        assert "is asked for, and the result has 10.9.0.2" in problem
 
 
-def test_two_adds_at_once_that_get_one_address_are_found(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "racing", RACING)
-    exam = Examination(path, {"file": str(tmp_path / "held")}, ipam=True, version="1.0.0")
-    check_addresses(exam)
-    assert failing(exam.report) == {"ADDs at the same time get different addresses"}
+def test_a_pool_of_one_address_is_enough() -> None:
+    assert failing(check_plugin(Pool(size=3).plugin, {}, ipam=True, versions=NEWEST)) == set()
+
+
+# Executables with a fault that shows only beside other calls, or when they are killed.
+SHELL_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
+    (
+        "looks for a free number before it takes it",
+        "addresses",
+        "ADDs at the same time get different addresses",
+        "was given more than once",
+        [
+            (
+                "    until {",
+                '    while [ -e "$pool/$number" ]; do number=$((number + 1)); done\n    sleep 0.1\n    until {',
+            ),
+            ("set -C\n", ""),
+            ("    printf", '    [ $number -lt 12 ] || { rm "$pool/$number"; fail 11 "no free address"; }\n    printf'),
+        ],
+    ),
+    (
+        "fails if a file vanishes while it looks at all of them",
+        "several",
+        "ADD beside DEL",
+        "calls failed beside calls of other containers",
+        [
+            ("    for file", '    set -- "$1" "$pool"/*\n    sleep 0.01\n    for file'),
+            ("|| found=\n", '|| [ "$found$file" = "$pool/*" ] || fail 100 gone\n'),
+        ],
+    ),
+    (
+        "DEL needs the result of an ADD that has been killed",
+        "failures",
+        "DEL leaves nothing of an ADD that is killed",
+        "the next ADD of the same attachment fails",
+        [
+            ("    printf", "    sleep 0.2\n    printf"),
+            ("DEL) each", 'DEL) [ "${stdin#*prevResult}" = "$stdin" ] || each'),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "check", "problem", "changes"),
+    [fault[1:] for fault in SHELL_FAULTS],
+    ids=[fault[0] for fault in SHELL_FAULTS],
+)
+def test_a_fault_beside_other_calls_is_found(
+    tmp_path: Path, group: str, check: str, problem: str, changes: list[Change]
+) -> None:
+    path = write_executable(tmp_path / "pool", changed(SHELL_IPAM, *changes))
+    report = check_plugin(path, {}, ipam=True, versions=["0.4.0"], only=[group])
+    assert {f.check for f in report.failures} == {check}
+    assert problem in report.failures[0].problem
+
+
+def test_the_right_executable_has_no_failure(tmp_path: Path) -> None:
+    path = write_executable(tmp_path / "pool", SHELL_IPAM)
+    groups = ["life", "several", "addresses", "failures"]
+    assert check_plugin(path, {}, ipam=True, versions=["0.4.0"], only=groups).failures == []
 
 
 def test_no_container_of_a_network_in_use_loses_its_address() -> None:

@@ -15,6 +15,9 @@ from libcni.testing.snapshot import difference, snapshot
 from testing.faulty import NEWEST, PREVIOUS, failing, ip
 
 LINK = "cnitest0"
+needs_iptables = pytest.mark.skipif(
+    shutil.which("iptables") is None, reason="needs iptables (apt-get install iptables)"
+)
 needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft (apt-get install nftables)")
 
 
@@ -35,8 +38,11 @@ class Linking(Recorder):
         if self.fault == "rule":
             ip("-netns", name, "rule", "add", "table", "77", "priority", "77")
         if self.fault == "nft":
-            text = "table inet cnitest {\nchain c {\ntcp dport 80 accept\n}\n}\n"
+            one = "set s {\ntype inet_service\nelements = { 80 }\n}\n"
+            text = f"table inet filter {{\n{one}chain c {{\ntcp dport 80 accept\n}}\n}}\n"
             subprocess.run(["ip", "netns", "exec", name, "nft", "-f", "-"], input=text.encode(), check=True)
+        if self.fault == "iptables":  # once more for each attachment
+            subprocess.run(["iptables", "-w", "-A", "FORWARD", "-j", "ACCEPT"], check=True)
         if self.fault == "address":
             ip("-netns", name, "address", "add", "10.77.0.1/24", "dev", "lo")
         if self.fault == "route":
@@ -62,7 +68,18 @@ class Linking(Recorder):
         ("", "", ""),
         ("link", "DEL leaves nothing", "new: link cnitest0 (down), link cnitest0p (down)"),
         ("rule", "DEL leaves nothing", "new: rule"),
-        pytest.param("nft", "DEL leaves nothing", "nft inet cnitest c [", marks=needs_nft),
+        pytest.param(
+            "nft",
+            "DEL leaves nothing",
+            "nft inet filter c, nft inet filter c [{ | nft inet filter s 80",
+            marks=needs_nft,
+        ),
+        pytest.param(
+            "iptables",
+            "DEL leaves nothing on the host",
+            "new: host iptables-save -A FORWARD -j ACCEPT (number ",
+            marks=needs_iptables,
+        ),
         ("address", "DEL leaves nothing", "new: address 10.77.0.1/24 on lo"),
         ("route", "DEL leaves nothing", "route 10.78.0.0/24 lo"),
         ("host link", "DEL leaves nothing on the host", "link gulp"),
@@ -77,7 +94,7 @@ def test_state_in_the_kernel_is_seen(
         assert failing(report) == set()
         return
     found = {finding.check: finding.problem for finding in report.failures}
-    assert problem in found[check]
+    assert all(part in found[check] for part in problem.split(" | "))
 
 
 @pytest.mark.real
