@@ -109,7 +109,7 @@ def test_an_ipam_plugin_that_gets_the_address_in_cni_args_need_not_hold_it() -> 
 def test_an_ipam_plugin_that_does_not_hear_what_is_asked_for_is_found() -> None:
     recorder = Recorder(add=lambda request: request.result.add_ip("10.9.0.2/24"))
     for options in ({"config": {}, "args": "IP=10.9.0.7"}, {"config": {"runtimeConfig": {"ips": ["10.9.0.7/24"]}}}):
-        report = check_plugin(recorder.plugin, ipam=True, versions=NEWEST, only=["life"], **options)  # type: ignore[arg-type]
+        report = check_plugin(recorder.plugin, ipam=True, versions=NEWEST, only=["life"], **options)
         (problem,) = [f.problem for f in report.failures if f.check == "ADD gives what the runtime asks for"]
         assert "is asked for, and the result has 10.9.0.2" in problem
 
