@@ -560,7 +560,7 @@ class _ToStory(logging.Handler):
         one.log(one.current.name if one.current else "-", f"log: {record.getMessage()}")
 
 
-def _no_program(command: list[str], _env: object) -> str:
+def _no_program(command: list[str], *_: object) -> str:
     raise failure(errno.ENOENT, command[0])
 
 
