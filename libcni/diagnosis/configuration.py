@@ -33,6 +33,10 @@ def check_configuration(node: NodeState) -> Observations:
     unusable = f" and {counted(len(configurations.problems), 'unusable file')}" if configurations.problems else ""
     yield Checked("configuration", f"{counted(len(configurations.networks), 'network')}{unusable} in {path}")
     yield from writable_by_others("configuration", path)
+    for name in sorted(
+        filter(None, (*(net.file for net in configurations.networks), *(one.file for one in configurations.problems)))
+    ):
+        yield from writable_by_others("configuration", name)
     for problem in configurations.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
         # Name both files if two have one network name: each of them is in order by itself.

@@ -26,6 +26,8 @@ from libcni.store.recorded_place import place_of
 _error = partial(finding_about, "interfaces", "error")
 _CUT_OFF = "the container is cut off"
 _FOLLOW_IPAM = {"bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-device"}
+_LIKE_ENDS = {"bridge", "ptp", "portmap", "firewall", "bandwidth", "sbr", "tuning"}
+"""The plugins that give both ends of a veth one MTU, or change none."""
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
@@ -250,8 +252,31 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
             "interfaces", "warning", attachment, "mtu-changed", seen,
             "large packets may be lost", f"nsenter --net={shlex.quote(netns)} ip link set {link.name} mtu {mtu}",
         )  # fmt: skip
+    else:
+        yield from _unlike_ends(node, attachment, link)
     if not lost_addresses(node, attachment, inside):  # the kernel removes the routes with the address
         yield from _routes(node, attachment, inside, link)
+
+
+def _unlike_ends(node: NodeState, attachment: Attachment, link: Link) -> Iterator[NodeFinding]:
+    """Find a veth whose ends have different MTUs: these plugins give both the same."""
+    documents = node.documents(attachment)
+    if not {str(document.get("type")) for document in documents} <= _LIKE_ENDS or any(map(_has_mtu, documents)):
+        return
+    for end in node.host_ends(attachment):
+        if end.mtu and link.mtu and end.mtu != link.mtu:
+            larger = max(end.mtu, link.mtu)
+            inside = f"nsenter --net={shlex.quote(attachment.netns)} "
+            where = f"ip link set {end.name}" if end.mtu < link.mtu else f"{inside}ip link set {link.name}"
+            yield finding_about(
+                "interfaces", "warning", attachment, "mtu-changed",
+                f"the MTU of {link.name} is {link.mtu}, and that of its other end, {end.name}, {end.mtu}",
+                "large packets may be lost", f"if the larger one is right: {where} mtu {larger}",
+            )  # fmt: skip
+
+
+def _has_mtu(document: Mapping[str, Any]) -> bool:
+    return document.get("type") == "tuning" and bool(document.get("mtu"))
 
 
 def _expected_mtu(node: NodeState, attachment: Attachment) -> int:

@@ -93,9 +93,17 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",
         f"its gateway is {wanted[0]}, and its bridge {link.name} has another address, {some(wrong)}; on it: {who}",
         f'no new container can be attached: "{link.name} already has an IP address different from {wanted[0]}"',
-        "" if mends else "give this network another bridge; or move its containers away, then call repair again",
+        "" if mends else f"{_undo(node, net, present[0])}give this network another bridge; or move its containers "
+        "away, then call repair again",
         mends, tuple(dict.fromkeys(living)),
     )  # fmt: skip
+
+
+def _undo(node: NodeState, net: NetworkConfigList, address: str) -> str:
+    """Return what to do if somebody has changed the file: the network's attachments have the bridge's gateway."""
+    attached = (node.summary_of(attachment) for attachment in node.attachments if attachment.network == net.name)
+    is_changed = any(address in summary.gateways for summary in attached)
+    return f"if the file was changed by mistake, make its gateway {address} again; else " if is_changed else ""
 
 
 def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:

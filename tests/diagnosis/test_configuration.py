@@ -35,6 +35,16 @@ def test_a_second_file_of_a_network_is_shown_by_the_printed_command(
     assert "is already defined in" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_file_that_every_user_may_write_to(healthy: FakeNode, text: str | None) -> None:
+    """Who may write it decides which programs root runs, whether the file is in order now or not."""
+    [file] = healthy.conf_dir.glob("*.conflist")
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    file.chmod(0o666)
+    assert (str(file), f"chmod o-w {file}") in {(one.subject, one.remedy) for one in diagnose(healthy.cni).findings}
+
+
 def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:
     (healthy.root / "empty").mkdir()
     empty = healthy.client(conf_dir=healthy.root / "empty")

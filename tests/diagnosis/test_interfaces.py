@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -195,6 +196,25 @@ def test_hairpin_mode_and_mtu_are_those_of_the_configuration(made: MadeNode) -> 
     }
     bridge.mtu = veth.mtu = 900
     assert ("mtu-changed", "bridge br0") not in {(one.name, one.subject) for one in made.findings(check_interfaces)}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "inside", "outside", "command"),
+    [
+        ({"type": "portmap"}, 1500, 1200, "ip link set vethc1 mtu 1500"),
+        ({"type": "tuning"}, 576, 1500, "nsenter --net={} ip link set eth0 mtu 1500"),
+        ({"type": "tuning", "mtu": 576}, 576, 1500, ""),
+        ({"type": "of-somebody"}, 576, 1500, ""),
+        ({"type": "portmap"}, 9000, 9000, ""),
+    ],
+)
+def test_both_ends_of_a_veth_have_one_mtu(
+    made: MadeNode, plugin: dict[str, Any], inside: int, outside: int, command: str
+) -> None:
+    made.attach("c1", BRIDGE, plugin).links["eth0"].mtu = inside
+    made.host.links["vethc1"].mtu = outside
+    found = [one.remedy for one in made.findings(check_interfaces)]
+    assert found == [f"if the larger one is right: {command.format(made.netns('c1'))}"] * bool(command)
 
 
 def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(made: MadeNode) -> None:

@@ -63,6 +63,14 @@ def test_a_bridge_whose_address_the_plugin_refuses(
         assert inhabited.seen.endswith("on it: c1:eth0")
 
 
+def test_a_file_whose_subnet_was_changed_while_containers_live(made: MadeNode) -> None:
+    made.attach("c1")
+    configure(made, {**BRIDGE, "ipam": {**IPAM, "subnet": "10.2.0.0/24"}})
+    found = made.finding(check_next)
+    assert found.remedy.startswith("if the file was changed by mistake, make its gateway 10.1.0.1/24 again; else give")
+    assert found.mends == ()
+
+
 def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode) -> None:
     made.attach("c1", args=POD)
     configure(made)
