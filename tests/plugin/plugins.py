@@ -64,8 +64,8 @@ def write_plugin(directory: Path, name: str, body: str) -> Path:
 
 
 def source_of(module: str) -> str:
-    """Return the text of ``<module>.py`` on the page, or in ``examples/``."""
-    return TITLED.get(f"{module}.py") or (ROOT / f"examples/{module}.py").read_text(encoding="utf-8")
+    """Return the text of ``<module>.py`` in ``examples/``."""
+    return (ROOT / f"examples/{module}.py").read_text(encoding="utf-8")
 
 
 def example(module: str) -> Plugin:

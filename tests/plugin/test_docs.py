@@ -19,20 +19,21 @@ import pytest
 from libcni.plugin import Request
 from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
-from plugin.plugins import LIBRARY, PAGE, ROOT, TITLED, Recorder, config, example
+from plugin.plugins import LIBRARY, PAGE, ROOT, TITLED, Recorder, config, example, source_of
 
 TYPED = re.findall(r"^\$ \.venv/bin/python (.*)$", PAGE, re.MULTILINE)
 
 
-def write_files(directory: Path) -> None:
-    for name, text in TITLED.items():
-        (directory / name).write_text(text, encoding="utf-8")
+def test_the_code_of_the_page_is_a_part_of_the_example() -> None:
+    [code] = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    parts = code.split("\n\n\n")
+    assert len(parts) > 1
+    assert [part for part in parts if part.strip() not in source_of("counter")] == []
 
 
 def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
-    write_files(tmp_path)
     (command,) = TYPED
-    arguments = shlex.split(command.replace("/opt/cni/bin", str(tmp_path)))
+    arguments = shlex.split(command.replace("examples/", f"{ROOT}/examples/"))
     subprocess.run(
         [sys.executable, *arguments, "--python", sys.executable],
         cwd=tmp_path,
@@ -76,8 +77,7 @@ def test_the_chained_example_says_what_cannot_work(tmp_path: Path) -> None:
 def test_the_delegating_plugin_of_the_page_conforms(
     tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]
 ) -> None:
-    write_files(tmp_path)
-    build(tmp_path / "counter.py", tmp_path / "counter", python=sys.executable)
+    build(ROOT / "examples/counter.py", tmp_path / "counter", python=sys.executable)
     ipam = {"type": "counter", "dataDir": str(tmp_path / "data")}
     with cni_namespaces() as machine, cni_namespaces() as container, machine.entered():
         report = assert_plugin_conforms(
