@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         MEASURING.stop()  # this process runs no test, it only reads what the workers report
     elif MEASURING is not None:
         MEASURING.set_option("run:patch", [])  # or each start() would put the variables back
+        MEASURING._warn_preimported_source = False  # or each start() would look at all modules: 20 ms for each fixture
         COVERAGE.update({name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_")})
         if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] != "gw0":
             MEASURING.stop()  # all workers import the same modules while they collect, and one measures that
