@@ -339,6 +339,35 @@ def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["c2"]
 
 
+def test_a_container_that_a_verb_works_on_has_lost_nothing_yet(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload takes the interface of a healthy container for a moment, which may last for several looks."""
+    container, address = node.attach("c1"), f"{node.net}.2/24"
+    node.lease(77, "lost\r\neth0")
+    locks = LockSet(str(node.cache), LockRequest((), "c1"))
+    seen: list[bool] = []
+
+    def begin(*_: object) -> None:
+        assert locks.try_acquire()
+        container.run("ip", "address", "flush", "dev", "eth0")
+
+    def look(state: NodeState) -> AllBelongings:
+        found = belongings_of(state)
+        seen.append(any(f"the address {address} of eth0" in one.things for one in found.values()))
+        if seen == [True, True, False, False]:
+            container.run("ip", "address", "add", address, "dev", "eth0")
+            locks.close()
+        return found
+
+    monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
+    monkeypatch.setattr(engine, "belongings_of", look)
+    replace_act(monkeypatch, "release", begin)
+    done = repair_node(node.cni)
+    assert (done.outcomes[0].state, done.stopped) == ("mended", "")
+    assert seen[:5] == [True, True, False, False, True]
+
+
 @contextmanager
 def waiting_repair(node: OperatorNode) -> Iterator[None]:
     """Repair the node while the block runs, and end the block before the repair gets the lock of host-local."""
