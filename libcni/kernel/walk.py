@@ -238,7 +238,8 @@ class Walk:
             trusted = inode is not None and (task == "/proc/self" or is_trusted(descriptor))
             self._mounts(_read(f"{task}/mountinfo"), inode, root, is_trusted=trusted)
         except OSError as error:
-            if not _has_ended(task, error):
+            # EINVAL: the thread has left its namespaces. Who is rootless cannot ask about others' zombies again.
+            if error.errno != errno.EINVAL and not _has_ended(task, error):
                 self._note(f"{task}/mountinfo", error)
         finally:
             if descriptor >= 0:
@@ -324,8 +325,8 @@ class Walk:
 def _has_ended(task: str, error: OSError) -> bool:
     """Return whether an error of a file in ``/proc`` shows only that the thread has ended, or is about to end.
 
-    The kernel answers EINVAL for the mountinfo of a thread that has left its namespaces, and EACCES for a link if the
-    thread ended after the link was found. Neither hides anything: such a thread has no namespace, mount or descriptor.
+    The kernel answers EACCES for a link if the thread ended after the link was found. This hides nothing: such a thread
+    has no namespace, mount or descriptor.
     """
     if error.errno in _GONE:
         return True

@@ -552,6 +552,15 @@ def test_a_mount_that_another_one_covers(host: Namespace, container: Namespace, 
             subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
+def test_a_zombie_hides_nothing_from_a_rootless_walk() -> None:
+    """It may not ask for the zombie's namespaces, and the kernel has no mountinfo of it."""
+    code = "from libcni.kernel.walk import Walk; print(Walk().blind or 'sees all')"
+    with subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
+        wait_until(lambda: subprocess.run(command, check=True, capture_output=True).stdout == b"sees all\n")
+
+
 def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = Walk(seconds=-1.0)
     assert "too long" in walk.blind

@@ -275,6 +275,10 @@ _RECORD = (
     b'W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"/run/netns/x","cniArgs":[["K","V"]],'
     b'"capabilityArgs":{"mac":"x"},"result":' + _RESULT + b',"libcni":' + _OWN + b"}"
 )
+_EVENTS = (
+    b',"libcni.1":{"event":"started","at":1},"libcni.2":{"event":"step","at":1.5,"plugin":0,"interface":{"number":2,'
+    b'"mac":"x"}},"libcni.3":{"event":"complete","at":2},"result":' + _RESULT
+)
 _LIST = (
     b'{"cniVersion":"1.0.0","cniVersions":["0.4.0","1.1.0"],"name":"net","disableCheck":"true","disableGC":false,'
     b'"loadOnlyInlinedPlugins":false,"plugins":[{"type":"bridge","capabilities":{"mac":true},"ipam":{"type":"x"},'
@@ -286,6 +290,7 @@ SEEDS: dict[str, list[bytes]] = {
     "record": [
         _RECORD,
         b'{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"net"}',
+        _RECORD.replace(b',"result"', b',"r00001"')[:-1] + _EVENTS + b"}",
     ],
     "version": [b'{"cniVersion":"1.0.0","supportedVersions":["0.1.0","1.0.0"]}', b'{"cniVersion":"0.2.0"}'],
     "error_document": [b'{"cniVersion":"1.0.0","code":11,"msg":"later","details":"x"}', b'{"code":-3}', b"text"],
