@@ -1,4 +1,4 @@
-"""Pods with a user namespace of their own (``hostUsers: false``), and a rootless node: who lives there keeps its address."""
+"""Pods with a user namespace of their own (``hostUsers: false``), and a rootless node: the living lose nothing."""
 
 from __future__ import annotations
 

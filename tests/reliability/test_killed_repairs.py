@@ -148,7 +148,6 @@ def test_nobody_loses_anything_by_repairs_that_are_killed(
                 kills += kill_after(repair, chance.uniform(0.0, seconds))
             assert of_living(node, living) == before, f"LIBCNI_SEED={SEED}, kill {number}"
             assert is_running(worker), f"LIBCNI_SEED={SEED}: the ADDs and DELs of a living container go on"
-    print(f"{kills} of {KILLS} repairs were killed")
     assert kills > KILLS / 4
     until.touch()
     assert wait(worker, 120) == 0
