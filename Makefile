@@ -85,7 +85,7 @@ conformance-go: $(READY) ## run the vectors with Go libcni and write testdata/ev
 # In about ten minutes; what cannot be had is in the table. PEERS="runc podman@sid": only these rows.
 peers: $(COMPILED) ## run the tests with other programs and write testdata/evidence/peers.md, with their versions
 	@scripts/need peers
-	@PYTHONPATH=tests $(BIN)/python -m real.peers_page $(PEERS) && echo testdata/evidence/peers.md
+	@PYTHONPATH=tests LIBCNI_ALL_SCENARIOS=1 $(BIN)/python -m real.peers_page $(PEERS) && echo testdata/evidence/peers.md
 
 check: $(READY) ## lint and type-check; edits nothing
 	@$(BIN)/ruff check
