@@ -72,11 +72,15 @@ test-newer: $(COMPILED) ## run the tests with real plugins with those of Debian 
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@scripts/peers plugins -- sh -c '$(BIN)/pytest $(PARALLEL) -m "real and not slow" || $(BIN)/pytest -m "real and not slow" $(ALONE)' || { status=$$?; [ $$status = 77 ]; }
 
-soak: $(READY) ## for longer: 100,000 schedules of the simulated node
+soak: $(READY) ## for longer: 100,000 schedules of the simulated node; more kills, races and power cuts with real plugins
 	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story
+	@LIBCNI_KILLS=300 LIBCNI_REPAIRS=40 LIBCNI_RACES=250 LIBCNI_RELOAD_KILLS=100 LIBCNI_POWER_CUTS=40 \
+		LIBCNI_SOAK_ADDS=100000 LIBCNI_SEED=$$(date +%s) \
+		$(BIN)/pytest --timeout=0 -n 4 --dist loadgroup -m slow tests/real/test_kills.py tests/real/test_races.py \
+		tests/reliability tests/store/test_cut_off.py
 
 fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
-	@LIBCNI_FUZZ_CASES=100000 $(BIN)/pytest --timeout=0 tests/reliability/test_hostile.py tests/kernel/test_netlink.py -k inputs_near_to_good_ones
+	@LIBCNI_FUZZ_CASES=100000 LIBCNI_SEED=$$(date +%s) $(BIN)/pytest --timeout=0 tests/reliability/test_hostile.py tests/kernel/test_netlink.py -k inputs_near_to_good_ones
 
 conformance-go: $(READY) ## run the vectors with Go libcni and write testdata/evidence/differences.md; fails on one without a reason
 	@scripts/system-packages golang-go golang-github-appc-cni-dev

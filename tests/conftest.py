@@ -121,9 +121,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_file and f"mark.{kind}" not in collection_path.read_text(encoding="utf-8") else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests more time than the others."""
-    for item in items:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give slow tests more time than the others, unless the command says how much."""
+    for item in items if config.getoption("timeout") is None else ():
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 

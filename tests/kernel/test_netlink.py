@@ -140,7 +140,7 @@ def test_an_answer_that_the_kernel_gave_late_counts() -> None:
 @pytest.mark.parametrize("name", READS)
 def test_inputs_near_to_good_ones(name: str) -> None:
     """No hang, and no error but OSError, whatever comes."""
-    seed = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))
+    seed = int(os.environ.get("LIBCNI_SEED", "1"))
     chance, good = random.Random(f"{name} {seed}"), 0
     for _ in range(int(os.environ.get("LIBCNI_FUZZ_CASES", "2000"))):
         datagrams = list(answers.near(chance, GOOD[name]))
