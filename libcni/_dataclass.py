@@ -57,7 +57,8 @@ class _Fields:
         self.types: dict[str, Any] = {**(base.types if base else {}), **own}
         self.of: dict[str, dict[str, Any]] = {**(base.of if base else {})}
         for name in own:
-            default = cls.__dict__.get(name, _FACTORY)
+            # getattr: a descriptor returns the default for the class, and computes the field for an object.
+            default = getattr(cls, name) if name in cls.__dict__ else _FACTORY
             plain = {} if default is _FACTORY else {"default": default}
             self.of[name] = default.options if isinstance(default, _Options) else plain
         compared = [name for name, field in self.of.items() if field.get("compare", True)]

@@ -176,3 +176,17 @@ libcni.Result.from_bytes(b'{"cniVersion": "1.0.0"}')
 print(before == {name: name in sys.modules for name in before})
 """
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_descriptor_gives_the_default_of_a_field_and_computes_the_field_of_an_object(maker: Any) -> None:
+    class Later:
+        def __get__(self, instance: object, _owner: type | None = None) -> Any:
+            return "default" if instance is None else "computed"
+
+    @maker.dataclass(frozen=True)
+    class Example:
+        text: Any = Later()
+
+    assert (Example().text, Example("given").text) == ("default", "given")
+    assert object.__new__(Example).text == "computed"

@@ -236,6 +236,31 @@ class Source(Protocol):
         ...
 
 
+class _FromSource:
+    """A field that is decoded from the record's source when it is first used, with all other such fields.
+
+    Searching the file for these texts takes as long as decoding it, and a listing needs none of them.
+    """
+
+    def __init__(self, default: object) -> None:
+        self._default = default
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, record: Record | None, _owner: type | None = None) -> Any:
+        if record is None or record.source is None:
+            return self._default
+        # From now on the record's own attributes are found, and this method is not called.
+        for name, text in record.source.texts().items():
+            record.__dict__.setdefault(name, text)
+        return record.__dict__[self._name]
+
+
+def _from_source(default: object) -> Any:
+    return _FromSource(default)  # Any: type checkers know the types of the fields
+
+
 @dataclass(frozen=True)
 class Record:
     """An attachment recorded on disk: Ours, MadeByGo or Unreadable.
@@ -279,17 +304,17 @@ class Record:
     netns_cookie: int | None = None
     config: bytes = b""
     version: str = ""
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = _from_source(())
     args: tuple[tuple[str, str], ...] = ()
-    capability_args: str = ""
-    network_args: str = ""
+    capability_args: str = _from_source("")
+    network_args: str = _from_source("")
     created: float | None = None
     uptime: float | None = None
     boot: str = ""
     pid_namespace: int | None = None
     owner: str = ""
-    result: str | None = None
-    partial: str | None = None
+    result: str | None = _from_source(None)
+    partial: str | None = _from_source(None)
     interface: Interface = UNKNOWN
     is_reload: bool = False
     is_own_netns: bool = False
@@ -300,14 +325,6 @@ class Record:
     serial: int = field(default=0, compare=False, repr=False)
     stamp: Stamp | None = field(default=None, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
-
-    def __getattr__(self, name: str) -> Any:
-        # Searching the file for these texts takes as long as decoding it, and a listing needs none of them.
-        if name not in Texts.__annotations__ or self.source is None:
-            raise AttributeError(name)
-        for key, text in self.source.texts().items():
-            self.__dict__.setdefault(key, text)
-        return self.__dict__[name]
 
     @property
     def decoded_capability_args(self) -> Mapping[str, Any]:
@@ -401,8 +418,6 @@ _FIELDS: Final = frozenset(Record.__annotations__)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     name: getattr(Record, name) for name in Record.__annotations__ if name not in Texts.__annotations__
 }
-for _name in Texts.__annotations__:
-    delattr(Record, _name)  # otherwise the class attribute would hide __getattr__
 
 
 class Ours(Record):
