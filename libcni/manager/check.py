@@ -7,7 +7,7 @@ from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
 from libcni.manager.report import Item, Report
-from libcni.store.attachments import Attachment, recorded_network, unnamed_error
+from libcni.store.attachments import Attachment, unnamed_error
 from libcni.verbs.check import check as check_attachment
 from libcni.verbs.client_base import attachment_conf, attachment_operation
 
@@ -40,7 +40,7 @@ async def _check(operation: ManagerOperation, attachment: Attachment, networks: 
         return Item("unreadable", path=attachment.path, error=unnamed_error(attachment))
     identity = (attachment.network, attachment.container_id, attachment.ifname)
     # CHECK uses the recorded configuration. The network in force is for records of Go, which lack the drop-in plugins.
-    net = networks.find(attachment.network) or recorded_network(attachment.record)
+    net = networks.find(attachment.network)
     node = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
     try:
         await node.run(check_attachment, attachment.network, net, attachment_conf(attachment))

@@ -161,12 +161,12 @@ def is_same_index(recorded: Place, seen: Place) -> bool:
     )
 
 
-def is_certain(record: Record, recorded: Place, seen: Place) -> bool:
+def is_certain(record: Record | None, recorded: Place, seen: Place) -> bool:
     """Return whether a record proves that the interface is its own: then no other record need be asked.
 
     Only one ADD can have created the interface with an index in the namespace with a cookie.
     """
-    return record.is_original and is_same_index(recorded, seen)
+    return record is not None and record.is_original and is_same_index(recorded, seen)
 
 
 def is_other_mac(recorded: str, seen: str) -> bool:
@@ -560,12 +560,11 @@ def taken(recorded: Place, seen: Place, *, reported: list[str], only_addresses: 
         only_addresses: whether the plugin reported addresses and no interface.
         is_last: whether it was the last plugin.
     """
-    if not seen.exists or not same_namespace(recorded, seen) or seen.interface is UNKNOWN:
+    if seen.interface is UNKNOWN or not same_namespace(recorded, seen):  # unknown, too, if there is no namespace
         return recorded
     if recorded.number:
-        is_same = recorded.number == seen.number or seen.mac in {*reported} - {""}
-        return seen if is_same else recorded
+        return seen if recorded.number == seen.number or seen.mac in {*reported} - {""} else recorded
     if not isinstance(seen.interface, Known):
         return seen if is_last else recorded
-    is_reported = only_addresses or not all(is_other_mac(mac, seen.mac) for mac in reported)
-    return seen if is_reported or (is_last and not reported) else replace(recorded, interface=NOT_OURS)
+    is_made = only_addresses or (is_last and not reported) or any(not is_other_mac(mac, seen.mac) for mac in reported)
+    return seen if is_made else replace(recorded, interface=NOT_OURS)

@@ -35,7 +35,6 @@ from libcni.store.model import (
     is_other_mac,
     is_same_index,
     needs_look,
-    same_namespace,
     state_of,
 )
 from libcni.store.other_records import OtherRecords
@@ -182,6 +181,11 @@ class EnteredNamespace:
             if error.errno == errno.ENODEV:
                 return ABSENT
         # A link-layer address can be too long for the answer, and without CAP_NET_RAW a socket can be bound only once.
+        return self._listed_interface(name)
+
+    def _listed_interface(self, name: str) -> Interface:
+        """Return the interface with this name from the list of all; ABSENT if there is none."""
+        request = os.fsencode(name).ljust(_IFREQ_BYTES, b"\0")
         try:
             # Plugins also delete an interface by an alternative name. The list lacks these names, so ask for the index.
             number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
@@ -298,10 +302,9 @@ class Sight:
         ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
         """
         seen = self.look(path, ifname)
-        is_known = isinstance(recorded.interface, Known)
-        if seen.interface is UNKNOWN or not is_known or compare(recorded, seen) == "same":
+        if seen.interface is UNKNOWN or not isinstance(recorded.interface, Known):
             return seen
-        if not seen.exists or not same_namespace(recorded, seen):
+        if compare(recorded, seen) in {"same", "no namespace", "other namespace"}:
             return seen
         # A path that Go recorded may lead to another container while this one still exists.
         everywhere = everywhere and not (recorded.is_identified and isinstance(seen.interface, Known))
@@ -309,9 +312,8 @@ class Sight:
         try:
             for place in self._candidates(path, recorded, everywhere=everywhere):
                 # Hardware addresses are not unique: a user can choose them.
-                if record is not None and is_certain(record, recorded, place):
-                    return replace(seen, found_as=place.found_as)
-                if next(self._others.with_interface(place, record), None) is None:
+                is_proved = is_certain(record, recorded, place)
+                if is_proved or next(self._others.with_interface(place, record), None) is None:
                     return replace(seen, found_as=place.found_as)
         except OSError:  # its container may prevent the reading, so an interface that was not seen may be there
             return replace(seen, interface=UNKNOWN)

@@ -193,7 +193,7 @@ class Claim:
         if not self.path or self.is_any or self.place.interface in {ABSENT, NOT_OURS}:
             return False
         seen = self.look()
-        return isinstance(seen.interface, Known) and not self._is_proved(seen)
+        return isinstance(seen.interface, Known) and not is_certain(self.record, self.place, seen)
 
     def _take_other_path(self) -> None:
         """Use another path to the recorded namespace if it lives, although its own path does not lead to it any more.
@@ -250,12 +250,9 @@ class Claim:
             )
             raise mismatch(record, problem, self.path, hint)
 
-    def _is_proved(self, seen: Place) -> bool:
-        return self.record is not None and is_certain(self.record, self.place, seen)
-
     def _is_anothers(self, seen: Place) -> bool:
         """Return whether the interface that was seen may belong to the attachment of another record."""
-        if self._is_proved(seen):
+        if is_certain(self.record, self.place, seen):
             return False
         other = next(self.node.others.with_interface(seen, self.record), None)
         if other is None:

@@ -7,6 +7,7 @@
 | of an ADD not completed    | recorded, given, file        | given or file, with given arguments  |
 | of Go libcni               | given, file, recorded        | the same, if the ADD is not complete |
 | any, with ``use_given``    | given, recorded, file        |                                      |
+| all, for the plugins' GC   | given, file, recorded by any |                                      |
 
 ``recorded``: the configuration of the ADD. ``given``: the caller's. ``file``: the network's present file in
 ``conf_dir``. Go records no drop-in plugins, so its recorded configurations may be incomplete.
@@ -20,7 +21,7 @@ from typing import Literal
 from libcni._dataclass import dataclass
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import Hint, RecordError
+from libcni.errors import Hint, NetworkNotFoundError, RecordError
 from libcni.store.attachments import recorded_conf, recorded_network
 from libcni.store.model import Record
 
@@ -98,6 +99,25 @@ def network_to_use(
         missing="configuration",
         hint=Hint.about(record, text, "forget", argument="use_given"),
     )
+
+
+def network_for_gc(
+    network: str, present: NetworkConfigList | None, recorded: NetworkConfigList | None
+) -> NetworkConfigList:
+    """Return the configuration for the GC of a network's plugins.
+
+    Args:
+        network: its name.
+        present: the caller's configuration, or that of the network's file.
+        recorded: a usable configuration of one of its attachments.
+
+    Raises:
+        NetworkNotFoundError: there is none.
+    """
+    if net := present or recorded:
+        return net
+    problem = f'network "{network}" has no configuration, and no record holds a usable configuration'
+    raise NetworkNotFoundError(problem, network=network, hint=Hint("see the configured networks", "networks"))
 
 
 def _order(record: Record, *, use_given: bool) -> tuple[Source, Source, Source]:

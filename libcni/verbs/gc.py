@@ -18,7 +18,6 @@ from libcni.errors import (
     CNIErrorGroup,
     Hint,
     LockTimeoutError,
-    NetworkNotFoundError,
     PluginNotFoundError,
     RecordError,
 )
@@ -28,6 +27,7 @@ from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
 from libcni.store.model import UNFINISHED, Record, Unreadable
 from libcni.verbs.chain import Chain
+from libcni.verbs.configurations import network_for_gc
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.each_container import detach_each, each_container
 from libcni.verbs.node import Node
@@ -114,11 +114,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     # A shared lock: ADDs may run while stale attachments are detached. Only the plugins' own GC needs it exclusively.
     await node.lock([network])
     listing = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
-    used = net or listing.network
-    if used is None:
-        problem = f'network "{network}" has no configuration, and no record holds a usable configuration'
-        hint = Hint("see the configured networks", "networks")
-        raise NetworkNotFoundError(problem, network=network, hint=hint)
+    used = network_for_gc(network, net, listing.network)
     # The listing examines the interfaces of many attachments, and must not block an event loop.
     report = await node.on_disk(partial(_report, node, listing))
     if dry_run:
