@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.testing.conformance import check_plugin
+from libcni.testing.conformance import GROUPS, check_plugin
 from libcni.testing.fakes import FakePlugins
 from libcni.testing.namespaces import network_namespace
 
@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--path", default="/opt/cni/bin", help="CNI_PATH (%(default)s)")
     command.add_argument("--args", default="", help="CNI_ARGS")
     command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="only these versions")
+    command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"only of {', '.join(GROUPS)}")
     command.add_argument("--known", action="append", default=[], metavar="CHECK=REASON", help="a failure that is known")
     command.set_defaults(run=_check)
     options = parser.parse_args(arguments)
@@ -59,6 +60,7 @@ def _check(options: argparse.Namespace) -> int:
     known = dict(word.partition("=")[::2] for word in options.known)
     given: dict[str, Any] = {
         "path": options.path, "ipam": options.ipam, "args": options.args, "versions": options.versions, "known": known,
+        "only": options.only,
         "prev_result": _json(options.prev_result) if options.prev_result else None,
     }  # fmt: skip
     plugin, config = Path(options.plugin).absolute(), _json(options.config)

@@ -21,7 +21,7 @@ from libcni.testing.refusal_checks import check_invalid_calls, check_version_ver
 from libcni.testing.report import ConformanceFinding, ConformanceReport
 from libcni.testing.surroundings import own_host, surroundings_of
 
-_GROUPS: Mapping[str, Callable[[Examination], None]] = {
+GROUPS: Mapping[str, Callable[[Examination], None]] = {
     "refusals": check_invalid_calls, "life": check_attachment, "several": check_many, "addresses": check_addresses,
     "failures": check_failed_adds,
 }  # fmt: skip
@@ -60,7 +60,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     timeout: float = 30.0,
     known: Mapping[str, str] = MappingProxyType({}),
     surroundings: Callable[[], AbstractContextManager[NetworkNamespace]] | None = None,
-    only: Collection[str] = tuple(_GROUPS),
+    only: Collection[str] = tuple(GROUPS),
 ) -> ConformanceReport:
     """Run every verb of a plugin in every version, and compare answers and state with the specification.
 
@@ -98,8 +98,8 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
             an address. ``only`` has an unknown group.
     """
-    if unknown := {*only} - {*_GROUPS}:
-        raise ValueError(f"there is no group of checks {', '.join(sorted(unknown))}: only {', '.join(_GROUPS)}")
+    if unknown := {*only} - {*GROUPS}:
+        raise ValueError(f"there is no group of checks {', '.join(sorted(unknown))}: only {', '.join(GROUPS)}")
     examination = Examination(
         plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout,
         surroundings=surroundings,
@@ -113,11 +113,11 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             report.versions = tuple(version for version in supported if version in versions)
             if report.versions:
                 examination.recorder = stack.enter_context(recording_ipam(examination))
-            for group in [group for group in _GROUPS if group in only] if report.versions else ():
+            for group in [group for group in GROUPS if group in only] if report.versions else ():
                 # In the newest version only: the other groups make many calls.
                 for examination.version in report.versions if group == "life" else report.versions[-1:]:
                     with nullcontext() if group == "failures" else surroundings_of(examination):
-                        _GROUPS[group](examination)
+                        GROUPS[group](examination)
             slow = ""
         except TooSlowError as error:
             slow = str(error)

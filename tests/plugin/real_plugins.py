@@ -16,6 +16,7 @@ from typing import Any
 from testing.faulty import ip
 
 from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
+from libcni.testing.conformance import GROUPS
 
 DIRECTORY = Path("/usr/lib/cni")
 HOST_LINK, MASTER, BRIDGE, IFNAME = "cnitesthost0", "cnitestdev0", "cnitestbr0", "cnitest0"
@@ -162,14 +163,17 @@ def why_not(name: str) -> str:
 
 def examine(name: str, versions: Sequence[str]) -> ConformanceReport:
     """Run one plugin through the conformance helper, with new surroundings for each version."""
-    reports = [report for version in versions if (report := _examine_in(DIRECTORY / name, version)).versions]
+    reports: list[ConformanceReport] = []
+    for version in reversed(versions):
+        report = _examine_in(DIRECTORY / name, version, ["life"] if reports else GROUPS)
+        reports[:0] = [report] if report.versions else []
     merged = ConformanceReport(name, tuple(version for report in reports for version in report.versions))
     merged.findings += [finding for finding in reports[-1].findings if not finding.version]
     merged.findings += [finding for report in reports for finding in report.findings if finding.version]
     return merged
 
 
-def _examine_in(plugin: Path, version: str) -> ConformanceReport:
+def _examine_in(plugin: Path, version: str, groups: Sequence[str]) -> ConformanceReport:
     subject = SUBJECTS[plugin.name]
     with tempfile.TemporaryDirectory() as data, network_namespace() as namespace, subject.around(namespace):
         config = {"type": plugin.name, **subject.config}
@@ -183,6 +187,7 @@ def _examine_in(plugin: Path, version: str) -> ConformanceReport:
             ipam=subject.ipam,
             prev_result=_previous(namespace) if subject.chained else None,
             versions=(version,),
+            only=groups,
         )
 
 

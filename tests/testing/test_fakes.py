@@ -161,5 +161,9 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
     bad = call_plugin(plugin, "ADD", config(ipam={"subnet": "10.9.0.0/29"}), container_id="../../escaped")
     assert bad.code == 4
     assert main(["check", plugin, "[]"]) == 2
-    assert main(["check", plugin, '{"type": "bridge"}', "--versions", "0.4.0", "--known", "ADD=why"]) == 1
+    assert (
+        main(["check", plugin, '{"type": "bridge"}', "--versions", "0.4.0", "--only", "life", "--known", "ADD=why"])
+        == 1
+    )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
+    assert main(["check", plugin, "{}", "--only", "live"]) == 2
