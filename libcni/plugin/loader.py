@@ -1,19 +1,47 @@
-"""Load decoded JSON into annotated classes, and name the key that is wrong."""
+"""Load decoded JSON into annotated classes, and name the key that is wrong.
+
+A plugin that loads its configuration into a plain class needs neither ``dataclasses`` nor ``typing``, whose imports
+take as long as the rest of its start.
+"""
 
 from __future__ import annotations
 
-import types
+import sys
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 
-_UNIONS = (Union, types.UnionType)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NONE = type(None)
+_UNION = type(int | str)
+_ANYTHING = object()
+"""The kind of the parts of ``list`` and ``dict`` without their kinds."""
 _JSON_TYPES: Mapping[Any, str] = {
     str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "an object", list: "a list"
 }  # fmt: skip
 _IGNORE = "IgnoreUnknown"
 _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
+
+
+def _is_typing(kind: Any, *names: str) -> bool:
+    """Return whether ``kind`` is one of these names of ``typing``; nothing is, unless the author has imported it."""
+    typing = sys.modules.get("typing")
+    return typing is not None and any(kind is getattr(typing, name) for name in names)
+
+
+def _origin(kind: Any) -> Any:
+    return kind if isinstance(kind, _UNION) else getattr(kind, "__origin__", kind)
+
+
+def _is_union(origin: Any) -> bool:
+    return isinstance(origin, _UNION) or origin is _UNION or _is_typing(origin, "Union")
+
+
+def _arguments(kind: Any) -> tuple[Any, ...]:
+    return getattr(kind, "__args__", ()) if _origin(kind) is not kind or isinstance(kind, _UNION) else ()
 
 
 def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
@@ -24,14 +52,14 @@ def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
         path: the attribute that has it, for the error.
         seen: the classes around it; one that contains itself is checked once.
     """
-    origin, arguments = get_origin(kind) or kind, get_args(kind)
-    if kind in (Any, types.NoneType, str, bool, int, float) or origin is Literal or kind in seen:
+    origin, arguments = _origin(kind), _arguments(kind)
+    if kind in (_NONE, str, bool, int, float) or kind in seen or _is_typing(origin, "Any", "Literal"):
         return
     if _is_object(kind):
-        hints = get_type_hints(kind)
-        for name in _fields(kind):
-            check_kind(hints[name], f"{path or kind.__name__}.{name}", (*seen, kind))
-    elif origin in _UNIONS or (origin in {list, tuple, dict, Mapping} and _is_uniform(origin, arguments)):
+        for name, hint in _hints(kind).items():
+            if name in _fields(kind):
+                check_kind(hint, f"{path or kind.__name__}.{name}", (*seen, kind))
+    elif _is_union(origin) or (origin in {list, tuple, dict, Mapping} and _is_uniform(origin, arguments)):
         for part in arguments:
             if part is not ...:
                 check_kind(part, path, seen)
@@ -47,12 +75,33 @@ def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
             f"{path or shown}: {shown} cannot be loaded from JSON; use str, int, float, bool, Any, Literal, list, "
         )
         raise TypeError(
-            problem + "tuple[X, ...], dict[str, X], unions, dataclasses, NamedTuples or classes that take one string"
+            problem + "tuple[X, ...], dict[str, X], unions, classes with annotations, or that take one string"
         )
 
 
 def _is_object(kind: Any) -> bool:
-    return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields")
+    return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields") or _is_plain(kind)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether ``kind`` is a class with annotations and without methods of its own that make its objects."""
+    if not isinstance(kind, type) or hasattr(kind, "__slots__") or hasattr(kind, "__dataclass_fields__"):
+        return False
+    makers = getattr(kind, "__init__", None), getattr(kind, "__new__", None)
+    return makers == (object.__init__, object.__new__) and bool(_hints(kind))
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the annotation of each attribute."""
+    if "typing" in sys.modules:
+        return sys.modules["typing"].get_type_hints(kind)  # type: ignore[no-any-return]
+    hints: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        names = vars(sys.modules[base.__module__])
+        for name, hint in getattr(base, "__annotations__", {}).items():
+            hint = eval(hint, names) if isinstance(hint, str) else hint  # noqa: S307, PLW2901 - the author's own text
+            hints[name] = _NONE if hint is None else hint
+    return hints
 
 
 def _is_typed_dict(kind: Any) -> bool:
@@ -63,13 +112,13 @@ def _is_uniform(origin: Any, arguments: tuple[Any, ...]) -> bool:
     """Return whether the annotation of a container is one that JSON has: one kind of parts, strings as keys."""
     if origin is tuple:
         return not arguments or arguments[1:] == (...,)
-    return origin is list or not arguments or arguments[0] in {str, Any}
+    return origin is list or not arguments or arguments[0] is str or _is_typing(arguments[0], "Any")
 
 
 def load_args(pairs: Mapping[str, str], kind: Any) -> Any:
     """Convert CNI_ARGS to the class ``kind``; see ``Request.load_args``."""
     check_kind(kind)
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     kinds = {find_key(pairs, name): hints[name] for name in _fields(kind)}
     unknown = [f"{name}={value}" for name, value in pairs.items() if name not in {*kinds, _IGNORE}]
     try:
@@ -83,8 +132,8 @@ def load_args(pairs: Mapping[str, str], kind: Any) -> Any:
 
 def _from_text(text: str, kind: Any) -> object:
     """Return the value of ``text`` for ``load``; the text itself if it is none of ``kind``."""
-    if get_origin(kind) in _UNIONS:
-        values = [value for part in get_args(kind) if (value := _from_text(text, part)) is not text]
+    if _is_union(_origin(kind)):
+        values = [value for part in _arguments(kind) if (value := _from_text(text, part)) is not text]
         return values[0] if values else text
     try:
         if kind is bool:
@@ -99,27 +148,27 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
 
     Args:
         value: a configuration or a part of it.
-        kind: a dataclass or a NamedTuple, whose annotations are str, int, float, bool, Any, Literal, lists, tuples,
-            dicts, unions, other such classes, or any class that takes one string.
+        kind: a class with annotations, a dataclass or a NamedTuple. Annotations are str, int, float, bool, Any,
+            Literal, lists, tuples, dicts, unions, other such classes, or any class that takes one string.
         path: the key of ``value`` in the configuration, for errors.
 
     Raises:
         VerbError: with code 7, if a key is missing or a value has another type.
     """
-    origin, arguments = get_origin(kind) or kind, get_args(kind)
-    first = arguments[0] if arguments else Any
-    if kind is Any:
+    origin, arguments = _origin(kind), _arguments(kind)
+    if kind is _ANYTHING or _is_typing(kind, "Any"):
         return value
-    if origin in _UNIONS:
+    if _is_union(origin):
         return _load_union(value, arguments, path)
-    if origin is Literal:
+    if _is_typing(origin, "Literal"):
         if value not in arguments:
             raise _invalid(path, f"must be one of {', '.join(map(repr, arguments))}, not {value!r}")
         return value
     if origin in {list, tuple}:
+        first = arguments[0] if arguments else _ANYTHING
         return origin(load(part, first, f"{path}[{index}]") for index, part in enumerate(_checked(value, list, path)))
     if origin in {dict, Mapping}:
-        part_kind = arguments[1] if arguments else Any
+        part_kind = arguments[1] if arguments else _ANYTHING
         members = _checked(value, dict, path).items()
         return {key: load(part, part_kind, _join(path, key)) for key, part in members}
     if _is_object(kind):
@@ -136,7 +185,7 @@ def find_key(document: Mapping[str, Any], name: str) -> str:
 
 
 def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     loaded: dict[str, Any] = {}
     for name, is_needed in _fields(kind).items():
         key = find_key(document, name)
@@ -145,6 +194,11 @@ def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
             loaded[name] = load(document[key], hints[name], _join(path, key))
         elif is_needed:
             raise VerbError(f'missing key "{_join(path, key)}"', code=INVALID_NETWORK_CONFIG)
+    if _is_plain(kind):
+        filled = kind()
+        for name, part in loaded.items():
+            setattr(filled, name, part)
+        return filled
     try:
         return kind(**loaded)
     except (TypeError, ValueError) as error:  # from the author's __post_init__
@@ -155,6 +209,8 @@ def _fields(kind: Any) -> dict[str, bool]:
     """Return the names of a class's fields, and whether each is needed."""
     if hasattr(kind, "_fields"):
         return {name: name not in kind._field_defaults for name in kind._fields}
+    if _is_plain(kind):
+        return {name: not hasattr(kind, name) for name in _hints(kind)}
     from dataclasses import MISSING, fields
 
     return {
@@ -165,11 +221,11 @@ def _fields(kind: Any) -> dict[str, bool]:
 
 
 def _load_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
-    if value is None and types.NoneType in kinds:
+    if value is None and _NONE in kinds:
         return None
     problem: VerbError | None = None
     for kind in kinds:
-        if kind is not types.NoneType:
+        if kind is not _NONE:
             try:
                 return load(value, kind, path)
             except VerbError as error:

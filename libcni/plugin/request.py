@@ -115,8 +115,9 @@ class Request(ReceivedCall):
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
 
         Args:
-            into: a dataclass or a NamedTuple. An attribute ``data_dir`` also takes the key ``dataDir``. Upper and
-                lower case do not matter.
+            into: a class with annotated attributes, whose values are the defaults. A dataclass or a NamedTuple does
+                as well; their imports take longer. An attribute ``data_dir`` also takes the key ``dataDir``. Upper
+                and lower case do not matter.
             key: the part to load, such as ``ipam``; "" for the whole configuration.
 
         Raises:
@@ -138,8 +139,8 @@ class Request(ReceivedCall):
         Kubernetes' runtimes send.
 
         Args:
-            into: a dataclass or a NamedTuple with strings, numbers, bools, or classes that take one string. Upper and
-                lower case of the names do not matter.
+            into: a class as for ``load_config``, with strings, numbers, bools, or classes that take one string. Upper
+                and lower case of the names do not matter.
 
         Raises:
             VerbError: with code 4, if an argument is unknown or missing or has another type; the text names it.

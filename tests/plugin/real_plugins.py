@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +173,7 @@ def examine(name: str, versions: Sequence[str]) -> ConformanceReport:
     return merged
 
 
-def _examine_in(plugin: Path, version: str, groups: Sequence[str]) -> ConformanceReport:
+def _examine_in(plugin: Path, version: str, groups: Collection[str]) -> ConformanceReport:
     subject = SUBJECTS[plugin.name]
     with tempfile.TemporaryDirectory() as data, network_namespace() as namespace, subject.around(namespace):
         config = {"type": plugin.name, **subject.config}

@@ -1,4 +1,4 @@
-"""A configuration loaded into a dataclass or a NamedTuple; errors name the key."""
+"""A configuration loaded into a class, a dataclass or a NamedTuple; errors name the key."""
 
 from __future__ import annotations
 
@@ -93,6 +93,42 @@ def test_a_problem_of_the_authors_own_check_is_an_invalid_configuration() -> Non
     with pytest.raises(VerbError, match=r"^the configuration: size must be even") as caught:
         request(size=3).load_config(Even)
     assert caught.value.code == 7
+
+
+class Shared:
+    mode: Literal["fast", "safe"] = "safe"
+
+
+class Plain(Shared):
+    data_dir: str
+    range: Range | None = None
+    sizes: dict[str, list[int]] | None = None
+    inner: Plain | None = None
+    anything: Any = 7
+
+
+def test_a_class_with_annotations_is_filled() -> None:
+    sizes = {"a": [1]}
+    ipam = {"dataDir": "/x", "Range": {"subnet": "10.0.0.0/8"}, "sizes": sizes, "inner": {"data_dir": "/y"}}
+    loaded = request(ipam=ipam).load_config(Plain, "ipam")
+    assert (loaded.data_dir, loaded.range, loaded.sizes) == ("/x", Range(IPv4Network("10.0.0.0/8")), sizes)
+    assert (loaded.mode, loaded.anything) == ("safe", 7)
+    assert loaded.inner is not None
+    assert (loaded.inner.data_dir, loaded.inner.inner) == ("/y", None)
+    for wrong, msg in (({}, 'missing key "ipam.dataDir"'), ({"dataDir": 1}, "ipam.dataDir: must be a string, not 1")):
+        with pytest.raises(VerbError, match=msg):
+            request(ipam=wrong).load_config(Plain, "ipam")
+
+
+def test_a_class_with_a_constructor_of_its_own_takes_one_string() -> None:
+    class Name:
+        text: str
+
+        def __init__(self, text: str) -> None:
+            self.text = text.upper()
+
+    made: Any = request(name="a").load_config(make_dataclass("Made", [("name", Name)]))
+    assert made.name.text == "A"
 
 
 class Limits(NamedTuple):

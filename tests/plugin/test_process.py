@@ -125,6 +125,30 @@ def test_a_no_op_loads_no_more_than_the_import(tmp_path: Path) -> None:
         assert f"libcni.plugin.{name}" not in answer.stderr.split()
 
 
+TYPED = """
+class Settings:
+    data_dir: str
+    sizes: "dict[str, int | None]"
+    size: int = 256
+    anything: list = ()
+@plugin.add
+def add(request):
+    loaded = request.load_config(Settings, "ipam")
+    slow = {"typing", "dataclasses", "inspect"} & {*sys.modules}
+    print(loaded.data_dir, loaded.sizes, loaded.size, loaded.anything, sorted(slow), file=sys.stderr)
+plugin.delete(lambda request: None)
+"""
+
+
+def test_a_plain_class_is_loaded_without_slow_imports(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path, "typed", TYPED)
+    ipam = {"dataDir": "/x", "sizes": {"a": 1, "b": None}, "anything": [1, "x"]}
+    answer = call_plugin(plugin, "ADD", config(ipam=ipam))
+    assert answer == Answer(0, '{"cniVersion": "1.1.0"}\n', "/x {'a': 1, 'b': None} 256 [1, 'x'] []\n")
+    wrong = call_plugin(plugin, "ADD", config(ipam={"dataDir": "/x", "sizes": {"a": "1"}}))
+    assert wrong.document["msg"] == "ipam.sizes.a: must be an integer, not '1'"
+
+
 def test_version_does_not_wait_for_a_pipe_on_which_nothing_comes(tmp_path: Path) -> None:
     path = write_plugin(tmp_path, "quiet", QUIET)
     env = {"CNI_COMMAND": "VERSION"}
