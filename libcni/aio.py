@@ -244,7 +244,9 @@ class _AsyncNode(Node):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def on_disk(self, work: Callable[[], AnswerT]) -> AnswerT:
+    async def on_disk(self, work: Callable[[], AnswerT], *, is_short: bool = False) -> AnswerT:
+        if is_short:
+            return work()
         # A cancelled caller still waits for the thread. Otherwise the thread would write the record after the locks of
         # the verb are released, perhaps over a later verb's record.
         return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))

@@ -398,7 +398,9 @@ class _BlockingNode(Node):
         with unscoped():
             return await work
 
-    async def on_disk(self, work: Callable[[], _T]) -> _T:
+    async def on_disk(self, work: Callable[[], _T], *, is_short: bool = False) -> _T:
+        if is_short:
+            return work()
         with Waiting():
             return work()
 

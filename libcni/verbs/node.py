@@ -129,8 +129,12 @@ class Node(LockingNode):
         answer = self._executor.execute(invocation, options)
         return answer if isinstance(answer, Outcome) else await answer
 
-    async def on_disk(self, work: Callable[[], _T]) -> _T:
-        """Call ``work``, a function that may wait for the disk."""
+    async def on_disk(self, work: Callable[[], _T], *, is_short: bool = False) -> _T:  # noqa: ARG002 - see the clients
+        """Call ``work``, a function that may wait for the disk.
+
+        ``is_short``: it examines a few files, so that no other verb needs to run meanwhile. Each system call would let
+        the threads of all verbs compete for the interpreter.
+        """
         return work()
 
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:

@@ -16,13 +16,15 @@ from helpers import RecordingNode, network
 from nodes import FakeNode, both_clients
 
 import libcni
-from libcni import NetworkConfigList, RuntimeConf
+from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
 from libcni.errors import AttachmentExistsError, ConfigError, PluginError
+from libcni.executor import baton
 from libcni.kernel import system
 from libcni.kernel.life import Answer
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
+from libcni.store.other_records import OtherRecords
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.node import Node
@@ -53,6 +55,27 @@ def test_a_host_port_of_another_container_is_refused_before_anything_runs(
     assert node.verbs() == ["ADD portmap"]
     node.cni.add_network_list(net, rt("c2", WEB), on_existing="allow")
     node.cni.add_network_list(net, rt("c3", {"hostPort": 8081}))
+
+
+@both_clients
+def test_the_look_at_the_ports_of_few_records_lets_no_other_verb_run(
+    node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file's system call would let the threads of 64 verbs compete for the interpreter."""
+    looks: list[tuple[bool, bool]] = []
+    published = OtherRecords._published
+
+    def look(others: OtherRecords) -> Any:
+        looks.append((threading.current_thread() is threading.main_thread(), baton._mine.held is not None))
+        return published(others)
+
+    monkeypatch.setattr(OtherRecords, "_published", look)
+    is_asyncio = node.kind is AsyncCNIConfig
+    for number in range(3):
+        node.cni.add_network_list(net, rt(f"c{number}", {"hostPort": 8080 + number}))
+    # How long the first one takes is unknown. The second one finds no record of before.
+    assert looks[0] == looks[1] == (not is_asyncio, False)
+    assert looks[2] == (True, not is_asyncio)
 
 
 @pytest.mark.parametrize("key", ["HostPort", "hostport"])
