@@ -70,6 +70,11 @@ def python_in_use() -> str:
     return f"Python {version.strip()} ({whose})"
 
 
+def go_in_use() -> str:
+    """Describe Go libcni and the compiler that the comparison was built with."""
+    return (BUILD / "go.txt").read_text(encoding="utf-8").strip()
+
+
 @dataclass
 class Worker:
     """A program that works on request and times its work."""
@@ -147,7 +152,7 @@ class Setup:
 def conf_file(name: str, plugins: Iterable[Mapping[str, Any]]) -> Path:
     """Write a configuration list, and return its path."""
     path = BUILD / f"{name}.conflist"
-    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": list(plugins)}), encoding="ascii")
+    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": path.stem, "plugins": list(plugins)}), encoding="ascii")
     return path
 
 
@@ -253,7 +258,9 @@ def _build() -> None:
     shutil.rmtree(BUILD, ignore_errors=True)
     (BUILD / "bin").mkdir(parents=True)
     subprocess.run(["gcc", "-O2", "-static", "-o", BUILD / "bin/noop", SOURCES / "noop.c"], check=True)
-    go = ["go", "build", "-o", BUILD / "peer", SOURCES / "peer.go"]
+    describe = "grep -h appc-cni $PEER_GO/.packages | tr '\\t' ' ' | sed 's/-dev / /; s/^/Go libcni: /' || true"
+    describe = f"go build -o {BUILD}/peer {SOURCES}/peer.go && ({describe}; go version) | paste -sd, >{BUILD}/go.txt"
+    go = ["sh", "-c", describe]
     if subprocess.run([ROOT / "scripts/peers", "go", "--", *go], check=False).returncode:
         raise SystemExit("the program with Go libcni could not be built")
     os.link(BUILD / "bin/noop", BUILD / "bin/noop1000")

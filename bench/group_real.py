@@ -41,8 +41,8 @@ def run(*, quick: bool) -> list[Row]:
     two = Setup(conf_file("two", [bridge, tuning]), *place)
     four = Setup(conf_file("four", [{**bridge, "ipMasq": True}, tuning, portmap, firewall]), *place)
     with _spaces():
-        rows = _one(two, "bridge + tuning", 4 if quick else 100, {"durable": 0.98, "not durable": 0.9})
-        rows += _one(four, "bridge + tuning + portmap + firewall", 2 if quick else 25, {"durable": 0.97})
+        rows = _one(two, "bridge + tuning", 4 if quick else 80, {"durable": 0.98, "not durable": 0.9})
+        rows += _one(four, "bridge + tuning + portmap + firewall", 2 if quick else 20, {"durable": 0.97})
         for parallel in (8, 64):
             with running(
                 two.peer(),

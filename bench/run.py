@@ -1,8 +1,9 @@
 """Build the programs that this library is compared with, run the groups, print a table, and draw a picture.
 
-Usage: run.py [--quick] [--only 1,2] [--write]. ``--write`` replaces testdata/evidence/performance.md, and the
-picture and the ten rows of docs/performance.md. ``--python PATH`` runs the library with another Python than the
-distribution's.
+Usage: run.py [--quick] [--only 1,2] [--write] [--large]. ``--write`` replaces what it has measured: the groups in
+testdata/evidence/performance.md, the pictures, and the table of docs/performance.md, which needs the groups 1 to 3.
+``--large`` measures the growth up to 2,000 containers, which takes half an hour more. ``--python PATH`` runs the
+library with another Python than the distribution's.
 """
 
 from __future__ import annotations
@@ -19,17 +20,22 @@ from itertools import groupby
 from pathlib import Path
 
 import common
+import group_growth
 import group_own
 import group_real
 import group_rest
 from common import BUILD, ROOT, Row
 
-GROUPS = (group_real, group_own, group_rest)
+import libcni
+
+GROUPS = (group_real, group_own, group_rest, group_growth)
 PAGE = ROOT / "docs/performance.md"
 EVIDENCE = ROOT / "testdata/evidence/performance.md"
-PICTURE = ROOT / "docs/images/performance.svg"
+IMAGES = ROOT / "docs/images"
+_SIZE = re.compile(r"([\d,]+) containers: ([^:]+)\Z")
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 HEAD = ("what", "who", "median", "p99", "ratio", "to")
+_GROWTH = re.compile(r"(?<=<!-- growth -->\n).*?(?=<!-- end of growth -->)", re.DOTALL)
 WIDTH = 420
 INTRODUCTION = """# Measurements
 
@@ -37,7 +43,7 @@ Written by `make bench BENCH=--write`. [The page](../../docs/performance.md) say
 these rows. *Durable* rows sync the records. *Ahead* means `start_ahead="always"`, *not ahead* `"never"`; rows with
 real plugins and without that word have the default.
 """
-CHOSEN = {  # the rows of the page and its picture, worst news first: a row's "what" and "who"
+CHOSEN = {  # the rows of the page and its picture: a row's "what" and "who"
     "64 ADDs at once in threads, no-op plugins": ("64 at once: rate", "threads"),
     "list 10,000 records": ("10,000 records: list all", "threads"),
     "ADD, no-op plugins, durable": ("ADD, ext4", "durable, ahead"),
@@ -57,7 +63,9 @@ def main() -> int:
     parser.add_argument("--only", help="numbers of groups, such as 1,3")
     parser.add_argument("--write", action="store_true", help="put tables and picture into testdata/evidence/ and docs/")
     parser.add_argument("--python", help="the Python that runs the library; the distribution's if it can")
+    parser.add_argument("--large", action="store_true", help="measure the growth up to 2,000 containers")
     options = parser.parse_args()
+    group_growth.is_large = options.large
     if options.python:
         common.DISTRIBUTION = Path(options.python)
     started, load = time.monotonic(), os.getloadavg()[0]
@@ -69,26 +77,69 @@ def main() -> int:
                 found = group.run(quick=options.quick)
                 print(table(found), flush=True)  # a later group may fail
                 rows += found
-    note = f"{os.cpu_count()} cores, Linux {platform.release()}, {common.python_in_use()}, "
+    note = (
+        f"libcni {libcni.__version__}, {os.cpu_count()} cores, Linux {platform.release()}, {common.python_in_use()}, "
+    )
     note += f"{dt.datetime.now(dt.UTC).date()}, load average before: {load:.1f}"
-    picture = PICTURE if options.write else BUILD / "performance.svg"
-    picture.write_text(svg(rows, note), encoding="utf-8")
+    images = IMAGES if options.write else BUILD
+    pictures = {"performance.svg": svg(rows, note)} if len(chosen_of(rows)) == len(CHOSEN) else {}
+    if grown := growth(rows):
+        pictures["growth.svg"] = growth_svg(grown, note)
+    for name, picture in pictures.items():
+        (images / name).write_text(picture, encoding="utf-8")
     if options.write:
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(_TABLE.sub(lambda _: f"{note}\n\n{ten(rows)}\n", text), encoding="utf-8")
-        EVIDENCE.write_text(f"{INTRODUCTION}\n{note}\n\n{table(rows)}\n", encoding="utf-8")
-    print(f"\n{note}; {time.monotonic() - started:.0f} s; picture: {picture.relative_to(ROOT)}")
+        write(rows, note)
+    print(f"\n{note}; {time.monotonic() - started:.0f} s; pictures: {images.relative_to(ROOT)}")
     for row in rows:
         if row.is_missed:
             print(f"not reached: {row.what}, {row.who}: {row.ratio:.2f} x {row.against}, wanted {abs(row.wanted or 0)}")
     return 0
 
 
+def write(rows: Sequence[Row], note: str) -> None:
+    """Replace the groups that were measured in the file of all measurements, and the table of the page."""
+    text = EVIDENCE.read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (.*)\n\n((?:.+\n|\n(?!###))*)", text, re.MULTILINE))
+    for group in GROUPS:
+        if members := [row for row in rows if row.group == group.NAME]:
+            sections[title(group.NAME)] = f"{note}\n\n" + table(members).partition("\n\n")[2]
+    names = [title(group.NAME) for group in GROUPS]
+    parts = [f"### {name}\n\n{sections[name].strip()}\n" for name in names if name in sections]
+    EVIDENCE.write_text("\n".join([INTRODUCTION, *parts]), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    if len(chosen_of(rows)) == len(CHOSEN):
+        page = _TABLE.sub(lambda _: f"{note}, {common.go_in_use()}\n\n{ten(rows)}\n", page)
+    if grown := growth(rows):
+        page = _GROWTH.sub(lambda _: growth_section(grown), page)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def growth_section(grown: dict[str, dict[int, float]]) -> str:
+    """Return the section of the page on many containers."""
+    first, *_, last = sorted(next(iter(grown.values())))
+    figures = [f"{work} {times[last] / times[first]:.1f}" for work, times in grown.items()]
+    return f"""
+## Many containers on one node
+
+![How the time of verbs and commands grows with the number of containers](images/growth.svg)
+
+Beside {last:,} containers on one node, with `bridge`, `host-local` and `portmap`, the median takes this many times as
+long as beside {first:,}: {", ".join(figures)}. In verbs it is the time of iptables that
+grows, which `portmap` runs several times.
+`make bench BENCH="--only 4 --large --write"` measures up to 2,000 containers, and takes half an hour.
+"""
+
+
+def title(group: str) -> str:
+    """Return the heading of a group."""
+    return group[2:].capitalize()
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the figures as Markdown."""
     lines = []
     for group, members in groupby(rows, lambda row: row.group):
-        lines += ["", f"### {group[2:].capitalize()}", "", f"| {' | '.join(HEAD)} |", "|---|---|--:|--:|--:|---|"]
+        lines += ["", f"### {title(group)}", "", f"| {' | '.join(HEAD)} |", "|---|---|--:|--:|--:|---|"]
         lines += [f"| {' | '.join(cells(row))} |" for row in members]
     return "\n".join(lines).lstrip()
 
@@ -96,11 +147,18 @@ def table(rows: Sequence[Row]) -> str:
 def ten(rows: Sequence[Row]) -> str:
     """Return the page's rows: Go's figure, this library's, and how many times as fast as Go it is."""
     found = {(row.what, row.who): row for row in rows}
-    lines = ["| what | Go | this library | speed |", "|---|--:|--:|--:|"]
-    for label, (what, who) in CHOSEN.items():
-        if (row := found.get((what, who))) and (go := found.get((what, "Go"))):
-            lines.append(f"| {label} | {cells(go)[2]} | {cells(row)[2]} | {speed(row):.2f} |")
-    return "\n".join(lines)
+    lines = [
+        f"| {label} | {cells(found[what, 'Go'])[2]} | {cells(row)[2]} | {speed(row):.2f} |"
+        for label, (what, _), row in chosen_of(rows)
+    ]
+    return "\n".join(["| what | Go | this library | speed |", "|---|--:|--:|--:|", *lines])
+
+
+def chosen_of(rows: Sequence[Row]) -> list[tuple[str, tuple[str, str], Row]]:
+    """Return the page's rows with their labels, the worst news first."""
+    found = {(row.what, row.who): row for row in rows}
+    chosen = [(label, key, found[key]) for label, key in CHOSEN.items() if key in found]
+    return sorted(chosen, key=lambda one: speed(one[2]))
 
 
 def speed(row: Row) -> float:
@@ -123,8 +181,7 @@ def number(value: float) -> str:
 
 def svg(rows: Sequence[Row], note: str) -> str:
     """Draw the page's rows: how many times as fast as Go this library is, whatever the row measures."""
-    found = {(row.what, row.who): row for row in rows}
-    chosen = [(label, found[key]) for label, key in CHOSEN.items() if key in found]
+    chosen = [(label, row) for label, _, row in chosen_of(rows)]
     scale, y = (WIDTH - 60) / 2.0, 36
     axis = 8 + scale
     parts = []
@@ -137,19 +194,78 @@ def svg(rows: Sequence[Row], note: str) -> str:
             f'<text x="{WIDTH - 8}" y="{y + 30}" text-anchor="end">{speed(row):.2f}</text>'
         )
         y += 42
+    return drawing(
+        y + 38,
+        [
+            '<text x="8" y="20" font-weight="bold">Times as fast as Go libcni: a longer bar is better</text>',
+            *parts,
+            f'<text class="note" x="{axis}" y="{y + 12}" text-anchor="middle">1.0: Go libcni</text>',
+            f'<text class="note" x="8" y="{y + 30}">{html.escape(short(note))}</text>',
+        ],
+    )
+
+
+def short(note: str) -> str:
+    return re.sub(r", (\d+ cores|Linux|load)[^,]*", "", note)
+
+
+def growth(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
+    """Return the milliseconds of each work of the group of growth, by the number of containers."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if match := _SIZE.match(row.what if row.group == group_growth.NAME else ""):
+            found.setdefault(match[2], {})[int(match[1].replace(",", ""))] = row.median
+    return found
+
+
+def growth_svg(grown: dict[str, dict[int, float]], note: str) -> str:
+    """Draw how the time of each work grows with the number of containers, both relative to the smallest number."""
+    sizes = sorted(next(iter(grown.values())))
+    left, top, height = 36, 40, 240
+    most = max(sizes[-1] / sizes[0], *(max(times.values()) / times[sizes[0]] for times in grown.values()))
+    labels: list[tuple[float, str]] = []
+
+    def line(name: str, factors: dict[int, float]) -> str:
+        points = [(left + 250 * size / sizes[-1], top + height * (1 - value / most)) for size, value in factors.items()]
+        labels.append((points[-1][1], f"{name}: {factors[sizes[-1]]:.1f}"))
+        return " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
+
+    parts = [f'<polyline class="linear" points="{line("linear", {size: size / sizes[0] for size in sizes})}"/>']
+    for name, times in grown.items():
+        factors = {size: times[size] / times[sizes[0]] for size in sizes}
+        parts.append(f'<polyline points="{line(name, factors)}"/>')
+    last = -99.0
+    for y, text in sorted(labels):
+        last = max(last + 14, y)
+        parts.append(f'<text class="note" x="{left + 256}" y="{last + 4:.0f}">{html.escape(text)}</text>')
+    for size in sizes:
+        x, y = left + 250 * size / sizes[-1], top + height + 16
+        parts += [f'<text class="note" x="{x:.0f}" y="{y}" text-anchor="middle">{size:,}</text>']
+    bottom = max(top + height + 16, int(last))
+    return drawing(
+        bottom + 44,
+        [
+            f'<text x="8" y="20" font-weight="bold">Time with more containers: times that of {sizes[0]:,}</text>',
+            *parts,
+            f'<text class="note" x="8" y="{bottom + 18}">containers with bridge, host-local and portmap</text>',
+            f'<text class="note" x="8" y="{bottom + 36}">{html.escape(short(note))}</text>',
+        ],
+    )
+
+
+def drawing(height: float, parts: Sequence[str]) -> str:
+    """Return a picture of parts that lie below each other."""
     style = (
         "text { font: 13px system-ui, sans-serif; fill: #1f2328 } .note { font-size: 11px; fill: #59636e }"
-        " rect { fill: #3a6ea5 } .page { fill: #ffffff } line { stroke: #59636e; stroke-dasharray: 3 3 }"
+        " rect { fill: #3a6ea5 } .page { fill: #ffffff } line, .linear { stroke: #59636e; stroke-dasharray: 3 3 }"
+        " polyline { fill: none; stroke: #3a6ea5; stroke-width: 1.5 }"
         " @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .note { fill: #9da7b1 }"
         " rect { fill: #79a9dc } .page { fill: #0d1117 } }"
     )
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 38}" width="{WIDTH * 1.5:g}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH * 1.5:g}">',
         f'<style>{style}</style><rect class="page" width="100%" height="100%"/>',
-        '<text x="8" y="20" font-weight="bold">Times as fast as Go libcni: a longer bar is better</text>',
         *parts,
-        f'<text class="note" x="{axis}" y="{y + 12}" text-anchor="middle">1.0: Go libcni</text>',
-        f'<text class="note" x="8" y="{y + 30}">{html.escape(re.sub(r", (Linux|load) [^,]*", "", note))}</text>',
         "</svg>",
         "",
     ])  # fmt: skip
