@@ -34,15 +34,19 @@ def assert_holds(found: Found) -> None:
     assert not found.violation, f"after {found.schedules} schedules: {found.violation}\n{found.story}"
 
 
+BLOCKING = [name for name in SCENARIOS if name != "cancelled_add"]
+HALVES = [pytest.param(name, marks=pytest.mark.slow if number % 2 else ()) for number, name in enumerate(BLOCKING)]
+
+
 @pytest.mark.unmeasured
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "cancelled_add"])
+@pytest.mark.parametrize("name", HALVES)
 def test_every_schedule_with_one_deviation(name: str) -> None:
     """Of power cuts, not all that they may leave: a slow test takes more of that. In every second IPAM keeps files."""
     assert_holds(explore(with_files(name, 0), limit=80 if "power" in name else 1000))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "cancelled_add"])
+@pytest.mark.parametrize("name", BLOCKING)
 def test_every_schedule_the_other_way(name: str) -> None:
     """Whether or not IPAM keeps a file for each address."""
     assert_holds(explore(with_files(name, 1), limit=80 if "power" in name else 1000))
