@@ -199,11 +199,18 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert named == public - {"libcni.__version__", "libcni.options.DelPolicy"}  # libcni.DelPolicy
 
 
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
+    pages = (*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"), *(DOCS.parent / "testdata/evidence").glob("*.md"))
     broken = [
-        (page.name, link)
-        for page in (*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"))
-        for link in re.findall(r"\]\((?!http|\*)([^)#]+)", page.read_text())
-        if not (page.parent / link).exists()
+        (page.name, link, anchor)
+        for page in pages
+        for link, anchor in re.findall(r"\]\((?!http|\*)([^)#]*)#?([^)]*)\)", page.read_text())
+        if not (target := page.parent / link if link else page).exists()
+        or (anchor and target.suffix == ".md" and anchor not in anchors(target))
     ]
     assert broken == []
