@@ -39,6 +39,9 @@ def check_namespaces(node: NodeState) -> Observations:
     yield from filter(None, (_of(node, attachment) for attachment in known))
     if hidden := node.life.walk.blind or node.life.walk.outside:
         yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", hidden)
+    # Users can make as many as they like: name one.
+    if users := [space for space in node.spaces.values() if space.network is None and not space.is_trusted]:
+        yield NotChecked("namespaces", f"a user's namespace, {users[-1].path}", users[-1].problem)
     if known:
         yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import _socket
 import errno
 import functools
+import math
 import os
 import struct
 from collections.abc import Collection
@@ -54,6 +55,8 @@ Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0
 """Seconds after which nothing is about to appear any more for an attachment or a reservation."""
 
+_SECONDS_FOR_USERS = 5.0
+"""The time for all namespaces that users can have made, after which the rest of them is not read."""
 _NS_GET_ID = 0x8008B70D  # Linux 6.18
 _CONTAINER_PORTS = {"veth", "tun"}
 
@@ -218,6 +221,7 @@ class Life:
     def __init__(self, *, by_handle: bool = True, old_after: float | None = None, only_threads: bool = False) -> None:
         self._by_handle = by_handle
         self._only_threads = only_threads
+        self._reader = Foreign()
         self._old_after = OLD_AFTER if old_after is None else old_after
 
     # The questions.
@@ -314,22 +318,45 @@ class Life:
 
     @cached_property
     def spaces(self) -> dict[NamespaceId, Space]:
-        """All network namespaces that the walk found, read once. The device is that of this program's namespace."""
+        """All network namespaces that the walk found, read once. The device is that of this program's namespace.
+
+        Any user can make thousands of them that take seconds each: those that nothing connects with this program's
+        namespace, and that are not trusted, come last, and are left out when their time is over.
+        """
         own = system.stat("/proc/self/ns/net")
-        reader, spaces = Foreign(), {}
-        found = self.walk.held.items()
-        others = [(held.path, (own.st_dev, inode)) for inode, held in found if inode != own.st_ino]
-        trusted = [other for other in others if other[0] and _is_trusted_at(*other)]
-        for inode, held in found:
-            identity = (own.st_dev, inode)
-            read = (reader.read(identity, path, held.process, trusted) for path in held.all_paths)
-            space = next((space for space in read if space is not None), None)
-            if space is None and is_mounted_here(inode):
-                # No holder has ended: another mount covers it.
-                space = Space(held.path, held.process, problem="no path leads to it: another mount covers it")
-            if space is not None:
-                spaces[identity] = space
-        return spaces
+        found = {(own.st_dev, inode): held for inode, held in self.walk.held.items()}
+        others = {identity: held.path for identity, held in found.items() if identity[1] != own.st_ino}
+        trust = {identity: _is_trusted_at(path, identity) for identity, path in others.items()}
+        trusted = [(others[identity], identity) for identity, is_so in trust.items() if is_so]
+        users = [identity for identity, is_so in trust.items() if is_so is False]
+        connected = self._connected if users else frozenset()
+        users.sort(key=lambda identity: identity[1] not in connected)
+        spaces: dict[NamespaceId, Space | None] = {}
+        until = math.inf
+        for identity in [*(found.keys() - set(users)), *users]:
+            if trust.get(identity) is False and identity[1] not in connected:
+                until = min(until, system.monotonic() + _SECONDS_FOR_USERS)
+            path, process = found[identity].path, found[identity].process
+            if system.monotonic() > until:
+                problem = f"users have so many namespaces that {len(found) - len(spaces)} of them are not read"
+                spaces[identity] = Space(path, process, problem=problem, is_trusted=False)
+                break
+            spaces[identity] = self._read(identity, found[identity], trusted)
+        return {identity: space for identity, space in spaces.items() if space is not None}
+
+    def _read(self, identity: NamespaceId, held: Held, trusted: Collection[tuple[str, NamespaceId]]) -> Space | None:
+        read = (self._reader.read(identity, path, held.process, trusted) for path in held.all_paths)
+        space = next((space for space in read if space is not None), None)
+        if space is None and is_mounted_here(identity[1]):
+            # No holder has ended: another mount covers it.
+            return Space(held.path, held.process, problem="no path leads to it: another mount covers it")
+        return space
+
+    @property
+    def _connected(self) -> set[int]:
+        """The inodes of the namespaces that an interface of this program's namespace leads to."""
+        peers = {link.peer_namespace for link in self._own_links if link.peer_namespace is not None}
+        return {self._numbers[number] for number in peers if number in self._numbers}
 
     @cached_property
     def addresses(self) -> dict[str, list[tuple[NamespaceId, Link]]]:
@@ -483,9 +510,7 @@ class Life:
     def _unread(self) -> str:
         """A namespace that may be a container's and that could not be read, with the reason; or ""."""
         # A user can prevent the reading of his own namespace. It counts only if root connected it with this one.
-        connected = {
-            self._numbers.get(link.peer_namespace) for link in self._own_links if link.peer_namespace is not None
-        }
+        connected = self._connected
         for (_, inode), space in self.spaces.items():
             if space.network is None and (space.is_trusted or inode in connected):
                 return f"{space.path}: {space.problem}"
@@ -580,11 +605,12 @@ def _socket_in(descriptor: int) -> _socket.socket:
     return connection
 
 
-def _is_trusted_at(path: str, identity: NamespaceId) -> bool:
+def _is_trusted_at(path: str, identity: NamespaceId) -> bool | None:
+    """Return whether a namespace is trusted; None if nobody knows."""
     try:
         descriptor = open_known(path, identity)
     except (OSError, ValueError):
-        return False
+        return None
     try:
         return is_trusted(descriptor)
     finally:

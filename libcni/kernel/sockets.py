@@ -77,7 +77,10 @@ def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 def processes_of(inodes: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the number and the command line of a process that has each of these sockets, as far as found in time."""
+    """Return the number and the command line of a process that has each of these sockets, as far as found in time.
+
+    Of another user's process the name alone.
+    """
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     deadline, wanted = time.monotonic() + _SECONDS, {f"socket:[{inode}]": inode for inode in inodes}
     with suppress(OSError):
@@ -86,11 +89,20 @@ def processes_of(inodes: Collection[str]) -> dict[str, tuple[str, tuple[str, ...
                 break
             with suppress(OSError):
                 if own := [wanted[link] for link in _links(f"/proc/{process}/fd") if link in wanted]:
-                    with open(f"/proc/{process}/cmdline", "rb") as file:
-                        text = file.read(_MOST_BYTES).decode(errors="backslashreplace")
+                    words = _words_of(process)
                     for inode in own:
-                        found.setdefault(inode, (process, tuple(text.rstrip("\0").split("\0"))))
+                        found.setdefault(inode, (process, words))
     return found
+
+
+def _words_of(process: str) -> tuple[str, ...]:
+    with open(f"/proc/{process}/status", "rb") as file:
+        fields = dict(line.partition(b":")[::2] for line in file.read(_MOST_BYTES).split(b"\n"))
+    # A user can put his arguments on a file system of his own (FUSE), which never answers.
+    is_strangers = int(fields[b"Uid"].split()[1]) not in {0, os.geteuid()}
+    with open(f"/proc/{process}/{'comm' if is_strangers else 'cmdline'}", "rb") as file:
+        text = file.read(_MOST_BYTES).decode(errors="backslashreplace")
+    return (text.rstrip("\n"),) if is_strangers else tuple(text.rstrip("\0").split("\0"))
 
 
 def _links(directory: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import Literal
 
 import libcni.kernel.system as system
@@ -123,6 +124,7 @@ class Walk:
         self._is_rootless: bool = _inode_or_none("/proc/self/ns/user") not in {FIRST_USER_NAMESPACE, None}
         self.sees_containers: bool = False
         self._until = system.monotonic() + seconds
+        self._slowest = (-1.0, "")
         self._own_net = _inode_or_none("/proc/thread-self/ns/net")
         self._own_pid: str
         self.pid_namespace: int | None
@@ -135,6 +137,10 @@ class Walk:
         for _ in range(_PASSES):
             self._read_mounts.clear()
             self._walk()
+        if self._is_late():
+            self._note(
+                f"the walk over its processes took too long; the longest time was for process {self._slowest[1]}"
+            )
         self._look_at_hidden()
         if self._own_net is not None:
             self._hold(self._own_net, "thread", "/proc/thread-self/ns/net")
@@ -149,10 +155,7 @@ class Walk:
         return held
 
     def _is_late(self) -> bool:
-        is_late = system.monotonic() > self._until
-        if is_late:
-            self._note("the walk over its processes took too long")
-        return is_late
+        return system.monotonic() > self._until
 
     def _note(self, reason: str, error: OSError | None = None) -> None:
         text = reason if error is None else f"{reason}: {error.strerror}"
@@ -173,7 +176,10 @@ class Walk:
         for pid in numbers:
             if self._is_late():
                 return
+            began = system.monotonic()
             self._process(pid)
+            # A user can have millions of descriptors.
+            self._slowest = max(self._slowest, (system.monotonic() - began, pid))
         self._look_into_open_mount_namespaces()
 
     def _process(self, pid: str) -> None:
@@ -277,7 +283,7 @@ class Walk:
             if pid != "1" and not _has_ended(task, error):
                 self._note(f"{task}/fd", error)
             return
-        for number in numbers:
+        for number in takewhile(lambda _: not self._is_late(), numbers):
             path = f"{task}/fd/{number}"
             try:
                 link = system.readlink(path)
@@ -307,6 +313,8 @@ class Walk:
         """Look into mount namespaces without a process, which a mount or a descriptor keeps (snapd, ``unshare -m``)."""
         while left := {inode: path for inode, path in self._open_mounts.items() if inode not in self._read_mounts}:
             for inode, path in left.items():
+                if self._is_late():
+                    return
                 self._read_mounts.add(inode)
                 try:
                     descriptor = open_namespace(path)

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes import Namespace
 
 import libcni.kernel.system as system
+from libcni.kernel.foreign import Foreign, Space
 from libcni.kernel.life import Answer, Life, Subject
-from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import cookie_of, links, open_netlink
 from libcni.kernel.walk import Walk, _cover_of, _unescaped
 from libcni.testing import wait_until
@@ -565,6 +567,91 @@ def test_a_walk_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = Walk(seconds=-1.0)
     assert "too long" in walk.blind
     assert time.monotonic()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list of the seconds by which the clock is fast; a test appends more."""
+    ahead, real = [0.0], time.monotonic
+    monkeypatch.setattr(system, "monotonic", lambda: real() + sum(ahead))
+    return ahead
+
+
+def test_a_process_with_very_many_descriptors_is_named_and_does_not_hold_the_walk_up(
+    start: Start, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user can have millions of them."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(open("/dev/null", "rb")) for _ in range(200)]
+        user = start(*SLEEP, pass_fds=[file.fileno() for file in files])
+    real = os.readlink
+
+    def slow(path: str) -> str:
+        clock.append(float(path.startswith(f"/proc/{user.pid}/fd/")))
+        return real(path)
+
+    monkeypatch.setattr(system, "readlink", slow)
+    walk = Walk(seconds=100.0)
+    assert f"too long; the longest time was for process {user.pid}" in walk.blind
+    assert sum(clock) < 110
+
+
+_MOUNT_NAMESPACES = """
+import ctypes, os, time
+kept = []
+for _ in range(20):
+    assert not ctypes.CDLL(None).unshare(0x20000)
+    kept.append(os.open("/proc/self/ns/mnt", os.O_RDONLY))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_very_many_mount_namespaces_do_not_hold_the_walk_up(
+    start: Start, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("unshare", "--user", "--map-root-user", sys.executable, "-c", _MOUNT_NAMESPACES)
+    entered: list[str] = []
+
+    def slow(_walk: Walk, _descriptor: int, _inode: int, where: str) -> None:
+        entered.append(where)
+        clock.append(40.0)
+
+    monkeypatch.setattr(Walk, "_by_entering", slow)
+    assert "too long" in Walk(seconds=100.0).blind
+    assert len(entered) == 3
+
+
+_NETWORKS = """
+ip link set lo up; ip address add {0}/32 dev lo
+echo ready; exec sleep 1000
+"""
+
+
+def test_very_many_namespaces_of_users_hold_nothing_up(
+    host: Namespace, container: Namespace, start: Start, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each can take seconds. Those that root connected with the node come first, and the rest blocks nothing."""
+    users = [start(*AS_USER, "sh", "-c", _NETWORKS.format(FREE)) for _ in range(6)]
+    pod = start(*AS_USER, *SLEEP)
+    host.run("ip", "link", "add", "veth78", "type", "veth", "peer", "name", "eth0", "netns", str(pod.pid))
+    host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
+    of_users = {namespace_identity(f"/proc/{user.pid}/ns/net") for user in users}
+    read, real = list[str](), Foreign.read
+
+    def slow(reader: Foreign, identity: NamespaceId, *rest: Any) -> Space | None:
+        if identity in of_users:
+            clock.append(3.0)
+            read.append(rest[0])
+        return real(reader, identity, *rest)
+
+    monkeypatch.setattr(Foreign, "read", slow)
+    life = Life()
+    answers = [life.of(Subject(addresses=(one,), age=1000.0)) for one in (ADDRESS, FREE)]
+    assert [(one.verdict, one.sign) for one in answers] == [("alive", "address"), ("dead", "walk")]
+    assert len(read) <= 2
+    assert sum("are not read" in space.problem for space in life.spaces.values()) == 1
+    assert namespace_identity(container.path) in life.spaces
 
 
 def test_paths_of_mountinfo() -> None:

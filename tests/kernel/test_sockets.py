@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +37,28 @@ def test_the_processes_of_several_sockets_are_found_in_one_pass(monkeypatch: pyt
         assert {number for number, _ in processes.values()} == {str(os.getpid())}
         assert {words[0] for _, words in processes.values()} <= {sys.executable, *sys.orig_argv}
         assert len(processes) == len(opened)
+
+
+_SERVER = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+time.sleep(1000)
+"""
+
+
+def test_of_another_users_process_the_name_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He can put its arguments on a file system that never answers (FUSE)."""
+    as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if not os.geteuid() else []
+    monkeypatch.setattr(sockets, "_SECONDS", 60.0)
+    with subprocess.Popen([*as_user, "python3", "-c", _SERVER], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        number = int(server.stdout.readline())
+        [waiting] = waiting_sockets("tcp", {number})
+        [(process, words)] = processes_of({waiting.inode}).values()
+        server.kill()
+    assert (process, len(words)) == (str(server.pid), 1 if as_user else 3)
+    assert "python3" in words[0]
 
 
 _ENDPOINTS = """ ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS
