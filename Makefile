@@ -59,7 +59,7 @@ test: $(COMPILED) ## run the tests
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@$(BIN)/pytest $(PARALLEL) || $(BIN)/pytest $(ALONE)
 
-# Tests that share a node, or the machine's runtimes, are of one group (xdist_group), and run one by one.
+# Tests that share a node or runtimes run one by one: TOGETHER in tests/conftest.py.
 test-slow: $(COMPILED) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@scripts/need peers || true

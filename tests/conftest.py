@@ -11,6 +11,7 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import coverage
 import pytest
@@ -108,6 +109,32 @@ def fake_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "fake-cni-state"
     monkeypatch.setenv("FAKE_CNI_STATE", str(path))
     return path
+
+
+TOGETHER = {
+    "tests/real/test_containerd.py": "containerd",
+    "tests/real/test_node_repaired.py": "containerd",
+    "tests/real/test_three_runtimes.py": "three runtimes",
+    "tests/real/test_runc.py": "runtimes",
+    "tests/real/test_other_runtimes.py": "runtimes",
+}
+"""Files whose tests share a node that takes long to make, or whose containers have control groups of the same name."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With ``--dist loadgroup``, run the tests of such files one by one: xdist 3.8 groups nothing on pytest 9.2."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # it has no types
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, name = nodeid.partition("::")
+            release = "sid" if "sid" in name.partition("[")[2] else ""  # two nodes
+            return f"{TOGETHER[file]} {release}" if file in TOGETHER else nodeid
+
+    return Together(config, log)
 
 
 SLOW_SECONDS = 600

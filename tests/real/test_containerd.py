@@ -9,16 +9,7 @@ from real.containerd_node import PODS, ContainerdNode
 pytestmark = pytest.mark.slow
 
 # containerd 1.6 of Debian 12, and the newest one. The tests of broken nodes come later, on the same nodes.
-PEERS = [
-    pytest.param("containerd@bookworm", marks=pytest.mark.xdist_group("broken node 0: containerd@bookworm")),
-    pytest.param(
-        "containerd@sid",
-        marks=[
-            pytest.mark.xdist_group("broken node 0: containerd@sid"),
-            pytest.mark.may_skip,  # the packages of sid are not always whole
-        ],
-    ),
-]
+PEERS = ["containerd@bookworm", pytest.param("containerd@sid", marks=pytest.mark.may_skip)]  # sid is not always whole
 
 
 @pytest.mark.parametrize("peer", PEERS)

@@ -17,11 +17,7 @@ OLD, NEW = "containerd@bookworm", "containerd@sid"
 
 
 def case(peer: str, *names: str) -> Any:
-    # A node for the tests of each worker: half of them on one worker, half on another.
-    half = list(BREAKAGES).index(names[0]) % 2 if peer == OLD else 0
-    marks = [pytest.mark.xdist_group(f"broken node {half}: {peer}")]
-    if peer == NEW:
-        marks.append(pytest.mark.may_skip)  # the packages of sid are not always whole
+    marks = [pytest.mark.may_skip] if peer == NEW else []  # the packages of sid are not always whole
     return pytest.param(peer, names, id=f"{peer.partition('@')[2]}: {' + '.join(names)}", marks=marks)
 
 

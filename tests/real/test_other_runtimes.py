@@ -15,8 +15,7 @@ from nodes import Namespace, RealNode
 
 from .runc import NETWORK
 
-# Not beside each other: the control groups of two containers with one name are the same.
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("runtimes")]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "examples/other-runtimes"
 FILES = {path.name: path.read_text() for path in DIRECTORY.iterdir()}

@@ -27,8 +27,7 @@ from libcni.testing import wait_until
 
 from .runc import RuntimeNode, why_no_containers
 
-# Not beside each other: the control groups of two containers with one name are the same.
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("runtimes")]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINERS = int(os.environ.get("LIBCNI_CONTAINERS", "50"))

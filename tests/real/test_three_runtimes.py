@@ -13,8 +13,7 @@ from peers import peer_files
 from libcni.testing import wait_until
 from real.containerd_node import IMAGE, ContainerdNode, containerd_node, why_no_node
 
-# The packages are of sid. One node for all: on one worker.
-pytestmark = [pytest.mark.slow, pytest.mark.may_skip, pytest.mark.xdist_group("three runtimes")]
+pytestmark = [pytest.mark.slow, pytest.mark.may_skip]  # the packages are of sid
 
 ROOTFS = """
 mkdir -p /run/rootfs/{bin,proc,sys,dev,tmp,etc,root,var/tmp}
