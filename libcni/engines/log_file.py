@@ -47,7 +47,7 @@ class LogFile(logging.Handler):
 
 
 def _open(path: str) -> int:
-    """Open a log file; raises OSError, or ValueError if it is none of this user."""
+    """Open a log file; raises OSError, or ValueError if it is no regular file of this user or root."""
     # The log holds the plugins' arguments, which may be secrets. So only its owner may read it.
     descriptor = os.open(path, _FLAGS, 0o600)
     status = os.fstat(descriptor)
