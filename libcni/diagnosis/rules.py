@@ -34,7 +34,7 @@ from libcni.kernel.rules import (
 )
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
-from libcni.verbs.port_rules import after, target_of
+from libcni.verbs.port_rules import after, options_of, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
@@ -45,12 +45,19 @@ ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
     "plugin firewall as the last one of the network"
 )
+_OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
 _LOST_WITH = {
-    "FORWARD": "cannot reach other networks, or be reached from there",
-    "INPUT": "cannot reach this node, or be reached from it",
+    ("raw", "PREROUTING"): f"cannot reach {_OTHERS}",
+    ("mangle", "PREROUTING"): f"cannot reach {_OTHERS}",
+    ("mangle", "FORWARD"): f"cannot reach {_OTHERS}",
+    ("filter", "FORWARD"): f"cannot reach {_OTHERS}",
+    ("filter", "INPUT"): f"cannot reach {_NODE}",
+    ("filter", "OUTPUT"): f"cannot reach {_NODE}",
 }
 _DROPS = {"DROP", "REJECT"}
 """The verdicts after which no later rule sees the packet."""
+_GO_ON = {"", "CONNMARK", "CT", "LOG", "MARK", "NFLOG", "TRACE"}
+"""The targets after which the next rule sees the packet."""
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
     "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
@@ -292,18 +299,28 @@ def _dropped_at_once(node: NodeState, live: list[Attachment]) -> Observations:
         families = set(map(program_of, addresses))
         for matching in (*map(_host, addresses), *gateway_interfaces(node, attachment), *families):
             users.setdefault(matching, {})[id_of(attachment)] = None
-    for program, (chain, what) in product(_iptables_of(node), _LOST_WITH.items()):
-        rules = node.table(program, "filter").chains.get(chain, ())
-        for rule in takewhile(lambda rule: after(rule, "-j") in _DROPS, rules):
-            match = rule[2 : rule.index("-j")]
-            is_simple = len(match) == 2 and match[0] in {"-s", "-d", "-i"}  # noqa: PLR2004 - an option and its value
-            of_all = program.partition("-")[0] if not match else ""
-            if containers := users.get(match[1] if is_simple else of_all, {}):
+    for program, ((table, chain), what) in product(_iptables_of(node), _LOST_WITH.items()):
+        rules = node.table(program, table).chains.get(chain, ())
+        for rule in takewhile(lambda rule: after(rule, "-j") in _DROPS | _GO_ON, rules):
+            containers = users.get(_matched(rule) or program.partition("-")[0], {})
+            if containers and after(rule, "-j") in _DROPS:
+                place = f"chain {chain} of {program}" + (f", table {table}" if table != "filter" else "")
                 yield NodeFinding(
-                    "rules", "error", "dropped", f"chain {chain} of {program}", f"it begins with {' '.join(rule)}",
+                    "rules", "error", "dropped", place, f"it begins with {' '.join(rule)}",
                     f"{counted(len(containers), 'container')} {what}",
                     "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
                 )  # fmt: skip
+
+
+def _matched(rule: Rule) -> str:
+    """Return the address or interface whose packets a rule matches, all of them; "" for all packets, "?" for fewer."""
+    words = rule[: rule.index("-j")] if "-j" in rule else rule
+    options = [one for one in options_of(words) if one[:2] != ("-m", "comment") and one[0] != "--comment"]
+    wanted = [value for option, value, is_negated in options if not is_negated and option in {"-s", "-d", "-i", "-o"}]
+    # Docker's rules are like this: from a bridge, and not back to it.
+    others = [value for option, value, is_negated in options if is_negated and option in {"-i", "-o"}]
+    is_known = len(options) == len(wanted) + len(others) and len(wanted) <= 1 and others in ([], wanted)
+    return "".join(wanted) if is_known else "?"
 
 
 def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:

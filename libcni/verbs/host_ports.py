@@ -72,9 +72,9 @@ class PortRule(NamedTuple):
     found: Translation
 
     def __str__(self) -> str:
+        target, rule = self.found.target or "this host", " ".join(self.found.rule)
         return (
-            f"host port {self.port} leads to {self.found.target} already, by the rule {' '.join(self.found.rule)}; "
-            "only one of the two receives its connections"
+            f"host port {self.port} leads to {target} already, by the rule {rule}; only one of the two gets the clients"
         )
 
 
@@ -143,7 +143,8 @@ def _elsewhere(user: PortUser, port: HostPort, rules: PortRules) -> list[PortRul
     if addresses is None:
         found = [ordered[0] for ordered in rules.of(port)]
         # The container may publish the port on another network, too.
-        others = [one for one in found if one.target and not one.is_of(user.container_id)]
+        leading = [one for one in found if one.target or "REDIRECT" in one.rule]
+        others = [one for one in leading if not one.is_of(user.container_id)]
     else:
         matching = list(rules.of(port, {":" in address for address in addresses}))
         # Without any rule of its own the container has another fault.

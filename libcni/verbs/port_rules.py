@@ -11,12 +11,13 @@ from libcni.kernel.rules import PORTS, Rule, Table, mark_of, program_of, saved_r
 
 DEEPEST = 16
 """The number of jumps that are followed: the rules of a broken firewall may jump in a circle."""
+_LEAD = {"DNAT", "REDIRECT"}
 _LET_GO = {"RETURN", "ACCEPT"}
 _SECONDS = 5.0
 """The longest time for which an ADD waits for iptables-save."""
 _WIDEST = 4096
 """The largest range of ports that is followed."""
-_FLAGS = {"-m", "--dst-type", "--to-destination", "--random", "--persistent", "--src-type"}
+_FLAGS = {"-m", "--dst-type", "--to-destination", "--to-ports", "--random", "--persistent", "--src-type"}
 
 
 class Translation(NamedTuple):
@@ -24,7 +25,8 @@ class Translation(NamedTuple):
 
     Attributes:
         port: the port. Its address is "" if the rule holds for all addresses of the host.
-        target: the address that the rule leads to; "" if no later rule of its chain sees the packets (RETURN, ACCEPT).
+        target: the address that the rule leads to; "" if it is the host's own (REDIRECT), or if no later rule of its
+            chain sees the packets (RETURN, ACCEPT).
         rule: the rule.
         comment: the comment of the rule, or of a rule that jumps to its chain; portmap's names the container.
     """
@@ -152,10 +154,10 @@ def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[T
             for found in _of_chain(table, target, match, depth + 1):
                 yield from (one for one in let_go if one.port.collides(found.port))
                 yield found
-        elif target in {"DNAT", *_LET_GO} and match.ports is not None:
+        elif target in {*_LEAD, *_LET_GO} and match.ports is not None:
             ports = [HostPort(number, match.protocol, match.address) for number in sorted(match.ports)]
             translated = [Translation(port, target_of(rule), rule, match.comment) for port in ports]
-            if target == "DNAT":
+            if target in _LEAD:
                 yield from translated
             else:  # only of interest before a rule of the same chain for such a port
                 let_go += translated

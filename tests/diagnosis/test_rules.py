@@ -17,7 +17,7 @@ from libcni.diagnosis import NodeFinding, rules
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.reading import FORWARDING, forwarding_of
 from libcni.diagnosis.rules import check_rules, removals
-from libcni.kernel.rules import masquerade_chain, ports_chain, saved_rules
+from libcni.kernel.rules import Table, masquerade_chain, ports_chain, saved_rules
 from libcni.store.model import READY
 
 PLUGINS = (BRIDGE, PORTMAP, FIREWALL)
@@ -61,12 +61,31 @@ def test_a_bridge_whose_packets_are_not_forwarded(made: MadeNode) -> None:
     assert made.finding(check_rules).subject == FORWARDING[4], "it changes that of each device"
 
 
+@pytest.mark.parametrize("table", ["mangle", "raw"])
+def test_a_rule_of_another_table_that_drops_all_packets(made: MadeNode, table: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables"][table] = Table()
+    for rule in ("-A PREROUTING -i br0 -j MARK --set-xmark 0x1", "-A PREROUTING -d 10.1.0.2/32 -j DROP"):
+        reading.rules["iptables"][table].add("PREROUTING", tuple(rule.split()))
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert (found.name, found.subject) == ("dropped", f"chain PREROUTING of iptables, table {table}")
+    reading.rules["iptables"][table].chains["PREROUTING"].insert(0, ("-A", "PREROUTING", "-j", "ACCEPT"))
+    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == []
+
+
 @pytest.mark.parametrize(
     ("rule", "is_all"),
     [
         ("-A INPUT -i br0 -j DROP", True),
         ("-A INPUT -s 10.1.0.2/32 -j REJECT", True),
         ("-A FORWARD -i br0 -j DROP", True),
+        ("-A FORWARD -i br0 ! -o br0 -j REJECT --reject-with icmp-port-unreachable", True),
+        ("-A FORWARD -o br0 -m comment --comment upgrade -j DROP", True),
+        ("-A OUTPUT -d 10.1.0.2/32 -j DROP", True),
+        ("-A FORWARD -i br0 ! -o eth0 -j DROP", False),
+        ("-A FORWARD -i br0 -o br1 -j DROP", False),
+        ("-A INPUT ! -i br0 -j DROP", False),
         ("-A INPUT -i br1 -j DROP", False),
         ("-A INPUT -i br0 -p udp -j DROP", False),
     ],
