@@ -54,12 +54,24 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
         )
         meaning += f"; {some(list(users))} has such an address now" if users else ""
     problem = next(filter(None, map(node.unusable_plugin, dead)), "")
+    remedy = f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}"
+    if problem:
+        remedy = f"to detach them needs their plugins ({problem}), or: libcni forget"
+    elif renamed := _renamed(node, newest):
+        meaning = f"{renamed.file} has its plugins under the name {renamed.name}, and host-local reserves by the name: "
+        meaning += "the next containers get addresses that are in use"
+        remedy = f"give the network its old name again in {renamed.file}: {network}"
     yield NodeFinding(
-        "drift", "warning", "no-file", f"network {network}", seen, meaning,
-        f"to detach them needs their plugins ({problem}), or: libcni forget" if problem else
-        f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}",
+        "drift", "warning", "no-file", f"network {network}", seen, meaning, remedy,
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
+
+
+def _renamed(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:
+    """Return the configured network with another name and all plugins of an attachment's network."""
+    recorded = node.recorded(attachment)
+    plugins = _document(recorded)["plugins"] if recorded is not None else None
+    return next((net for net in node.networks if _document(net)["plugins"] == plugins), None)
 
 
 def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachment]) -> Observations:

@@ -226,12 +226,22 @@ def _host_side(
         if not link.is_up:
             mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link),)
             yield _error(attachment, "host-end-down", f"its host interface {link.name} is down", _CUT_OFF, mends=mends)
+        elif bridges and link.is_blocked and _is_up_inside(node, attachment):
+            seen = f"its bridge does not forward packets of its host interface {link.name}"
+            yield _error(attachment, "off-bridge", seen, _CUT_OFF, f"bridge link set dev {link.name} state 3")
         elif any(document.get("type") == "ptp" for document in documents):
             hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(attachment)]
             if missing := [text for text in hosts if text not in routes.get(link.index, ())]:
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
                 mends = tuple(_link_mend("add-route", attachment, link, text) for text in missing)
                 yield _error(attachment, "host-route-missing", seen, _CUT_OFF, mends=mends)
+
+
+def _is_up_inside(node: NodeState, attachment: Attachment) -> bool:
+    """Return whether an attachment's interface is up. If it is not, the kernel disables its bridge's port."""
+    space = node.space_of(attachment)
+    link = space.network.links.get(attachment.ifname) if space is not None and space.network is not None else None
+    return link is not None and link.is_up
 
 
 def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
@@ -374,7 +384,7 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
     recorded, own = place_of(attachment.record), node.space_of(attachment)
     for space in node.spaces.values():
         # The device of host-device returns to the host's namespace by itself: nobody has moved it.
-        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
+        if space.network is None or node.is_host(space):
             continue
         for link in space.network.links.values():
             if _is_recorded(recorded, space, link, is_own=space is own):

@@ -247,6 +247,14 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
     ]
     directories = reservation_directories(net)
     for address, holder in found:
+        if node.is_host(holder.space):
+            yield NodeFinding(
+                "ipam", "warning", "unreserved", f"network {network}",
+                f"its address {address} is on {holder.link.name} of this node itself, which is not its bridge",
+                "the next ADD can give it to a container, and the node would keep the packets",
+                f"find out who made {holder.link.name}, and give one of the two another subnet, or a smaller range",
+            )  # fmt: skip
+            continue
         name = f"{_owner_of(node, holder.space, network)}:{holder.link.name}"
         # Only of an interface whose other end is here it is certain that it is on this node's network.
         reader = holder.space.network.reader if holder.space.network is not None else None

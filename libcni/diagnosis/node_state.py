@@ -128,6 +128,11 @@ class NodeState(NodeReading):
         links = self.host.links if self.host is not None else {}
         return [links[name] for name in self.summary_of(attachment).veths if name in links]
 
+    def is_host(self, space: Space) -> bool:
+        """Return whether a namespace is the node's own."""
+        cookie = self.host.cookie if self.host is not None else 0
+        return space.network is not None and bool(cookie) and space.network.cookie == cookie
+
     @functools.cached_property
     def inner_bridges(self) -> frozenset[str]:
         """The bridges of the node without a default route: packets to other networks do not leave over them."""

@@ -20,7 +20,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import plugin_names
 from libcni.diagnosis.reloads import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
-from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError, counted
+from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
 
@@ -91,6 +91,8 @@ def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
 def _unusable(cni: CNIConfig, net: NetworkConfigList, validation: PluginValidation, error: CNIError) -> NodeFinding:
     problem = plugin_problem(cni, validation.plugin)
     hint = error.hint.words("--path") if error.hint else "install the plugin again"
+    if isinstance(error, PluginTimeoutError):
+        hint = "if this machine is overloaded, call doctor again; else find out what the plugin waits for"
     seen, remedy = problem or (error.text, hint)
     return _error(
         "unusable-plugin", f"network {net.name}, plugin {validation.plugin}", seen, "ADD of this network fails", remedy

@@ -54,6 +54,7 @@ _LOST_WITH = {
     ("filter", "INPUT"): f"cannot reach {_NODE}",
     ("filter", "OUTPUT"): f"cannot reach {_NODE}",
 }
+_OWN_TABLES = {MASQUERADE, *PORTS}
 _DROPS = {"DROP", "REJECT"}
 """The verdicts after which no later rule sees the packet."""
 _GO_ON = {"", "CONNMARK", "CT", "LOG", "MARK", "NFLOG", "TRACE"}
@@ -110,6 +111,9 @@ def check_rules(node: NodeState) -> Observations:
                 *_mends(node, attachment, missing),
             )  # fmt: skip
     yield from unread
+    tables = [name for name, table in node.rules.get("nft", {}).items() if not table.chains and name not in _OWN_TABLES]
+    if tables and live:
+        yield NotChecked("rules", f"tables of nft: {some(tables)}", "other programs filter packets there")
     for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
         yield NotChecked("rules", program, node.unread[program])
     if count:

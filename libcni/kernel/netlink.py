@@ -35,7 +35,8 @@ _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
 _IFLA_MTU, _IFLA_LINK, _IFLA_LINK_NETNSID = 4, 5, 37
-_IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_MODE = 4, 5, 4
+_IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_MODE = 4, 5, 1, 4
+_DISABLED, _BLOCKING = b"\0", b"\4"
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -82,6 +83,7 @@ class Link:
         peer: the number of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
         mtu: its MTU in bytes.
         is_hairpin: whether its bridge sends packets back to it that came from it.
+        is_blocked: whether its bridge forwards none of its packets, because of its state there.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Link:
     peer: int = 0
     mtu: int = 0
     is_hairpin: bool = False
+    is_blocked: bool = False
 
     def has_address(self, address: str) -> bool:
         """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
@@ -390,6 +393,7 @@ def _link(body: bytes) -> Link:
         peer=_number(attributes.get(_IFLA_LINK)),
         mtu=_number(attributes.get(_IFLA_MTU)),
         is_hairpin=_attributes(of_bridge).get(_IFLA_BRPORT_MODE) == b"\1",
+        is_blocked=_attributes(of_bridge).get(_IFLA_BRPORT_STATE) in {_DISABLED, _BLOCKING},
     )
 
 

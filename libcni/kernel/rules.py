@@ -23,6 +23,10 @@ _ESCAPED = re.compile(r"\\(.)")
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 
+_OF_IPTABLES = {
+    f"{family} {name}" for family in ("ip", "ip6", "bridge") for name in ("filter", "mangle", "raw", "security")
+}
+
 Rule = tuple[str, ...]
 """A rule in the words of a command that adds it: of iptables ``-A CHAIN ...``, of nft ``add rule FAMILY TABLE ...``."""
 
@@ -109,6 +113,7 @@ def saved_rules(program: str, env: Mapping[str, str] | None = None, *, seconds: 
     """Return the rules of all tables that exist, by table.
 
     Of nft only the plugins' own tables, such as ``ip cni_hostport``, and those that drop forwarded packets by policy.
+    Other tables that filter packets are there without their chains.
 
     Changes nothing, and creates no table.
 
@@ -139,21 +144,26 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None, seconds: float
 def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Table]:
     # Not "list ruleset": it also lists the rules of iptables-nft, and it is long on a node with another firewall.
     names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env, seconds).splitlines()}
+    filtering = _filtering(_run(["nft", "list", "chains"], env, seconds))
     wanted = [name for name in (MASQUERADE, *PORTS) if name in names]
-    wanted += [
-        name for name in _that_drop_by_policy(_run(["nft", "list", "chains"], env, seconds)) if name not in wanted
-    ]
-    return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env, seconds)) for name in wanted}
+    wanted += [name for name, drops in filtering.items() if drops and name not in wanted]
+    found = {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env, seconds)) for name in wanted}
+    return {**{name: Table() for name in filtering}, **found}
 
 
-def _that_drop_by_policy(text: str) -> Iterator[str]:
-    """Yield the tables, except those of iptables-nft, with a chain of the hook forward whose policy is drop."""
+def _filtering(text: str) -> dict[str, bool]:
+    """Return the tables that filter packets, and whether their policy drops forwarded ones. Omit those of iptables-nft.
+
+    ``text``: the answer of ``nft list chains``.
+    """
+    found: dict[str, bool] = {}
     table = ""
     for line in text.splitlines():
         if line.startswith("table "):
             table = line.removeprefix("table ").removesuffix(" {")
-        elif "hook forward" in line and "policy drop" in line and table not in {"ip filter", "ip6 filter"}:
-            yield table
+        elif "type filter hook" in line and table not in _OF_IPTABLES:
+            found[table] = found.get(table, False) or ("hook forward" in line and "policy drop" in line)
+    return found
 
 
 def nft_table(name: str, text: str) -> Table:

@@ -143,8 +143,7 @@ def _elsewhere(user: PortUser, port: HostPort, rules: PortRules) -> list[PortRul
     if addresses is None:
         found = [ordered[0] for ordered in rules.of(port)]
         # The container may publish the port on another network, too.
-        leading = [one for one in found if one.target or "REDIRECT" in one.rule]
-        others = [one for one in leading if not one.is_of(user.container_id)]
+        others = [one for one in found if one.leads and not one.is_of(user.container_id)]
     else:
         matching = list(rules.of(port, {":" in address for address in addresses}))
         # Without any rule of its own the container has another fault.

@@ -36,6 +36,11 @@ class Translation(NamedTuple):
     rule: Rule
     comment: str = ""
 
+    @property
+    def leads(self) -> bool:
+        """Whether the rule changes where the packets go."""
+        return after(self.rule, "-j") not in _LET_GO
+
     def is_of(self, container_id: str) -> bool:
         """Return whether portmap has made the rule for a container."""
         return self.comment == container_id or f'id: "{container_id}"' in self.comment

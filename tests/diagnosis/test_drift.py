@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,18 @@ from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.drift import check_drift
 from libcni.kernel.netlink import Link
+
+
+def test_a_file_whose_network_was_renamed(made: MadeNode) -> None:
+    """host-local's directory has the network's name: the new one knows no address that is in use."""
+    configure(made)
+    [file] = Path(made.cni.conf_dir).iterdir()
+    made.attach("c1")
+    assert made.findings(check_drift) == []
+    file.write_text(file.read_text(encoding="utf-8").replace('"net"', '"renamed"'), encoding="utf-8")
+    found = made.finding(check_drift)
+    assert (found.name, found.remedy) == ("no-file", f"give the network its old name again in {file}: net")
+    assert "the next containers get addresses that are in use" in found.meaning
 
 
 def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:

@@ -217,6 +217,15 @@ def test_both_ends_of_a_veth_have_one_mtu(
     assert found == [f"if the larger one is right: {command.format(made.netns('c1'))}"] * bool(command)
 
 
+def test_a_port_of_a_bridge_that_forwards_nothing(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    made.host.links["vethc1"].is_blocked = True
+    found = made.finding(check_interfaces)
+    assert (found.name, found.remedy) == ("off-bridge", "bridge link set dev vethc1 state 3")
+    inside.links["eth0"].is_up = False
+    assert made.finding(check_interfaces).name == "interface-down", "the kernel blocks the port of such a veth"
+
+
 def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(made: MadeNode) -> None:
     made.attach("c1").links["eth0"].mtu = 9000
     made.attach("c2", {**BRIDGE, "mtu": 1450}, {"type": "tuning", "mtu": 1300}).links["eth0"].mtu = 1300
@@ -232,6 +241,7 @@ def test_hairpin_mode_and_mtu_of_a_real_bridge(node: OperatorNode) -> None:
     [veth] = [one["ifname"] for one in node.host.ip("link") if one["ifname"].startswith("veth")]
     for break_it, name in (
         (f"bridge link set dev {veth} hairpin off", "hairpin-off"), ("ip link set br-node mtu 900", "mtu-changed"),
+        (f"bridge link set dev {veth} state 0", "off-bridge"),
     ):  # fmt: skip
         subprocess.run(break_it.split(), check=True)
         [found] = node.diagnose().findings

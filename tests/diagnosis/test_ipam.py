@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode
+from diagnosis.made import BRIDGE, MadeNode, configure
 from libcni import RuntimeConf
 from libcni.config.host_local import Reservation
 from libcni.diagnosis import NodeFinding
@@ -229,6 +229,17 @@ def test_an_address_of_which_everything_is_lost_but_the_interface(made: MadeNode
     made.live_in(str(made.netns("node")), made.host)
     made.live_in(str(made.netns("c3")), interface_with("10.2.0.3"))
     assert made.finding(check_ipam) == found, "the gateway, and an address of another network"
+
+
+def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:
+    """Another program uses the same subnet. No container has it, and none can be restarted."""
+    configure(made)
+    made.attach("c1")
+    made.host.links["docker9"] = Link("docker9", 9, is_up=True, addresses=["10.1.0.9/16"])
+    made.live_in(str(made.netns("node")), made.host)
+    found = made.finding(check_ipam)
+    assert (found.name, found.containers, found.mends) == ("unreserved", (), ())
+    assert found.seen == "its address 10.1.0.9 is on docker9 of this node itself, which is not its bridge"
 
 
 @pytest.mark.real

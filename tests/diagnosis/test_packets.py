@@ -228,6 +228,17 @@ def test_a_variant_that_cannot_be_read_is_not_checked(node: OperatorNode, monkey
 
 
 @pytest.mark.real
+def test_tables_of_nftables_that_are_not_followed_are_named(node: OperatorNode) -> None:
+    node.attach("c1")
+    subprocess.run(["iptables", "-A", "FORWARD", "-j", "ACCEPT"], check=True)
+    node.assert_healthy()
+    assert not [one for one in node.diagnose().not_checked if "nft" in one.subject]
+    chain = "add chain inet fw f { type filter hook forward priority 0; }"
+    subprocess.run(["nft", f"add table inet fw; {chain}; add rule inet fw f iifname br-node drop"], check=True)
+    assert ("rules", "tables of nft: inet fw") in [(one.check, one.subject) for one in node.diagnose().not_checked]
+
+
+@pytest.mark.real
 def test_the_policy_of_docker_is_found_and_the_plugin_firewall_mends_it(node: OperatorNode) -> None:
     node.attach("c1")
     subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
