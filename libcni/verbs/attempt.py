@@ -16,7 +16,7 @@ from libcni.store.model import BEGUN, PENDING, UNKNOWN, Place, Record, Unreadabl
 from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, replaced_namespace
-from libcni.verbs.delete import PrevResult, detach_chain_twice
+from libcni.verbs.delete import detach_chain_twice
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -186,8 +186,7 @@ class Attempt:
             record = record.with_fields(partial=self.result.text)
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
         have_ended = await chain.node.plugins_have_ended(_PLUGIN_END_SECONDS)
-        results = PrevResult.of(chain.node, record, chain.net)
-        problems = (await detach_chain_twice(chain, results, replace(self.claim, record=record))).errors
+        problems = (await detach_chain_twice(chain, replace(self.claim, record=record))).errors
         # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
         # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
         seconds = _PLUGIN_END_SECONDS if have_ended else 0.0

@@ -11,7 +11,6 @@ from libcni.config import jsontext
 from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.config.versions import supports
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
@@ -22,11 +21,9 @@ from libcni.errors import (
     PluginNotFoundError,
     PluginTimeoutError,
     RecordError,
-    VersionError,
 )
 from libcni.options import DelPolicy, check_type
 from libcni.protocol.invocation import Invocation
-from libcni.protocol.result import IPConfig, Result
 from libcni.store.model import (
     NOT_OURS,
     READY,
@@ -38,13 +35,13 @@ from libcni.store.model import (
     Unreadable,
     unreadable,
 )
-from libcni.store.recorded_place import addresses_of, last_result
-from libcni.store.reservations import holder_of
+from libcni.store.recorded_place import addresses_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations
 from libcni.verbs.node import Node
 from libcni.verbs.path_to_use import check_own_netns, checked_conf, path_to_use
+from libcni.verbs.prev_result import PrevResult
 from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
 
 __all__ = ["DelReport", "Leftover", "PluginReport"]
@@ -224,7 +221,7 @@ async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and th
         claim = Claim.to_any(node, None, rt.netns, rt.ifname)
     else:
         claim = Claim.unrecorded(node, place, rt.netns or "", rt.ifname)
-    return await _run_plan(node, None, net, rt, policy, claim)
+    return await _try_configurations(claim, net, rt, policy)
 
 
 def _check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
@@ -296,7 +293,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        report = await _run_plan(node, record, net, rt, policy, _claim(node, record, rt, policy))
+        report = await _try_configurations(_claim(node, record, rt, policy), net, rt, policy)
     if not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
@@ -317,24 +314,18 @@ def _claim(node: Node, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Cl
     return Claim.of(node, record, path)
 
 
-async def _run_plan(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
-    node: Node,
-    record: Record | None,
-    net: NetworkConfigList | None,
-    rt: RuntimeConf,
-    policy: DelPolicy,
-    claim: Claim,
+async def _try_configurations(
+    claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
+    """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
-        await node.on_disk(node.others.read)
-    chains = _chains(node, record, net, rt.with_netns(claim.path_for_del()), policy)
-    return await _run(chains, record, policy, claim)
+        await claim.node.on_disk(claim.node.others.read)
+    return await _try_chains(_chains(claim, net, rt.with_netns(claim.path_for_del()), policy), claim, policy)
 
 
-def _chains(
-    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
-) -> list[Chain]:
+def _chains(claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> list[Chain]:
     """Return the chains that DEL tries, one for each configuration, in order."""
+    node, record = claim.node, claim.record
     chains: list[Chain] = []
     for tried in configurations(record, net, rt, node.configured, use_given=policy.use_given):
         conf = tried.rt
@@ -359,21 +350,20 @@ def _calls(chain: Chain) -> list[Invocation]:
     return [chain.invocation("DEL", index) for index in range(len(chain.executables))]
 
 
-async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, claim: Claim) -> DelReport:
-    """Run DEL through each chain in order, until one succeeds; raise the error of the first."""
-    node, chain = claim.node, chains[0]
+async def _try_chains(chains: list[Chain], claim: Claim, policy: DelPolicy) -> DelReport:
+    node, chain, record = claim.node, chains[0], claim.record
     if record is not None and STATES[record.state].after.get("detach", record.state) != record.state:
         if record.state == READY and node.starts_ahead and chain.executables[-1]:
             node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
         # After one plugin's DEL the attachment is incomplete, even if it was ready.
-        record = node.records.mark_detaching(record)
+        record = claim.record = node.records.mark_detaching(record)
     is_stale = record is not None and record.is_of_earlier_boot
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(policy, keep_going=policy.keep_going or is_stale)
     errors: list[CNIError] = []
     for sharers in range(len(chains), 0, -1):
         try:
-            return await _run_chain(chains[-sharers], record, policy, claim, sharers=sharers)
+            return await _run_chain(chains[-sharers], claim, policy, sharers=sharers)
         except (PluginError, CNIErrorGroup) as error:
             errors.append(error)
     first, *others = errors
@@ -385,11 +375,8 @@ async def _run(chains: list[Chain], record: Record | None, policy: DelPolicy, cl
     raise first
 
 
-async def _run_chain(
-    chain: Chain, record: Record | None, policy: DelPolicy, claim: Claim, *, sharers: int = 1
-) -> DelReport:
-    results = PrevResult.of(chain.node, record, chain.net)
-    report = await detach_chain(chain, results, policy, claim, sharers=sharers)
+async def _run_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers: int) -> DelReport:
+    report, record = await _detach_chain(chain, claim, policy, sharers=sharers), claim.record
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.is_of_earlier_boot:
         # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
@@ -404,97 +391,16 @@ async def _run_chain(
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class PrevResult:
-    """The ``prevResult`` for the plugins of a DEL.
-
-    Attributes:
-        node: finds out who has an address.
-        net: the configuration of the DEL.
-        record: the attachment's record, or None.
-        result: the result of the ADD, or of its last plugin that ended; None: the plugins receive none.
-    """
-
-    node: Node
-    net: NetworkConfigList
-    record: Record | None
-    result: Result | None
-
-    @classmethod
-    def of(cls, node: Node, record: Record | None, net: NetworkConfigList) -> PrevResult:
-        """Return the PrevResult of a record; log a warning if its result cannot be used."""
-        result, problem = None, "the recorded result cannot be read"
-        if record is not None and record.last_result is not None:
-            try:
-                if not supports(net.cni_version, "prevResult on DEL"):
-                    return cls(node, net, record, None)
-                result = last_result(record)
-                result = result.as_version(net.cni_version) if result is not None else None
-            # Go records versions that this library does not know, and any program may have written the file.
-            except VersionError as error:
-                result, problem = None, str(error)
-            if result is None:
-                logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
-        return cls(node, net, record, result)
-
-    def text(self) -> str | None:
-        """Return the text for the next plugin, without the addresses that another attachment has now.
-
-        An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
-        all rules of an address, whichever container has it.
-        """
-        record, result = self.record, self.result
-        if record is None or result is None:
-            return None
-        if record.is_of_earlier_boot:
-            # No rule has survived a reboot, and another container may have the addresses by now.
-            return jsontext.merge(result.text, {"ips": []})
-        own = [ip for ip in result.ips if not self._has_another(record, _host(ip))]
-        if len(own) == len(result.ips):
-            return result.text
-        logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
-        return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
-
-    def asks_others(self) -> bool:
-        """Return whether ``text`` reads the records of all attachments."""
-        if self.record is None or self.result is None or self.record.is_of_earlier_boot:
-            return False
-        return any(self._holder(self.record, _host(ip)) == "unknown" for ip in self.result.ips)
-
-    def _has_another(self, record: Record, address: str) -> bool:
-        """Return whether another attachment has an address: host-local's reservation says it, or else the records."""
-        holder = self._holder(record, address)
-        if holder != "unknown":
-            return holder == "another"
-        others = self.node.others.with_addresses([address], record)
-        return any(not other.is_same_interface(record) for other in others)
-
-    def _holder(self, record: Record, address: str) -> str:
-        return holder_of(self.net, record.container_id, record.ifname, address)
-
-
-def _host(ip: IPConfig) -> str:
-    return ip.address.partition("/")[0]
-
-
-async def detach_chain(
-    chain: Chain,
-    results: PrevResult,
-    policy: DelPolicy,
-    claim: Claim,
-    *,
-    sharers: int = 1,
-) -> DelReport:
+async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers: int = 1) -> DelReport:
     """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``.
 
     Args:
         chain: the plugins.
-        results: asked before each plugin, because another attachment can get an address while a plugin runs.
+        claim: verified before each plugin, because the namespace or the interface can be replaced while a plugin runs.
         policy: see DelPolicy.
-        claim: checked before each plugin, because the namespace or the interface can be replaced while a plugin
-            runs.
         sharers: how many tries share the remaining time, this try included.
     """
+    results = PrevResult.of(claim, chain.net)
     reports: list[PluginReport] = []
     left: list[Leftover] = []
     if results.asks_others():
@@ -506,7 +412,7 @@ async def detach_chain(
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            text = results.text()
+            text = results.text()  # each time, because another attachment can get an address while a plugin runs
             chain = claim.chain_for_del(chain)
             left += _left_behind(chain, index, claim)
             invocation = chain.invocation("DEL", index, text)
@@ -529,19 +435,19 @@ def is_repeatable(error: CNIError) -> bool:
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
 
 
-async def detach_chain_twice(chain: Chain, results: PrevResult, claim: Claim) -> DelReport:
+async def detach_chain_twice(chain: Chain, claim: Claim) -> DelReport:
     """Run DEL through the whole chain, and a second time if plugins fail, as ``detach_each`` does.
 
     For a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed, bridge
     removes everything and then fails.
     """
     policy = DelPolicy(keep_going=True)
-    report = await detach_chain(chain, results, policy, claim)
+    report = await _detach_chain(chain, claim, policy)
     if report.errors and all(map(is_repeatable, report.errors)) and not chain.node.is_interrupted:
         if claim.path and chain.node.sight.is_no_namespace(claim.path):
             # Plugins refuse a file that is no namespace. A later DEL gives them none either.
             claim = replace(claim, path="")
-        report = await detach_chain(chain, results, policy, claim)
+        report = await _detach_chain(chain, claim, policy)
     return report
 
 

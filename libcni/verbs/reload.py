@@ -34,7 +34,7 @@ from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, mismatch, replaced_namespace
 from libcni.verbs.configurations import network_to_use
-from libcni.verbs.delete import PrevResult, check_unchanged, detach_chain_twice
+from libcni.verbs.delete import check_unchanged, detach_chain_twice
 from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
 from libcni.verbs.node import Node
 from libcni.verbs.settings import SideBySide
@@ -281,8 +281,7 @@ class _Part:
 
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
-        results = PrevResult.of(self.node, self.record, self.chain.net)
-        report = await detach_chain_twice(self.chain, results, self.claim)
+        report = await detach_chain_twice(self.chain, self.claim)
         if report.errors and self.node.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
             for error in report.errors:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))

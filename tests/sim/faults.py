@@ -21,7 +21,7 @@ from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
-from libcni.verbs import delete, forget, gc, locking, tries
+from libcni.verbs import forget, gc, locking, prev_result, tries
 from libcni.verbs.claim import Claim
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
@@ -252,6 +252,8 @@ FAULTS = {
     "torn-member-taken-for-whole": Fault("killed_add_and_an_orphan", put(jsontext, "whole_part", take_torn)),
     "new-head-without-its-old-result": Fault("killed_reload_and_del", put(records, "encode", without_result)),
     "no-look-before-the-second-plugin": Fault("namespace_replaced_during_add", put(Claim, "verify", lambda *_: None)),
-    "no-reservation-means-nobody": Fault("address_given_away_before_del_is_repeated", put(delete, "holder_of", nobody)),
+    "no-reservation-means-nobody": Fault(
+        "address_given_away_before_del_is_repeated", put(prev_result, "holder_of", nobody)
+    ),
     "no-locks": Fault("add_and_del", put(LockSet, "try_acquire", lambda _: True)),
 }

@@ -1,0 +1,93 @@
+"""The ``prevResult`` of a DEL: the recorded result, without the addresses that another attachment has now."""
+
+from __future__ import annotations
+
+import logging
+
+from libcni._dataclass import dataclass
+from libcni.config import jsontext
+from libcni.config.network import NetworkConfigList
+from libcni.config.versions import supports
+from libcni.errors import VersionError
+from libcni.protocol.result import IPConfig, Result
+from libcni.store.model import Record
+from libcni.store.recorded_place import last_result
+from libcni.store.reservations import holder_of
+from libcni.verbs.claim import Claim
+from libcni.verbs.node import Node
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(frozen=True, slots=True)
+class PrevResult:
+    """The ``prevResult`` for the plugins of a DEL.
+
+    Attributes:
+        node: finds out who has an address.
+        net: the configuration of the DEL.
+        record: the attachment's record, or None.
+        result: the result of the ADD, or of its last plugin that ended; None: the plugins receive none.
+    """
+
+    node: Node
+    net: NetworkConfigList
+    record: Record | None
+    result: Result | None
+
+    @classmethod
+    def of(cls, claim: Claim, net: NetworkConfigList) -> PrevResult:
+        """Return the PrevResult of an attachment; log a warning if its result cannot be used."""
+        node, record = claim.node, claim.record
+        result, problem = None, "the recorded result cannot be read"
+        if record is not None and record.last_result is not None:
+            try:
+                if not supports(net.cni_version, "prevResult on DEL"):
+                    return cls(node, net, record, None)
+                result = last_result(record)
+                result = result.as_version(net.cni_version) if result is not None else None
+            # Go records versions that this library does not know, and any program may have written the file.
+            except VersionError as error:
+                result, problem = None, str(error)
+            if result is None:
+                logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
+        return cls(node, net, record, result)
+
+    def text(self) -> str | None:
+        """Return the text for the next plugin, without the addresses that another attachment has now.
+
+        An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
+        all rules of an address, whichever container has it.
+        """
+        record, result = self.record, self.result
+        if record is None or result is None:
+            return None
+        if record.is_of_earlier_boot:
+            # No rule has survived a reboot, and another container may have the addresses by now.
+            return jsontext.merge(result.text, {"ips": []})
+        own = [ip for ip in result.ips if not self._has_another(record, _host(ip))]
+        if len(own) == len(result.ips):
+            return result.text
+        logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
+        return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
+
+    def asks_others(self) -> bool:
+        """Return whether ``text`` reads the records of all attachments."""
+        if self.record is None or self.result is None or self.record.is_of_earlier_boot:
+            return False
+        return any(self._holder(self.record, _host(ip)) == "unknown" for ip in self.result.ips)
+
+    def _has_another(self, record: Record, address: str) -> bool:
+        """Return whether another attachment has an address: host-local's reservation says it, or else the records."""
+        holder = self._holder(record, address)
+        if holder != "unknown":
+            return holder == "another"
+        others = self.node.others.with_addresses([address], record)
+        return any(not other.is_same_interface(record) for other in others)
+
+    def _holder(self, record: Record, address: str) -> str:
+        return holder_of(self.net, record.container_id, record.ifname, address)
+
+
+def _host(ip: IPConfig) -> str:
+    return ip.address.partition("/")[0]
