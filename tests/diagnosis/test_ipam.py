@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode, configure
+from diagnosis.made import BRIDGE, MadeNode
 from libcni import RuntimeConf
 from libcni.config.host_local import Reservation
 from libcni.diagnosis import NodeFinding
@@ -233,12 +233,10 @@ def test_an_address_of_which_everything_is_lost_but_the_interface(made: MadeNode
 
 def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:
     """Another program uses the same subnet. No container has it, and none can be restarted."""
-    configure(made)
-    made.attach("c1")
     made.host.links["docker9"] = Link("docker9", 9, is_up=True, addresses=["10.1.0.9/16"])
     made.live_in(str(made.netns("node")), made.host)
-    found = made.finding(check_ipam)
-    assert (found.name, found.containers, found.mends) == ("unreserved", (), ())
+    [found] = [one for one in made.findings(check_ipam) if one.name == "unreserved"]
+    assert (found.containers, found.mends) == ((), ())
     assert found.seen == "its address 10.1.0.9 is on docker9 of this node itself, which is not its bridge"
 
 
