@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _NONE = type(None)
 _UNION = type(int | str)
-_ANYTHING = object()
-"""The kind of the parts of ``list`` and ``dict`` without their kinds."""
 _JSON_TYPES: Mapping[Any, str] = {
     str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "an object", list: "a list"
 }  # fmt: skip
@@ -53,7 +51,7 @@ def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
         seen: the classes around it; one that contains itself is checked once.
     """
     origin, arguments = _origin(kind), _arguments(kind)
-    if kind in (_NONE, str, bool, int, float) or kind in seen or _is_typing(origin, "Any", "Literal"):
+    if kind in (_NONE, object, str, bool, int, float) or kind in seen or _is_typing(origin, "Any", "Literal"):
         return
     if _is_object(kind):
         for name, hint in _hints(kind).items():
@@ -72,7 +70,7 @@ def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
     ):
         shown = kind.__name__ if isinstance(kind, type) and not arguments else str(kind)
         problem = (
-            f"{path or shown}: {shown} cannot be loaded from JSON; use str, int, float, bool, Any, Literal, list, "
+            f"{path or shown}: {shown} cannot be loaded from JSON; use str, int, float, bool, object, Literal, list, "
         )
         raise TypeError(
             problem + "tuple[X, ...], dict[str, X], unions, classes with annotations, or that take one string"
@@ -148,15 +146,16 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
 
     Args:
         value: a configuration or a part of it.
-        kind: a class with annotations, a dataclass or a NamedTuple. Annotations are str, int, float, bool, Any,
-            Literal, lists, tuples, dicts, unions, other such classes, or any class that takes one string.
+        kind: a class with annotations, a dataclass or a NamedTuple. Annotations are str, int, float, bool, object
+            or Any (any value), Literal, lists, tuples, dicts, unions, other such classes, or any class that takes one
+            string.
         path: the key of ``value`` in the configuration, for errors.
 
     Raises:
         VerbError: with code 7, if a key is missing or a value has another type.
     """
     origin, arguments = _origin(kind), _arguments(kind)
-    if kind is _ANYTHING or _is_typing(kind, "Any"):
+    if kind is object or _is_typing(kind, "Any"):
         return value
     if _is_union(origin):
         return _load_union(value, arguments, path)
@@ -165,10 +164,10 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
             raise _invalid(path, f"must be one of {', '.join(map(repr, arguments))}, not {value!r}")
         return value
     if origin in {list, tuple}:
-        first = arguments[0] if arguments else _ANYTHING
+        first = arguments[0] if arguments else object
         return origin(load(part, first, f"{path}[{index}]") for index, part in enumerate(_checked(value, list, path)))
     if origin in {dict, Mapping}:
-        part_kind = arguments[1] if arguments else _ANYTHING
+        part_kind = arguments[1] if arguments else object
         members = _checked(value, dict, path).items()
         return {key: load(part, part_kind, _join(path, key)) for key, part in members}
     if _is_object(kind):

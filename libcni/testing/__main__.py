@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,20 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("check", help=about, description=about)
     command.add_argument("plugin", help="the path of the executable")
     command.add_argument("config", help="a configuration with which its ADD succeeds: a JSON file, or the JSON text")
-    command.add_argument("--namespace", action="store_true", help="it needs a network namespace; make one (root)")
+    command.add_argument(
+        "--namespace",
+        action="store_true",
+        help="it needs a namespace: make some, with the links of the previous result (root)",
+    )
     command.add_argument("--ipam", action="store_true", help="it is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")
     command.add_argument("--path", default="/opt/cni/bin", help="CNI_PATH (%(default)s)")
     command.add_argument("--args", default="", help="CNI_ARGS")
     command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="only these versions")
     command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"only of {', '.join(GROUPS)}")
-    command.add_argument("--known", action="append", default=[], metavar="CHECK=REASON", help="a failure that is known")
+    command.add_argument(
+        "--known", nargs="+", action="extend", default=[], metavar="CHECK=REASON", help="a failure that is known"
+    )
     command.set_defaults(run=_check)
     options = parser.parse_args(arguments)
     try:
@@ -64,9 +71,8 @@ def _check(options: argparse.Namespace) -> int:
         "prev_result": _json(options.prev_result) if options.prev_result else None,
     }  # fmt: skip
     plugin, config = Path(options.plugin).absolute(), _json(options.config)
-    if options.namespace:
-        given["surroundings"] = network_namespace
-    report = check_plugin(plugin, config, **given)
+    with network_namespace() if options.namespace else nullcontext() as namespace:
+        report = check_plugin(plugin, config, namespace=namespace, **given)
     sys.stdout.write(f"{report}\n")
     return 1 if report.failures else 0
 

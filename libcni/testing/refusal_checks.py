@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS, SINCE, supports
@@ -34,7 +36,7 @@ def check_invalid_calls(exam: Examination) -> None:
                 _check_refused(exam, f"{verb} without {name}", answer, 4, mention=name)
     for name, value in (("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b")):
         _check_refused(exam, f"an invalid {name}", _call(exam, "ADD", config, env={name: value}), 4)
-    if "ipam" not in config or exam.ipam:
+    if not _delegates(without(config, "ipam") if exam.ipam else config):  # a delegate is found on CNI_PATH
         exam.expect_success("DEL without CNI_PATH", exam.call("DEL", config, env={"CNI_PATH": None}))
     wrong: list[tuple[str, dict[str, Any] | bytes, int]] = [
         ("garbage on stdin", b"garbage", 6),
@@ -49,6 +51,12 @@ def check_invalid_calls(exam: Examination) -> None:
     _check_refused(exam, "an unknown verb", exam.call("NOPE", config), 4)
     refused = document_of(_call(exam, "ADD", config, env={"CNI_IFNAME": None}), must_fail=True)[0]
     exam.add_finding("an error has the cniVersion", _wrong_version(refused, version))
+
+
+def _delegates(config: Mapping[str, Any]) -> bool:
+    """Return whether the configuration names another plugin, as in ``ipam``, or flannel's ``delegate``."""
+    parts = chain.from_iterable(value if isinstance(value, list) else [value] for value in config.values())
+    return any(isinstance(part, dict) and "type" in part for part in parts)
 
 
 def _call(exam: Examination, verb: str, config: dict[str, Any] | bytes, **changes: Any) -> Answer:

@@ -105,7 +105,14 @@ SUBJECTS: Mapping[str, Subject] = {
     "macvlan": Subject({"master": MASTER, **IPAM}, around=_master, newer=NOT_FORWARDED, kernel="macvlan"),
     "ipvlan": Subject({"master": MASTER, **IPAM}, around=_master, kernel="ipvlan"),
     "vlan": Subject({"master": MASTER, "vlanId": 7, **IPAM}, around=_master, kernel="vlan id 7"),
-    "tap": Subject(IPAM, newer=NOT_FORWARDED),
+    "tap": Subject(
+        IPAM,
+        faults=(
+            "an ADD whose interface name is taken fails",
+            "DEL leaves nothing of an ADD whose interface name is taken",
+        ),
+        newer=NOT_FORWARDED,
+    ),
     "dummy": Subject(IPAM, kernel="dummy"),
     "host-device": Subject({"device": MASTER, **IPAM}, around=_master, faults=DELETED_ONCE, newer=NOT_FORWARDED),
     "loopback": Subject(around=_lo, faults=(*WITHOUT_IPAM, "ADD")),
@@ -116,6 +123,7 @@ SUBJECTS: Mapping[str, Subject] = {
         around=_veth,
         faults=(*WITHOUT_IPAM, "DEL keeps other attachments"),
         older=("CHECK",),
+        newer=("GC keeps a valid interface",),
     ),
     "firewall": Subject({"backend": "iptables"}, chained=True, around=_veth, faults=WITHOUT_IPAM),
     "bandwidth": Subject(

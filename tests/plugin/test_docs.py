@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testing.faulty import PREVIOUS, SHELL_IPAM, write_executable
 
 from libcni.plugin import Request
 from libcni.plugin.build import build
@@ -88,6 +89,36 @@ def test_the_delegating_plugin_of_the_page_conforms(
             versions=["1.1.0"],
         )
     assert "GC is forwarded to the IPAM plugin (1.1.0): passed" in map(str, report.findings)
+
+
+def test_the_meta_plugin_of_the_examples_conforms(tmp_path: Path) -> None:
+    write_executable(tmp_path / "pool", SHELL_IPAM)
+    (tmp_path / "subnet").write_text("10.99.0.0/24\n", encoding="utf-8")
+    meta: dict[str, Any] = {"subnetFile": str(tmp_path / "subnet"), "delegate": {"type": "pool"}}
+    options: dict[str, Any] = {"path": str(tmp_path), "versions": ["0.4.0"], "ipam": True}
+    assert_plugin_conforms(example("meta"), meta, **options)
+    (tmp_path / "subnet").unlink()
+    answer = call_plugin(example("meta"), "ADD", config(**meta))
+    assert (answer.code, "cannot read" in answer.document["msg"]) == (11, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["counter", "hosts", "meta"])
+def test_calls_of_an_example_do_not_disturb_each_other(tmp_path: Path, name: str) -> None:
+    write_executable(tmp_path / "pool", SHELL_IPAM)
+    (tmp_path / "subnet").write_text("10.99.0.0/24\n", encoding="utf-8")
+    build(ROOT / f"examples/{name}.py", tmp_path / name, python=sys.executable)
+    report = assert_plugin_conforms(
+        tmp_path / name,
+        {"file": str(tmp_path / "hosts.txt"), "subnetFile": str(tmp_path / "subnet"), "delegate": {"type": "pool"}}
+        | {"ipam": {"dataDir": str(tmp_path / "data")}},
+        path=str(tmp_path),
+        ipam=name != "hosts",
+        prev_result=PREVIOUS if name == "hosts" else None,
+        versions=["0.4.0" if name == "meta" else "1.1.0"],
+        only=["several"],
+    )
+    assert "ADD beside DEL" in {finding.check for finding in report.findings}
 
 
 def test_the_thick_plugin_of_the_examples_works(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class Plain(Shared):
     range: Range | None = None
     sizes: dict[str, list[int]] | None = None
     inner: Plain | None = None
-    anything: Any = 7
+    anything: object = 7
 
 
 def test_a_class_with_annotations_is_filled() -> None:

@@ -130,7 +130,7 @@ class Settings:
     data_dir: str
     sizes: "dict[str, int | None]"
     size: int = 256
-    anything: list = ()
+    anything: "list | dict[str, object]" = ()
 @plugin.add
 def add(request):
     loaded = request.load_config(Settings, "ipam")

@@ -75,3 +75,17 @@ def test_what_a_call_that_fails_has_not_done_is_no_finding_of_its_own(tmp_path: 
     assert "ADD is forwarded to the IPAM plugin" not in failing(
         check_plugin(plugin, config, path=str(tmp_path), versions=NEWEST)
     )
+
+
+@pytest.mark.parametrize("key", ["delegate", "delegates"])
+def test_a_plugin_that_delegates_may_need_cni_path(tmp_path: Path, key: str) -> None:
+    other = write_shell_plugin(tmp_path).name
+    plugin = Plugin("meta")
+    plugin.add(lambda request: request.delegate_add(other, dict(request.config)))
+    for register in (plugin.delete, plugin.check, plugin.gc, plugin.status):
+        register(lambda request: request.forward(other))
+    part = {"type": other}
+    config = {key: part if key == "delegate" else [part]}
+    assert failing(check_plugin(plugin, config, path=str(tmp_path), versions=NEWEST, only=["refusals"])) == set()
+    report = check_plugin(plugin, {}, path=str(tmp_path), versions=NEWEST, only=["refusals"])
+    assert failing(report) == {"DEL without CNI_PATH"}

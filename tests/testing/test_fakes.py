@@ -12,6 +12,7 @@ from plugin.plugins import config
 
 from libcni.testing import Answer, FakePlugins, call_plugin
 from libcni.testing.__main__ import main
+from testing.faulty import write_shell_plugin
 
 
 def call(fakes: FakePlugins, verb: str = "ADD", name: str = "fake", **more: Any) -> Answer:
@@ -167,3 +168,17 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
     )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
     assert main(["check", plugin, "{}", "--only", "live"]) == 2
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("cni_namespaces")
+def test_the_command_makes_the_links_of_the_previous_result(tmp_path: Path) -> None:
+    plugin = write_shell_plugin(
+        tmp_path, ADD='ip -n "${CNI_NETNS##*/}" link show dev "$CNI_IFNAME" >/dev/null || exit 1'
+    )
+    (tmp_path / "previous").write_text(
+        '{"interfaces": [{"name": "eth7", "sandbox": "/run/netns/x"}]}', encoding="utf-8"
+    )
+    words = [str(plugin), "{}", "--namespace", "--prev-result", str(tmp_path / "previous"), "--versions", "1.1.0"]
+    known = "ADD keeps prevResult=the test prints an empty result"
+    assert main(["check", *words, "--only", "life", "--known", known, "VERSION echoes cniVersion=as well"]) == 0
