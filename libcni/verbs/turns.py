@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from typing import NamedTuple
 
 import libcni.kernel.system as system
 from libcni.errors import LockTimeoutError, short_repr
@@ -26,11 +27,35 @@ If all began at once, they would share the processor and end late: of 200 set-up
 complete.
 """
 
+_IDLE_SECONDS = 0.05
+"""Seconds before more operations begin because cores were idle."""
+
+_IDLE, _SATURATED = 0.2, 0.8
+"""More begin soon if this share of the machine's time was idle, and this program used less than that of its cores.
+
+Measured with 64 threads and three plugins that sleep, on two cores: ADDs a second, and the 99th percentile in ms.
+
+| plugins of | without this | with it | if all begin at once | Go libcni |
+|---|---|---|---|---|
+| 0 ms | 505, 162 | 481, 212 | 452, 354 | 766, 139 |
+| 5 ms | 397, 224 | 412, 314 | 437, 340 | 760, 129 |
+| 20 ms | 237, 308 | 360, 337 | 383, 346 | 681, 117 |
+| 100 ms | 178, 609 | 200, 363 | 182, 581 | 193, 355 |
+
+Of 160 ADDs with plugins that compute for 20 ms, 100 complete within 3 s; if all begin at once, 73 to 89.
+"""
+
 _PACE_SECONDS = 0.25
 """Seconds before the processor time is measured. By then plugins have ended, and the system has counted their time."""
 
-_BUSY = 0.25
-"""The share of all cores' time that this program and its plugins may use before no more operations begin."""
+_BUSY = 0.4
+"""The share of all cores' time that this program and its plugins may use before fewer operations begin.
+
+This also lets operations begin that wait for something else on a machine that other programs keep busy.
+"""
+
+_KEPT = 0.75
+"""The share of the additional operations that still run at once after the processor was busy."""
 
 _RESERVED = 64
 """File descriptors reserved for the program itself."""
@@ -147,27 +172,69 @@ class Turns:
         if running < _AT_FIRST_PER_CORE * len(os.sched_getaffinity(0)) + self._extra:
             return True
         if self._timer is None and self._waiting:
-            # No other event triggers the next decision, so measure the processor time after a while.
-            self._timer = threading.Timer(_PACE_SECONDS, self._look_again, (system.monotonic(), _processor_seconds()))
-            self._timer.daemon = True
-            self._timer.start()
+            now = _Usage.now()
+            self._look_later(now, now)
         return False
 
-    def _look_again(self, began: float, used: float) -> None:
-        """Let more operations begin if this program used little of the processor since ``began``."""
-        available = (system.monotonic() - began) * len(os.sched_getaffinity(0))
-        needs_processor = _processor_seconds() - used > _BUSY * available
+    def _look_later(self, first: _Usage, last: _Usage) -> None:
+        # No other event triggers the next decision, so measure the processor time after a while.
+        self._timer = threading.Timer(_IDLE_SECONDS, self._look_again, (first, last))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look_again(self, first: _Usage, last: _Usage) -> None:
+        """Let more operations begin if the processor was idle since ``last``, or little used since ``first``."""
+        now = _Usage.now()
+        has_idle_cores = now.idle_since(last) > _IDLE and now.used_since(last) < _SATURATED
         with self._lock:
             self._timer = None
-            # Running operations that do not use the processor must not delay others.
-            self._extra = len(self._running) if self._waiting and not needs_processor else 0
+            if not self._waiting:
+                self._extra = 0
+            elif has_idle_cores or (now.at - first.at >= _PACE_SECONDS and now.used_since(first) <= _BUSY):
+                # Running operations that do not use the processor must not delay others.
+                self._extra = len(self._running)
+            elif now.at - first.at < _PACE_SECONDS:
+                self._look_later(first, now)
+                return
+            else:
+                self._extra = int(_KEPT * self._extra)
             self._admit()
+
+
+class _Usage(NamedTuple):
+    """The seconds of processor time at a moment: used by this program and its ended children, and idle ones."""
+
+    at: float
+    used: float
+    idle: float
+
+    @classmethod
+    def now(cls) -> _Usage:
+        """Return the present usage."""
+        return cls(system.monotonic(), _processor_seconds(), _idle_seconds())
+
+    def used_since(self, earlier: _Usage) -> float:
+        """Return the share of this program's cores that it has used."""
+        return (self.used - earlier.used) / ((self.at - earlier.at) * len(os.sched_getaffinity(0)) or 1.0)
+
+    def idle_since(self, earlier: _Usage) -> float:
+        """Return the share of the machine's cores that were idle."""
+        return (self.idle - earlier.idle) / ((self.at - earlier.at) * (os.cpu_count() or 1) or 1.0)
 
 
 def _processor_seconds() -> float:
     """Return the processor time of this program and of all its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _idle_seconds() -> float:
+    """Return the idle seconds of all cores of the machine, 0 if that is unknown."""
+    try:
+        with open("/proc/uptime", encoding="ascii") as file:
+            return float(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 _every: weakref.WeakSet[Turns] = weakref.WeakSet()

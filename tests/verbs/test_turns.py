@@ -18,9 +18,10 @@ from processes import fork, wait
 
 import libcni.verbs.turns
 from libcni import AsyncCNIConfig, CNIConfig, LockTimeoutError, PluginError, RuntimeConf
+from libcni.kernel import system
 from libcni.protocol.invocation import Invocation
 from libcni.testing import RecordingExecutor, wait_until
-from libcni.verbs.turns import Turn, Turns, verbs_at_once
+from libcni.verbs.turns import Turn, Turns, _Usage, verbs_at_once
 
 
 def rt(number: int) -> RuntimeConf:
@@ -76,6 +77,7 @@ def test_operations_that_need_the_processor_begin_when_others_end(monkeypatch: p
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(libcni.verbs.turns, "_PACE_SECONDS", 0.01)
     monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: float(next(used)))
+    monkeypatch.setattr(libcni.verbs.turns, "_idle_seconds", system.monotonic)  # other cores of the machine are idle
     turns = Turns(10)
     every = entered(turns, *(f"c{number}" for number in range(12)))
     assert [turn.has_come for turn in every] == [True] * 8 + [False] * 4
@@ -89,6 +91,7 @@ def test_operations_that_only_wait_let_others_begin(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(libcni.verbs.turns, "_PACE_SECONDS", 0.01)
     monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: 0.0)
+    monkeypatch.setattr(libcni.verbs.turns, "_idle_seconds", lambda: 0.0)  # other programs keep the machine busy
     turns = Turns(30)
     every = entered(turns, *(f"c{number}" for number in range(31)))
     assert [turn.has_come for turn in every] == [True] * 8 + [False] * 23
@@ -96,6 +99,38 @@ def test_operations_that_only_wait_let_others_begin(monkeypatch: pytest.MonkeyPa
     assert not every[30].has_come, "there are thirty turns"
     turns.leave(every[1])
     assert every[30].has_come
+
+
+def test_idle_cores_let_others_begin_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the processor's time is used, which is too much for the longer look."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(libcni.verbs.turns, "_PACE_SECONDS", 3600.0)
+    monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: system.monotonic() / 2)
+    idle = [0.0]
+    monkeypatch.setattr(
+        libcni.verbs.turns, "_idle_seconds", lambda: idle[0] * system.monotonic() * (os.cpu_count() or 1)
+    )
+    turns = Turns(30)
+    every = entered(turns, *(f"c{number}" for number in range(30)))
+    assert [turn.has_come for turn in every] == [True] * 8 + [False] * 22
+    first = turns._timer
+    wait_until(lambda: turns._timer is not first)
+    assert not every[8].has_come, "no core was idle"
+    idle[0] = 0.5
+    wait_until(lambda: every[29].has_come)
+
+
+def test_after_a_busy_time_fewer_operations_begin_and_not_as_few_as_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(libcni.verbs.turns, "_IDLE_SECONDS", 3600.0)  # the test looks itself
+    turns = Turns(100)
+    every = entered(turns, *(f"c{number}" for number in range(60)))
+    waits = _Usage(0.0, 0.0, 0.0)
+    for at, used, running in ((1.0, 0.0, 16), (2.0, 0.0, 24), (3.0, 1.0, 24)):
+        monkeypatch.setattr(_Usage, "now", lambda at=at, used=used: _Usage(at, used, 0.0))
+        turns._look_again(waits._replace(at=at - 1), waits._replace(at=at - 1))
+        assert sum(turn.has_come for turn in every) == running
+    assert turns._extra == 12
 
 
 def test_verbs_without_a_container_count() -> None:
