@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 
+import libcni.kernel.system as system
 from libcni.errors import printable
 from libcni.kernel.namespace import (
     CLONE_NEWUTS,
@@ -43,7 +44,12 @@ def _locks(pid: int, identities: Container[tuple[int, int] | None]) -> set[int]:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return set()
-    same_file = [number for number in numbers if namespace_identity(f"/proc/{pid}/fd/{number}") in identities]
+    same_file = []
+    for number in numbers:
+        with suppress(OSError):
+            # Not stat(2): a user's file system, or a server on the network, may never answer.
+            if system.identify(f"/proc/{pid}/fd/{number}") in identities:
+                same_file.append(number)
     # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
     return {int(first) for number in same_file for first in _RANGE.findall(_proc(f"{pid}/fdinfo/{number}"))}
 

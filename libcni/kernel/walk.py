@@ -16,7 +16,7 @@ from typing import Literal
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field
 from libcni.kernel.foreign import is_trusted
-from libcni.kernel.namespace import call_in_thread, open_namespace
+from libcni.kernel.namespace import call_in_thread, open_known, open_namespace
 
 Sign = Literal["thread", "mount", "descriptor"]
 
@@ -144,7 +144,8 @@ class Walk:
         self._look_at_hidden()
         if self._own_net is not None:
             self._hold(self._own_net, "thread", "/proc/thread-self/ns/net")
-        self.sees_containers = any("mount" in self.held[inode].paths for inode in self._below)
+        # A mount of a user has no path here: he can make all of it by himself.
+        self.sees_containers = any(self.held[inode].paths.get("mount") for inode in self._below)
 
     def _hold(self, inode: int, sign: Sign, path: str) -> Held:
         held = self.held.setdefault(inode, Held())
@@ -317,15 +318,16 @@ class Walk:
                     return
                 self._read_mounts.add(inode)
                 try:
-                    descriptor = open_namespace(path)
+                    # A user may put another file in the place of his descriptor, of which the open never ends.
+                    descriptor = open_known(path, (system.stat("/proc/self/ns/mnt").st_dev, inode))
                 except OSError as error:
                     task = path.partition("/root/")[0].partition("/fd/")[0]
-                    if not _has_ended(task if path.startswith("/proc/") else "/proc/self", error):
+                    is_another = error.errno == errno.ESTALE
+                    if not is_another and not _has_ended(task if path.startswith("/proc/") else "/proc/self", error):
                         self._note(f"a mount namespace at {path}", error)
                     continue
                 try:
-                    if system.fstat(descriptor).st_ino == inode:  # else its name was removed meanwhile
-                        self._by_entering(descriptor, inode, path)
+                    self._by_entering(descriptor, inode, path)
                 finally:
                     system.close(descriptor)
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from kernel.test_life import _FUSE, Start, start
+from processes import fork, wait
 
 from libcni import CNIConfig
 from libcni.diagnosis import diagnose, lock_users
+
+__all__ = ["start"]
 
 
 def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig) -> None:
@@ -18,6 +26,19 @@ def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig
         process.stdout.readline()
         assert list(lock_users(path)) == []
         process.communicate()
+
+
+def test_a_file_system_that_never_answers_does_not_hang_the_search(
+    cni: CNIConfig, start: Start, tmp_path: Path
+) -> None:
+    """A user's, or a server's on the network; a process has a file of it open."""
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("this machine has no FUSE")
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", _FUSE, str(tmp_path / "fuse")]
+    fuse = start(*command)
+    search = fork(lambda: list(lock_users(f"{cni.cache_dir}/locks")))
+    assert wait(search, 30) == 0
+    assert fuse.poll() is None
 
 
 def test_the_doctor_names_the_program_that_holds_a_lock(cni: CNIConfig) -> None:

@@ -292,6 +292,29 @@ def test_a_file_system_that_never_answers_does_not_hang_the_walk(start: Start, t
     assert time.monotonic() - begun < 20.0
 
 
+def test_a_descriptor_that_is_another_file_when_it_is_opened(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may put a file of such a file system there, behind the walk."""
+    with open("/dev/null", "rb") as file:
+        user, number = start(*SLEEP, pass_fds=[file.fileno()]), file.fileno()
+    path, flags = f"/proc/{user.pid}/fd/{number}", list[int]()
+    readlink, opened = os.readlink, os.open
+
+    def seen_before(where: str) -> str:
+        return "mnt:[4026530000]" if where == path else readlink(where)
+
+    def noted(where: Any, flag: int, *rest: Any, **more: Any) -> int:
+        if where == path:
+            flags.append(flag)
+        return opened(where, flag, *rest, **more)
+
+    monkeypatch.setattr(system, "readlink", seen_before)
+    monkeypatch.setattr(system, "open", noted)
+    blind = Walk().blind
+    assert flags
+    assert all(flag & os.O_PATH for flag in flags), "an open without O_PATH may wait for ever"
+    assert path not in blind
+
+
 def test_a_descriptor_of_the_namespace_itself(container: Namespace, start: Start, by_handle: bool) -> None:
     first = start("nsenter", f"--net={container.path}", *SLEEP)
     with open(f"/proc/{first.pid}/ns/net", "rb") as file:
@@ -522,6 +545,22 @@ def test_a_node_in_a_container_sees_its_containers(container: Namespace, start: 
     assert ask_elsewhere(way, gone, by_handle=False)[:2] == ["dead", "walk"]
     with lost(container) as subject:
         assert ask_elsewhere(way, subject, by_handle=False)[0] == "alive"
+
+
+_LIKE_A_CONTAINER = """
+mount -t tmpfs t /mnt; touch /mnt/n; mount --bind /proc/self/ns/net /mnt/n && echo ready; exec sleep 1000
+"""
+
+
+def test_what_a_user_runs_does_not_show_that_a_runtimes_containers_are_seen(start: Start) -> None:
+    """In a PID namespace of its own, repair would take all containers outside of that for dead."""
+    node = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$@" & wait', "sh"]
+    inside = start(*node, *AS_USER, "--mount", "--pid", "--fork", "sh", "-c", _LIKE_A_CONTAINER)
+    children = Path(f"/proc/{inside.pid}/task/{inside.pid}/children")
+    init = wait_until(lambda: children.read_text().split())[0]
+    way = ["nsenter", f"--target={init}", "--pid", "--mount"]
+    reserved = Subject(addresses=(FREE,), age=1000.0)
+    assert ask_elsewhere(way, reserved, by_handle=False)[:2] == ["unknown", "blind"]
 
 
 def test_a_machine_on_which_threads_cannot_be_compared(
