@@ -64,7 +64,9 @@ def run(*words: str, check: bool = True) -> str:
 
 
 def podman(*words: str, check: bool = True) -> str:
-    return run("podman", *words, check=check)
+    text = run("podman", *words, check=check)
+    assert "listens on host port" not in text, "podman itself keeps the port for its container"
+    return text
 
 
 def libcni(*words: str) -> str:
