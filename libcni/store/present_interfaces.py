@@ -355,9 +355,9 @@ class Sight:
     def _life(self) -> Life:
         from libcni.kernel.life import Life  # few verbs need it
 
-        life = self._last_life if self._last_life is not None and self._remembers else Life()
-        self._last_life = life
-        return life
+        if self._last_life is None or not self._remembers:
+            self._last_life = Life()
+        return self._last_life
 
     def _has_lost_host_end(self, record: Record) -> bool:
         """Return whether the other end of a record's interface has gone: then the interface is nowhere."""

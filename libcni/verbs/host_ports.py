@@ -138,18 +138,19 @@ def port_holders(users: Iterable[PortUser], rules: PortRules, owners: Iterable[P
 
 
 def _elsewhere(user: PortUser, port: HostPort, rules: PortRules) -> list[PortRule]:
-    """Return the first rule for a port of each program, if it leads to another container or to none."""
+    """Return the first rule for a port of each program, if it leads to another container or to none.
+
+    Before the ADD, a rule of this container is for another network on which it publishes the port. After the ADD, a
+    container without any rule of its own has another fault.
+    """
     addresses = user.addresses
     if addresses is None:
-        found = [ordered[0] for ordered in rules.of(port)]
-        # The container may publish the port on another network, too.
-        others = [one for one in found if one.leads and not one.is_of(user.container_id)]
-    else:
-        matching = list(rules.of(port, {":" in address for address in addresses}))
-        # Without any rule of its own the container has another fault.
-        is_published = any(one.target in addresses for ordered in matching for one in ordered)
-        others = [ordered[0] for ordered in matching if is_published and ordered[0].target not in addresses]
-    return [PortRule(user, port, one) for one in others]
+        firsts = [ordered[0] for ordered in rules.of(port)]
+        return [PortRule(user, port, one) for one in firsts if one.leads and not one.is_of(user.container_id)]
+    matching = list(rules.of(port, {":" in address for address in addresses}))
+    if not any(one.target in addresses for ordered in matching for one in ordered):
+        return []
+    return [PortRule(user, port, ordered[0]) for ordered in matching if ordered[0].target not in addresses]
 
 
 def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:

@@ -853,6 +853,19 @@ def test_the_del_of_another_programs_own_namespace_from_elsewhere(
     assert delete(World(records=[record]), CHAIN, BARE).netns == "/here"
 
 
+def restore_address(world: World) -> None:
+    """Let a plugin's DEL give the interface the hardware address from before the ADD, as tuning does."""
+    world.macs[ETH0] = OTHER_MAC
+
+
+@pytest.mark.parametrize("record", [recorded(netns_cookie=None), of_go(result=json.dumps(WITH_MAC))])
+def test_a_hardware_address_that_changes_during_del_is_no_other_interface(record: Record) -> None:
+    """Without a cookie the address counts, but only at the first look."""
+    world = World(records=[record], cookies={}, after={"DEL b": restore_address})
+    delete(world, CHAIN, BARE)
+    assert world.netns_of("DEL") == ["/here", "/here"]
+
+
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_renamed_interface_that_nobody_uses_is_removed_by_its_index(
     is_moved: bool, monkeypatch: pytest.MonkeyPatch
@@ -876,9 +889,18 @@ def test_a_renamed_interface_that_nobody_uses_is_removed_by_its_index(
     assert asked == ["/here"]
 
 
-def test_an_index_without_a_cookie_removes_no_renamed_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(recorded(netns_cookie=None), id="no cookie"),
+        pytest.param(recorded(interface=UNKNOWN, result=json.dumps(WITH_MAC)), id="no index"),
+    ],
+)
+def test_an_index_or_a_cookie_alone_removes_no_renamed_interface(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(claim, "is_abandoned", lambda *_: True)
-    world = World(records=[recorded(netns_cookie=None)], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
+    world = World(records=[record], interfaces={("/here", "e"): 2}, macs={("/here", "e"): MAC})
     with pytest.raises(NamespaceMismatchError, match="is now e"):
         delete(world, CHAIN, BARE)
     assert list(world.interfaces) == [("/here", "e")]
