@@ -37,7 +37,6 @@ from libcni.store.model import (
 )
 from libcni.store.other_records import OtherRecord
 from libcni.store.recorded_place import own_addresses, place_of, reported_macs
-from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -177,10 +176,6 @@ class Claim:
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         self.seen = seen
         return "" if is_others else self.path
-
-    def chain_for_del(self, chain: Chain) -> Chain:
-        """Return the chain for the next plugin of DEL. Once CNI_NETNS was empty, it stays empty."""
-        return chain.with_netns(self.path_for_del()) if chain.rt is not None and chain.rt.netns else chain
 
     def is_missing(self) -> bool:
         """Return whether the next plugin of DEL will find no interface."""

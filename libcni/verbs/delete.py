@@ -413,7 +413,8 @@ async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharer
             continue
         try:
             text = results.text()  # each time, because another attachment can get an address while a plugin runs
-            chain = claim.chain_for_del(chain)
+            if chain.rt is not None and chain.rt.netns:  # once it was empty, it stays empty
+                chain = chain.with_netns(claim.path_for_del())
             left += _left_behind(chain, index, claim)
             invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None

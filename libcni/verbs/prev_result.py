@@ -65,7 +65,7 @@ class PrevResult:
         if record.is_of_earlier_boot:
             # No rule has survived a reboot, and another container may have the addresses by now.
             return jsontext.merge(result.text, {"ips": []})
-        own = [ip for ip in result.ips if not self._has_another(record, _host(ip))]
+        own = [ip for ip in result.ips if not self._has_another(record, ip)]
         if len(own) == len(result.ips):
             return result.text
         logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
@@ -75,19 +75,15 @@ class PrevResult:
         """Return whether ``text`` reads the records of all attachments."""
         if self.record is None or self.result is None or self.record.is_of_earlier_boot:
             return False
-        return any(self._holder(self.record, _host(ip)) == "unknown" for ip in self.result.ips)
+        return any(self._holder(self.record, ip) == "unknown" for ip in self.result.ips)
 
-    def _has_another(self, record: Record, address: str) -> bool:
+    def _has_another(self, record: Record, ip: IPConfig) -> bool:
         """Return whether another attachment has an address: host-local's reservation says it, or else the records."""
-        holder = self._holder(record, address)
+        holder = self._holder(record, ip)
         if holder != "unknown":
             return holder == "another"
-        others = self.node.others.with_addresses([address], record)
+        others = self.node.others.with_addresses([ip.address.partition("/")[0]], record)
         return any(not other.is_same_interface(record) for other in others)
 
-    def _holder(self, record: Record, address: str) -> str:
-        return holder_of(self.net, record.container_id, record.ifname, address)
-
-
-def _host(ip: IPConfig) -> str:
-    return ip.address.partition("/")[0]
+    def _holder(self, record: Record, ip: IPConfig) -> str:
+        return holder_of(self.net, record.container_id, record.ifname, ip.address.partition("/")[0])
