@@ -117,8 +117,9 @@ TOGETHER = {
     "tests/real/test_three_runtimes.py": "three runtimes",
     "tests/real/test_runc.py": "runtimes",
     "tests/real/test_other_runtimes.py": "runtimes",
+    "tests/examples/test_runtime.py": "runtimes",
 }
-"""Files whose tests share a node that takes long to make, or whose containers have control groups of the same name."""
+"""Files whose tests share a node that takes long to make, or whose containers have the same names and addresses."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -26,14 +26,14 @@ CONF_DIR = Path("/etc/cni/net.d")
 LEASES = Path("/var/lib/cni/networks")
 LIBCNI = [sys.executable, "-m", "libcni"]
 BRIDGE = {"type": "bridge", "bridge": "front0", "isGateway": True, "ipMasq": True, "hairpinMode": True}
-IPAM = {"type": "host-local", "subnet": "10.88.7.0/24", "routes": [{"dst": "0.0.0.0/0"}]}
+IPAM = {"type": "host-local", "subnet": "10.89.7.0/24", "routes": [{"dst": "0.0.0.0/0"}]}
 FRONT: list[dict[str, Any]] = [
     {**BRIDGE, "ipam": IPAM},
     {"type": "tuning", "capabilities": {"mac": True}},
     {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
     {"type": "firewall"},
 ]
-DUAL = {"type": "host-local", "ranges": [[{"subnet": "10.88.8.0/24"}], [{"subnet": "fd00:88::/64"}]]}
+DUAL = {"type": "host-local", "ranges": [[{"subnet": "10.89.8.0/24"}], [{"subnet": "fd00:88::/64"}]]}
 TAKEN = dict.fromkeys(("ips", "mac", "aliases"), True)
 BACK = [{"type": "bridge", "bridge": "back0", "isGateway": True, "capabilities": TAKEN, "ipam": DUAL}]
 SLOW = """#!/usr/bin/python3
@@ -74,7 +74,12 @@ def libcni(*words: str) -> str:
 
 
 def start(name: str, *words: str, command: tuple[str, ...] = ("sleep", "1000"), network: str = "front") -> str:
-    return podman("run", "-d", "--name", name, "--network", network, *words, "busybox", *command).strip()
+    """Start a container, and wait for its command: podman returns while its process is still that of runc."""
+    text = "httpd -f" if command == SERVER else " ".join(command)
+    before = len(processes(text))
+    printed = podman("run", "-d", "--name", name, "--network", network, *words, "busybox", *command).strip()
+    wait_until(lambda: len(processes(text)) > before)
+    return printed
 
 
 def fetch(url: str, container: str = "") -> bool:
@@ -108,7 +113,7 @@ def rules() -> list[str]:
     """Return the rules of iptables for containers' addresses."""
     saved = [run(program) for program in ("iptables-save", "ip6tables-save")]
     lines = [line for text in saved for line in text.splitlines()]
-    ours = ("10.88.", "10.61.", "fd00:88:")
+    ours = ("10.89.", "10.61.", "fd00:88:")
     return [line for line in lines if line.startswith("-A") and any(prefix in line for prefix in ours)]
 
 
@@ -140,13 +145,13 @@ def processes(text: str) -> list[int]:
 def two_containers() -> None:
     """Two containers talk, a port is published, addresses are chosen, and nothing stays."""
     start("web", "-p", "8080-8081:80-81", command=SERVER)
-    start("two", "--ip", "10.88.7.77", "--mac-address", "c2:11:22:33:44:55")
-    assert (address("web"), address("two")) == ("10.88.7.2", "10.88.7.77")
-    wait_until(lambda: fetch("http://10.88.7.2/", "two"))
-    wait_until(lambda: fetch("http://10.88.7.1:8080/"))
+    start("two", "--ip", "10.89.7.77", "--mac-address", "c2:11:22:33:44:55")
+    assert (address("web"), address("two")) == ("10.89.7.2", "10.89.7.77")
+    wait_until(lambda: fetch("http://10.89.7.2/", "two"))
+    wait_until(lambda: fetch("http://10.89.7.1:8080/"))
     assert "c2:11:22:33:44:55" in podman("exec", "two", "ip", "link", "show", "eth0")
     assert records() == [("podman", "front", "ready")] * 2
-    assert len([rule for rule in rules() if "--to-destination 10.88.7.2:81" in rule]) == 1
+    assert len([rule for rule in rules() if "--to-destination 10.89.7.2:81" in rule]) == 1
     podman("rm", "-f", "-t", "0", "web", "two")
     assert_nothing_left()
     # Each end of a container detaches it, each start attaches it.
@@ -177,7 +182,7 @@ def refusals() -> None:
         assert "the driver cni" in said, (words, said)
     assert "refused" not in podman("network", "ls")
     assert "no CNI network nowhere" in podman("network", "create", "--driver", "cni", "nowhere", check=False)
-    plain = [{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.88.9.0/24"}}]
+    plain = [{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.89.9.0/24"}}]
     configure("plain", plain)
     podman("network", "create", "--driver", "cni", "plain")
     said = podman("run", "--rm", "--network", "plain", "-p", "81:80", "busybox", "true", check=False)
@@ -198,18 +203,18 @@ def networks_and_pods() -> None:
     [back] = [one for one in CNIConfig([], "/var/lib/cni").get_cached_attachments() if one.network == "back"]
     assert ("A", "1") in back.args
     assert "db" in back.capability_args["aliases"]
-    wait_until(lambda: fetch("http://10.88.7.1:8080/"))
+    wait_until(lambda: fetch("http://10.89.7.1:8080/"))
     podman("network", "disconnect", "front", "c")
     assert records() == [("podman", "back", "ready")]
-    podman("network", "connect", "--ip", "10.88.7.50", "front", "c")
-    assert address("c") == "10.88.7.50"
-    wait_until(lambda: fetch("http://10.88.7.50/"))
+    podman("network", "connect", "--ip", "10.89.7.50", "front", "c")
+    assert address("c") == "10.89.7.50"
+    wait_until(lambda: fetch("http://10.89.7.50/"))
     podman("rm", "-f", "-t", "0", "c")
     assert_nothing_left()
     infra = ("--infra-image", "busybox", "--infra-command", "sleep 1000")
     podman("pod", "create", "--name", "p", "--network", "front", "-p", "8081:80", *infra)
     podman("run", "-d", "--pod", "p", "busybox", *SERVER)
-    wait_until(lambda: fetch("http://10.88.7.1:8081/"))
+    wait_until(lambda: fetch("http://10.89.7.1:8081/"))
     assert records() == [("podman", "front", "ready")]
     podman("pod", "rm", "-f", "-t", "0", "p")
     podman("network", "rm", "native")
@@ -218,15 +223,15 @@ def networks_and_pods() -> None:
 
 def reload() -> None:
     """After a flush of the firewall a reload brings the ports back, and each address stays."""
-    start("c", "--ip", "10.88.7.50", "-p", "8080:80", command=SERVER)
+    start("c", "--ip", "10.89.7.50", "-p", "8080:80", command=SERVER)
     start("d", network="back")
     before = podman("exec", "d", "ip", "-o", "addr", "show", "eth0").split("inet")[1:]
     taken = reservations()
     run("iptables", "-t", "nat", "-F")
-    assert not fetch("http://10.88.7.1:8080/")
+    assert not fetch("http://10.89.7.1:8080/")
     for _ in range(2):
         podman("network", "reload", "--all")
-        wait_until(lambda: fetch("http://10.88.7.1:8080/"))
+        wait_until(lambda: fetch("http://10.89.7.1:8080/"))
         assert reservations() == taken
         assert records() == [("podman", "back", "ready"), ("podman", "front", "ready")]
     after = podman("exec", "d", "ip", "-o", "addr", "show", "eth0").split("inet")[1:]
@@ -264,7 +269,7 @@ def read_only_records() -> None:
 
 def reboot() -> None:
     """After a reboot podman starts containers again, and detaches none that it removes: repair does."""
-    start("a", "--ip", "10.88.7.10", "-p", "8081:80", command=SERVER)
+    start("a", "--ip", "10.89.7.10", "-p", "8081:80", command=SERVER)
     start("b", "-p", "8082:80")
     with rebooted():
         assert records() == [("podman", "front", "stale-boot")] * 2
@@ -273,7 +278,7 @@ def reboot() -> None:
         podman("rm", "b")
         said = libcni("repair", "--owner", "podman", "--yes")
         assert records() == [("podman", "front", "ready")], (records(), said)
-        assert reservations() == ["10.88.7.10"]
+        assert reservations() == ["10.89.7.10"]
         podman("rm", "-f", "-t", "0", "a")
         assert_nothing_left()
 
@@ -287,7 +292,7 @@ def rebooted() -> Iterator[None]:
                 os.kill(number, signal.SIGKILL)
     for path in Path("/run/netns").iterdir():
         run("umount", str(path))
-    wait_until(lambda: links() == 0)  # on a busy machine a namespace outlives its processes for a moment
+    wait_until(lambda: links() == 0, 120)  # on a busy machine a namespace outlives its processes for a while
     run("umount", "-l", "/run")
     run_tmpfs = ["mount", "-t", "tmpfs", "tmpfs", "/run"]
     subprocess.run(run_tmpfs, check=True)
@@ -356,7 +361,7 @@ def clean(case: str) -> None:
         # Podman has removed the container, so repair alone frees what the killed set-up left.
         assert (records(), reservations(), links()) == ([], [], 0), f"{case}, after repair: {left()}"
     libcni("gc", "--runtime", "podman")
-    wait_until(lambda: links() == 0, problem=f"{case}: an interface stays")
+    wait_until(lambda: links() == 0, 120, f"{case}: an interface stays")
     found = left()
     for path in Path("/run/netns").glob("*"):
         run("umount", str(path), check=False)
@@ -404,7 +409,7 @@ def built() -> None:
         wait_until(lambda: records() == [("podman", "front", "ready")] or build.poll() is not None)
         libcni("gc", "--runtime", "podman")
         assert build.wait() == 0, Path("/run/built").read_text(encoding="utf-8")
-    assert "10.88.7.2/24" in Path("/run/built").read_text(encoding="utf-8")
+    assert "10.89.7.2/24" in Path("/run/built").read_text(encoding="utf-8")
     assert_nothing_left()
 
 
@@ -476,7 +481,7 @@ def as_user() -> None:
     common = ["podman", "run", "-d", "--network", "front"]
     web = run_here(*common, "--name", "web", "-p", "8080:80", "busybox", *SERVER).strip()
     run_here(*common, "--name", "two", "busybox", "sleep", "1000")
-    assert run_here("podman", "exec", "two", "wget", "-T", "3", "-qO-", "http://10.88.7.2/") == "hello\n"
+    assert run_here("podman", "exec", "two", "wget", "-T", "3", "-qO-", "http://10.89.7.2/") == "hello\n"
     assert run_here("busybox", "wget", "-T", "3", "-qO-", "http://127.0.0.1:8080/") == "hello\n"
     cni = CNIConfig([], home / ".local/share/libcni")
     assert [(one.owner, one.container_id != "") for one in cni.get_cached_attachments()] == [("podman", True)] * 2
@@ -487,7 +492,7 @@ def as_user() -> None:
         run_here(*program, *LIBCNI, "gc", "--runtime", "podman", *directories)
         run_here(*program, *LIBCNI, "repair", "--owner", "podman", "--yes", "--pending-after", "0", *directories)
     assert len(cni.get_cached_attachments()) == 2
-    assert run_here("podman", "exec", "two", "wget", "-T", "3", "-qO-", "http://10.88.7.2/") == "hello\n"
+    assert run_here("podman", "exec", "two", "wget", "-T", "3", "-qO-", "http://10.89.7.2/") == "hello\n"
     # The namespace of an ended container that podman never tears down, as after a kill of podman.
     [gone] = [one for one in cni.get_cached_attachments() if one.container_id != web]
     for number in (*processes(f"-c {gone.container_id}"), *processes("sleep 1000")):  # its conmon would tear it down
