@@ -111,16 +111,32 @@ def check_rules(node: NodeState) -> Observations:
                 *_mends(node, attachment, missing),
             )  # fmt: skip
     yield from unread
-    tables = [name for name, table in node.rules.get("nft", {}).items() if not table.chains and name not in _OWN_TABLES]
-    if tables and live:
-        yield NotChecked("rules", f"tables of nft: {some(tables)}", "other programs filter packets there")
-    for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
-        yield NotChecked("rules", program, node.unread[program])
+    yield from _not_followed(node, live)
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     yield from _forwarding(node, live)
     yield from _dropped(node, live)
     yield from _left_over(node, facts)
+
+
+def _is_unmasked(node: NodeState, attachment: Attachment) -> bool:
+    """Return whether the node forwards an attachment's packets, and its plugins do not masquerade them."""
+    documents = [document for document in node.documents(attachment) if document.get("type") in _GATEWAYS]
+    is_forwarded = any(document.get("type") == "ptp" or is_gateway(document) for document in documents)
+    return is_forwarded and not any(document.get("ipMasq") is True for document in documents)
+
+
+def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecked]:
+    """Name the rules of other programs that may decide on the containers' packets."""
+    tables = [name for name, table in node.rules.get("nft", {}).items() if not table.chains and name not in _OWN_TABLES]
+    if tables and live:
+        yield NotChecked("rules", f"tables of nft: {some(tables)}", "other programs filter packets there")
+    unmasked = {attachment.network: None for attachment in live if _is_unmasked(node, attachment)}
+    if unmasked:
+        reason = "its plugins make none; another program may, such as flannel's daemon"
+        yield NotChecked("rules", f"masquerade of {some(list(unmasked))}", reason)
+    for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
+        yield NotChecked("rules", program, node.unread[program])
 
 
 def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) -> tuple[str, tuple[Mend, ...]]:

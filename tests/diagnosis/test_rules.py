@@ -322,6 +322,15 @@ def test_the_masquerade_of_other_programs_is_no_containers(published: MadeNode, 
     assert not kept & {rule for _, _, rule in removals(published.reading(), mend)}
 
 
+def test_masquerade_that_no_plugin_makes_is_not_checked(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    assert made.findings(check_rules) == []
+    assert "masquerade of net" in [subject for subject, _ in made.not_checked(check_rules)]
+    made.records.clear()
+    made.attach("c2", {**BRIDGE, "ipMasq": False, "isDefaultGateway": False})
+    assert made.not_checked(check_rules) == []
+
+
 def test_rules_for_an_address_that_a_container_without_a_record_has_too_stay(published: MadeNode) -> None:
     """All records were lost, and the next container got the address of one that lives: these are its ports."""
     published.records.clear()
