@@ -255,7 +255,7 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
     "podman": podman,
 }
 ALL_TARGETS: dict[str, Callable[[bytes], bool]] = TARGETS | {"annotation": annotation, "arguments": arguments}
-"""Also those that take milliseconds, because they read YAML, or the bytes several times."""
+"""Also those that read the bytes several times, or YAML, which takes milliseconds."""
 
 _RESULT = (
     b'{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"00:11:22:33:44:55","sandbox":"/run/netns/x"}],'
@@ -377,6 +377,7 @@ def walk() -> Walk:
 def _quick_and_quiet(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.CRITICAL, "libcni")  # what is captured goes to pytest's other processes as UTF-8
     monkeypatch.setattr(Life, "walk", walk())  # each one takes milliseconds
+    monkeypatch.setattr(Life, "spaces", {})  # and so does each namespace of the machine
 
 
 pytestmark = pytest.mark.unmeasured
@@ -476,7 +477,7 @@ def test_the_seeds_are_good(name: str) -> None:
 @pytest.mark.parametrize("name", ALL_TARGETS)
 def test_inputs_near_to_good_ones(name: str) -> None:
     good, target = 0, ALL_TARGETS[name]
-    for data in mutations(name, SEED, CASES if name in TARGETS else max(CASES // 10, 250)):
+    for data in mutations(name, SEED, max(CASES // 10, 250) if name == "arguments" else CASES):
         try:
             good += target(data)
         except BaseException as error:
