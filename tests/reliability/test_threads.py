@@ -48,7 +48,7 @@ def raising() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(max(600, ADDS))
+@pytest.mark.timeout(max(600, ADDS // 4))
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised where Python cannot raise it
 @pytest.mark.usefixtures("raising")
 def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: FakeNode) -> None:  # noqa: C901

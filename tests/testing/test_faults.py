@@ -15,6 +15,7 @@ from plugin.plugins import Recorder
 
 from libcni.plugin import Plugin, Request
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, check_plugin, network_namespace
+from libcni.testing.hostile_checks import _set_by_programs
 from testing.faulty import NEWEST, SHELL_IPAM, Change, failing, ip, main_plugin, write_executable
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("cni_namespaces")]
@@ -270,8 +271,10 @@ MAIN_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
 
 @pytest.mark.parametrize(
     ("group", "check", "problem", "changes"),
-    [fault[1:] for fault in MAIN_FAULTS],
-    ids=[fault[0] for fault in MAIN_FAULTS],
+    [
+        pytest.param(*fault[1:], id=fault[0], marks=pytest.mark.slow if number % 3 else ())
+        for number, fault in enumerate(MAIN_FAULTS)
+    ],
 )
 def test_a_fault_of_a_main_plugin_is_found(
     tmp_path: Path, group: str, check: str, problem: str, changes: list[Change]
@@ -313,6 +316,13 @@ def test_a_chained_plugin_that_changes_the_first_interface_is_found(cni_netns: N
     found = chained(cni_netns, "failures", add=add)["an ADD beside another interface changes only its own"]
     assert found.startswith("CNI_IFNAME is eth0, and ADD has changed cniother0: mtu")
     assert chained(cni_netns, "failures") == {}
+
+
+def test_what_the_kernel_changes_some_time_after_a_link_was_set_up_is_no_change_of_an_add() -> None:
+    link = {"mtu": 1500, "operstate": "LOWERLAYERDOWN", "flags": ["NO-CARRIER", "UP"]}
+    settled = _set_by_programs({**link, "operstate": "UP", "flags": ["UP", "LOWER_UP"]})
+    assert _set_by_programs(link) == settled
+    assert _set_by_programs({**link, "flags": []}) != settled
 
 
 def test_a_chained_plugin_that_removes_what_another_attachment_needs_is_found(cni_netns: NetworkNamespace) -> None:
