@@ -156,12 +156,13 @@ def conf_file(name: str, plugins: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-def chain_conf(plugin: str = "noop") -> Path:
-    """Write the list of three no-op plugins."""
+def chain_conf(plugin: str = "noop", *, publishes: bool = False) -> Path:
+    """Write the list of three no-op plugins; ``publishes``: the last one takes a port of the host."""
     ipam = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}]]}
     first = {"type": plugin, "bridge": "cni0", "isGateway": True, "ipMasq": True, "mtu": 1500, "ipam": ipam}
     second = {"type": plugin, "sysctl": {"net.core.somaxconn": "500"}}
-    return conf_file(plugin, [first, second, {"type": plugin, "capabilities": {"portMappings": True}, "snat": True}])
+    third = {"type": plugin, **({"capabilities": {"portMappings": True}} if publishes else {}), "snat": True}
+    return conf_file(f"{plugin}-ports" if publishes else plugin, [first, second, third])
 
 
 def fresh_cache(file_system: Path) -> Path:

@@ -144,37 +144,46 @@ def _prepare(directory: Path) -> dict[str, str]:
 
 def _records(number: int, rounds: int) -> list[Row]:
     """List records, and attach among them."""
-    template = fresh_cache(EXT4)
-    with running(Setup(chain_conf(), EXT4, cache=template).subject("template")) as [worker]:
+    template, publishing = fresh_cache(EXT4), chain_conf(publishes=True)
+    with running(Setup(publishing, EXT4, cache=template).subject("template")) as [worker]:
         worker.ask("add", 0, 1, 1)
     (first,) = (template / "results").iterdir()
     data = first.read_text(encoding="utf-8")
     for index in range(1, number):
         name = first.name.replace("-c0-", f"-c{index}-")
         (template / "results" / name).write_text(data.replace('"c0"', f'"c{index}"'), encoding="utf-8")
+    rows = _among(template, chain_conf(), number, rounds, publishes=False)
+    rows += _among(template, publishing, number, rounds, publishes=True)
+    shutil.rmtree(template)
+    return rows
+
+
+def _among(template: Path, conf: Path, number: int, rounds: int, *, publishes: bool) -> list[Row]:
+    """Attach and detach a container among ``number`` records that are all of one port, and list them."""
+    what = "ADD + DEL, with a port" if publishes else "ADD + DEL"
     caches = [fresh_cache(EXT4), fresh_cache(EXT4)]
     for cache in caches:
         shutil.copytree(template / "results", cache / "results", dirs_exist_ok=True)
-    each: dict[str, dict[str, list[float]]] = {"list one container's": {}, "list all": {}, "ADD + DEL": {}}
-    ours = Setup(chain_conf(), EXT4, cache=caches[1]).subject("threads", "--ahead", "always")
-    with running(Setup(chain_conf(), EXT4, cache=caches[0]).peer(), ours) as workers:
+    each: dict[str, dict[str, list[float]]] = {"list one container's": {}, "list all": {}, what: {}}
+    ours = Setup(conf, EXT4, cache=caches[1]).subject("threads", "--ahead", "always")
+    with running(Setup(conf, EXT4, cache=caches[0]).peer(), ours) as workers:
         for turn in range(rounds + 1):
             for worker in workers if turn % 2 else workers[::-1]:
                 one = worker.ask("list", f"c{number // 2}")
                 everything = worker.ask("list", "-")
                 assert (one["found"], everything["found"]) == (1, number)
-                # The others all have the first one's port of the host.
                 pair = [worker.ask(verb, 1_000_001, 1, 1)["each"][0] for verb in ("add", "del")]
-                for what, taken in zip(each, (one["each"], everything["each"], [sum(pair)]), strict=True):
-                    each[what].setdefault(worker.name, []).extend(milliseconds(taken) if turn else [])
-    for cache in (template, *caches):
+                for label, taken in zip(each, (one["each"], everything["each"], [sum(pair)]), strict=True):
+                    each[label].setdefault(worker.name, []).extend(milliseconds(taken) if turn else [])
+    for cache in caches:
         shutil.rmtree(cache)
     bars = {"list one container's": 0.7, "list all": 1.3}
     return [
         row
-        for what, found in each.items()
+        for label, found in each.items()
+        if label == what or not publishes  # listings are the same
         for row in rows_to_go(
-            NAME, f"{number:,} records: {what}", found, {"threads": bars[what]} if what in bars else {}
+            NAME, f"{number:,} records: {label}", found, {"threads": bars[label]} if label in bars else {}
         )
     ]
 
