@@ -36,6 +36,9 @@ def add(request: Request) -> None:
                 address["interface"] = index
                 _ip("address", "add", address["address"], "dev", request.ifname)
             _ip("link", "set", request.ifname, "up")
+            for route in request.result.routes:
+                where = ("via", route["gw"]) if route.get("gw") else ("dev", request.ifname)
+                _ip("route", "add", route["dst"], *where)
         _ip("link", "set", _host_end(request), "up")
     except BaseException:
         delete(request)

@@ -198,7 +198,7 @@ def _is_beside(what: str, one: Attachment) -> None:
 def _set_by_programs(link: Mapping[str, Any]) -> dict[str, Any]:
     """Return a link as ``ip`` shows it without what the kernel changes some time after the link was set up."""
     steady = {key: value for key, value in link.items() if key != "operstate"}
-    return steady | {"flags": "UP" in link.get("flags", ())}
+    return steady | {"flags": {*link.get("flags", ())} & {"ALLMULTI", "MULTICAST", "NOARP", "PROMISC", "UP"}}
 
 
 def _is_killed(moment: float, _what: str, one: Attachment) -> None:

@@ -317,6 +317,13 @@ def test_a_chained_plugin_that_changes_the_first_interface_is_found(cni_netns: N
     assert found.startswith("CNI_IFNAME is eth0, and ADD has changed cniother0: mtu")
     assert chained(cni_netns, "failures") == {}
 
+    def lose_carrier(request: Request) -> None:
+        links = subprocess.run(["ip", "-n", request.netns[11:], "link"], check=True, capture_output=True, text=True)
+        if "cnitaken0" in links.stdout:  # the other end of cniother0
+            ip("-n", request.netns[11:], "link", "set", "cnitaken0", "down")
+
+    assert chained(cni_netns, "failures", add=lose_carrier) == {}, "the kernel may notice a carrier at any time"
+
 
 def test_what_the_kernel_changes_some_time_after_a_link_was_set_up_is_no_change_of_an_add() -> None:
     link = {"mtu": 1500, "operstate": "LOWERLAYERDOWN", "flags": ["NO-CARRIER", "UP"]}
