@@ -29,13 +29,14 @@ __all__ = ["ask_plugins"]
 _error = partial(NodeFinding, "plugins", "error")
 
 
-_SECONDS = 5.0
+_SECONDS = 10.0
+"""The longest time for VERSION and STATUS: a plugin that is a script takes seconds on an overloaded machine."""
 _AT_ONCE = 8
 """The number of networks whose plugins are asked at the same time."""
 
 
 def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidation, ...]:
-    """Find each plugin of a network, IPAM plugins included, and ask it for its versions. Each call ends after 5 s."""
+    """Find each plugin of a network, IPAM plugins included, and ask it for its versions. Each call ends after 10 s."""
     validations = []
     for name in plugin_names(net):
         path = ""
