@@ -27,7 +27,7 @@ from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.node import Node
 
-RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
+RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.77/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
 
 

@@ -20,7 +20,7 @@ from libcni.observe import Observer, Operation
 RESULT = {
     "cniVersion": "1.0.0",
     "interfaces": [{"name": "$CNI_IFNAME", "mac": "02:00:00:00:00:01", "sandbox": "$CNI_NETNS"}],
-    "ips": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 0}],
+    "ips": [{"address": "192.0.2.5/24", "gateway": "192.0.2.1", "interface": 0}],
 }
 
 

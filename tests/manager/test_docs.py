@@ -23,7 +23,7 @@ def test_the_code_in_the_page_works(node: ManagerNode, capsys: pytest.CaptureFix
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         exec(re.sub("|".join(places), lambda match: str(places[match[0]]), block), names)
     assert capsys.readouterr().out.splitlines() == [
-        "10.1.0.5/24 ['eth0', 'net1']",
+        "192.0.2.5/24 ['eth0', 'net1']",
         "nameserver 10.1.0.1",
         "search example",
         "True ",

@@ -981,8 +981,8 @@ def test_del_says_which_rules_stay(state: State, change: Callable[[World], objec
     assert [one.kind for one in left] == kinds
     for one in left:
         assert (one.plugin, one.network, one.container_id, one.ifname) == ("bridge", "net", "c1", "eth0")
-        assert one.addresses == ("10.0.0.2",)
-        assert str(one) == "bridge leaves the masquerade rules of 10.0.0.2"
+        assert one.addresses == ("192.0.2.77",)
+        assert str(one) == "bridge leaves the masquerade rules of 192.0.2.77"
 
 
 def test_a_bridge_without_ip_masq_leaves_nothing() -> None:
@@ -998,7 +998,7 @@ def test_del_says_which_reservation_stays(state: State, kinds: list[str]) -> Non
     record = attached(DEVICE, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
     world = World(records=[record])
     report = delete(world, None, BARE)
-    assert [str(one) for one in report.left] == ["host-device leaves the reservation of 10.0.0.2" for _ in kinds]
+    assert [str(one) for one in report.left] == ["host-device leaves the reservation of 192.0.2.77" for _ in kinds]
     assert world.recorded == {}
 
 
