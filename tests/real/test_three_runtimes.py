@@ -55,7 +55,10 @@ def node() -> Iterator[ContainerdNode]:
         before = records(made)
         words = ["exec", "--no-privs", "--net", "--network", "containerd-net", "/run/rootfs"]
         made.start(*program, *words, "/bin/busybox", "sleep", "600")
-        wait_until(lambda: records(made) - before, 120.0, made.said())
+        try:
+            wait_until(lambda: records(made) - before, 120.0)
+        except TimeoutError:
+            raise AssertionError(made.said()) from None  # what apptainer has printed
         made.run("ip", "netns", "add", "mine")
         made.libcni("add", "containerd-net", "/run/netns/mine", "-c", "mine", "--owner", "me")
         made.shell(f"ctr images import --no-unpack {made.root}/pause.tar")
