@@ -281,6 +281,12 @@ def test_path_to_use(record: Record, given: str | None, use_given: bool, path: s
     assert path_to_use(node, record, given, use_given=use_given) == path
 
 
+def test_path_to_use_is_the_given_path_if_the_recorded_one_is_lost_and_both_are_of_one_namespace() -> None:
+    world = World(records=[recorded()])
+    lose_path(world)
+    assert path_to_use(world, recorded(), "/alias") == "/alias"
+
+
 @pytest.mark.parametrize("record", [recorded(), of_go(), recorded(state=PENDING, result=None)])
 def test_path_to_use_of_two_namespaces_that_both_exist(record: Record) -> None:
     with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, and /other") as caught:
