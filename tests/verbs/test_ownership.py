@@ -29,6 +29,7 @@ from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, read_result
 from libcni.store import life
+from libcni.store.attachments import Attachment
 from libcni.store.model import (
     ABSENT,
     ANY,
@@ -59,6 +60,7 @@ from libcni.verbs.claim import Claim
 from libcni.verbs.delete import delete as delete_verb
 from libcni.verbs.gc import gc as gc_verb
 from libcni.verbs.path_to_use import path_to_use
+from libcni.verbs.reload import reload as reload_verb
 from verbs.test_delete import CHAIN, delete
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
@@ -873,6 +875,38 @@ def test_the_del_of_another_programs_own_namespace_from_elsewhere(
     else:
         assert delete(world, CHAIN, BARE).netns == ""
     assert delete(World(records=[record]), CHAIN, BARE).netns == "/here"
+
+
+def reload(world: World) -> list[Any]:
+    (record,) = world.recorded.values()
+    listed = Attachment("c1", "eth0", "net", "/here", "ready", None, record.path, record=record)
+    return list(world.run(reload_verb, listed).values())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [(replace_interface, "came during the reload"), (replace_namespace, "was replaced during")],
+)
+def test_what_comes_between_the_del_and_the_add_of_a_reload_is_left_alone(
+    change: Callable[[World], object], problem: str
+) -> None:
+    world = World(records=[recorded()], after={"DEL a": change})
+    (error,) = reload(world)
+    assert isinstance(error, NamespaceMismatchError)
+    assert problem in str(error)
+    assert (world.netns_of("ADD"), world.recorded) == ([], {})
+
+
+def test_after_a_kill_the_interface_of_a_reload_is_not_the_earlier_one() -> None:
+    """Otherwise a DEL would leave the new one alone."""
+
+    def interrupt(_world: World) -> None:
+        raise KeyboardInterrupt
+
+    world = World(records=[recorded()], after={"DEL a": remove_interface, "ADD a": interrupt})
+    with pytest.raises(KeyboardInterrupt):
+        reload(world)
+    assert [record.interface for record in world.recorded.values()] == [UNKNOWN]
 
 
 def restore_address(world: World) -> None:
