@@ -909,6 +909,15 @@ def test_after_a_kill_the_interface_of_a_reload_is_not_the_earlier_one() -> None
     assert [record.interface for record in world.recorded.values()] == [UNKNOWN]
 
 
+def test_a_failed_reload_keeps_the_earlier_result_on_record() -> None:
+    """The next reload requests the addresses that the attachment had, not those of the failed ADD."""
+    answers = {("ADD", "a"): printed(ips=[{"address": "10.0.0.9/24"}]), ("ADD", "b"): failed()}
+    world = World(answers, records=[recorded()], after={"DEL a": remove_interface})
+    (error,) = reload(world)
+    assert isinstance(error, PluginError)
+    assert [(one.last_result, one.interface) for one in world.recorded.values()] == [(recorded().result, UNKNOWN)]
+
+
 def restore_address(world: World) -> None:
     """Let a plugin's DEL give the interface the hardware address from before the ADD, as tuning does."""
     world.macs[ETH0] = OTHER_MAC
