@@ -74,6 +74,12 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     assert decode(encode(record), "/p") == replace(record, path="/p")
 
 
+def test_a_changed_text_stays_when_the_others_are_decoded() -> None:
+    found = decode(GO_FULL, "/p").with_fields(partial="{}")
+    assert found.result is not None
+    assert found.partial == "{}"
+
+
 def test_a_pending_record_of_an_earlier_version_is_read() -> None:
     """1.0.0rc1 wrote the result of a plugin into its event."""
     step = f',"libcni.1":{{"event":"started","at":1}},"libcni.2":{{"event":"step","at":1,"result":{RESULT}}}}}'

@@ -787,6 +787,15 @@ def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None
     assert delete(world, CHAIN, BARE).netns == ""
 
 
+def test_what_a_failed_plugin_leaves_is_recorded_with_the_result_of_the_one_before() -> None:
+    """A later DEL gives it to the plugins: firewall finds the address only there."""
+    world = empty_world({("ADD", "b"): failed()}, after={"ADD b": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE, rollback=False)
+    (record,) = world.recorded.values()
+    assert (record.interface, json.loads(record.last_result or "{}")["ips"]) == (Known(2, MAC), RESULT["ips"])
+
+
 @pytest.mark.parametrize("still", [True, RecordError("the lock file cannot be read")])
 def test_a_failed_plugin_that_still_runs_may_make_its_interface_later(
     still: bool | RecordError, monkeypatch: pytest.MonkeyPatch
