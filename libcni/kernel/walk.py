@@ -207,7 +207,7 @@ class Walk:
             inode: int = system.stat(f"{task}/ns/net").st_ino
         except OSError as error:
             if error.errno not in _GONE:
-                self._hidden[task] = error
+                self._hidden[task] = error.with_traceback(None)  # which would keep the readings of a repair
             return error.errno not in _GONE
         held = self._hold(inode, "thread", f"{task}/ns/net")
         held.process = held.process or pid

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes import FakeNode
@@ -10,6 +12,8 @@ from nodes import FakeNode
 from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import diagnose
+from libcni.diagnosis.node_state import NodeState, read_node
+from libcni.kernel import system
 
 
 def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +25,25 @@ def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypat
     report = diagnose(cni)
     assert [one.check for one in report.findings] == ["records"]
     assert any("no such luck" in one.reason for one in report.not_checked if one.check == "disk")
+
+
+def test_a_reading_is_freed_before_the_next_one(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair reads the node after each group of mends. An error with its traceback would keep all readings."""
+    stat = system.stat
+
+    def hide(path: object, *args: Any, **options: Any) -> Any:
+        if str(path).startswith("/proc/1/") and str(path).endswith("/ns/net"):
+            raise PermissionError(13, "hidden", str(path))
+        return stat(path, *args, **options)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(system, "stat", hide)
+    gc.collect()
+    gc.disable()
+    try:
+        assert read_node(cni).life.spaces is not None
+        assert [one for one in gc.get_objects() if isinstance(one, NodeState)] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.real
