@@ -13,6 +13,8 @@ import pytest
 from libcni.errors import RecordError
 from libcni.kernel import system
 from libcni.store import journal as journal_module
+from libcni.store import records as records_module
+from libcni.store.files import open_file
 from libcni.store.model import UNKNOWN, Known
 from libcni.store.records import RecordStore
 from store.canned import FULL, RESULT, bare, opened, written
@@ -177,3 +179,25 @@ def test_an_error_of_close_is_a_record_error(store: RecordStore, monkeypatch: py
     with pytest.raises(ValueError, match="first") as caught, journal:
         raise ValueError("first")
     assert "Disk quota exceeded" in caught.value.__notes__[0]
+
+
+def test_an_error_of_close_is_a_warning_for_a_del(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read, files = written(store, FULL), set[int]()
+    opened_file, real = open_file, os.close
+
+    def noted(*args: Any, **more: Any) -> int:
+        files.add(descriptor := opened_file(*args, **more))
+        return descriptor
+
+    def close(descriptor: int) -> None:
+        real(descriptor)
+        if descriptor in files:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(records_module, "open_file", noted)
+    monkeypatch.setattr(system, "close", close)
+    assert store.mark_detaching(read) == read
+    assert "DEL goes on" in caplog.text
+    assert "Disk quota exceeded" in caplog.text
