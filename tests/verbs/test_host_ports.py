@@ -188,6 +188,29 @@ def test_a_dead_owner_that_cannot_be_detached_stops_the_add(node: FakeNode, net:
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["gone"]
 
 
+@pytest.mark.parametrize("change", ["lives again", "taken over"])
+def test_a_dead_owner_is_asked_once_more_under_its_lock(
+    node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    node.cni.add_network_list(net, rt("gone", WEB, netns=node.netns("gone")))
+    lock, store = Node.lock, RecordStore(str(node.cache))
+    verdicts = [Answer("dead", "path", "")]
+    monkeypatch.setattr("libcni.store.life.life_of", lambda *_: verdicts[-1])
+
+    async def lock_and_change(self: Node, networks: Any, container_id: str = "", **options: Any) -> None:
+        await lock(self, networks, container_id, **options)
+        if container_id == "gone" and change == "lives again":
+            verdicts.append(Answer("alive", "path", ""))
+        elif container_id == "gone":
+            (record,) = store.records()
+            store.rewrite(record.with_fields(owner="theirs"), "taken over")
+
+    monkeypatch.setattr(Node, "lock", lock_and_change)
+    with pytest.raises(AttachmentExistsError, match="published by container gone"):
+        node.cni.add_network_list(net, rt("c1", WEB))
+    assert node.verbs() == ["ADD portmap"]
+
+
 def test_a_refused_add_has_no_port(node: FakeNode, net: NetworkConfigList) -> None:
     refused = new_record(net, rt("refused", WEB)).with_fields(boot=boot_id())
     with RecordStore(str(node.cache)).begin(refused) as journal:
