@@ -34,10 +34,10 @@ class Attachment:
         previous: Mapping[str, Any] | None = None,
     ) -> None:
         self.exam = exam
-        self.container = container or f"conformance-{uuid4().hex[:8]}"
-        self.ifname = ifname or exam.ifname
-        self.namespace = namespace or exam.namespace
-        self.previous = previous or exam.prev_result
+        self.container: str = container or f"conformance-{uuid4().hex[:8]}"
+        self.ifname: str = ifname or exam.ifname
+        self.namespace: NetworkNamespace | None = namespace or exam.namespace
+        self.previous: Mapping[str, Any] | None = previous or exam.prev_result
         self.result: dict[str, Any] = {}
         self.made: Snapshot = frozenset()
 
