@@ -1,6 +1,6 @@
 """The records of all attachments of the node, asked who has an interface, an address or a host port.
 
-The answer takes a look at each file, so a verb asks only if nobody else knows: see ``names_interface`` of the model and
+The answer takes a look at each file, so a verb asks only if nobody else knows: see ``is_certain`` of the model and
 ``store.reservations``.
 """
 

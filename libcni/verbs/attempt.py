@@ -57,31 +57,34 @@ class Attempt:
         """
         # Look after the record is written: that takes a millisecond or more, and another program may act meanwhile.
         seen = self.claim.look()
-        if not may_exist:
-            self._refuse_obstacle(seen, has_damaged=has_damaged)
+        self._refuse_obstacle(seen, may_exist=may_exist, has_damaged=has_damaged)
         if self.journal.record.state != BEGUN:
             return
         self.claim.learn_before(seen)
         try:
             self.journal.write("started", interface=self.claim.place.interface)
         except RecordError:
-            with suppress(RecordError):
-                self.chain.node.records.forget(self.journal.record)
+            if not self.journal.is_anothers:
+                with suppress(RecordError):
+                    self.chain.node.records.forget(self.journal.record)
             raise
-        if not may_exist:  # once more: little time should pass between this check and the plugin's start
-            self._refuse_obstacle(self.claim.look(), has_damaged=has_damaged)
+        # Once more: little time should pass between this check and the plugin's start.
+        self._refuse_obstacle(self.claim.look(), may_exist=may_exist, has_damaged=has_damaged)
 
-    def _refuse_obstacle(self, seen: Place, *, has_damaged: bool) -> None:
+    def _refuse_obstacle(self, seen: Place, *, may_exist: bool, has_damaged: bool) -> None:
         """Refuse an ADD that has run nothing yet if its interface exists, or the path leads to another namespace.
 
-        Callers usually call DEL after a failed ADD. The record says that this DEL must run nothing.
+        Callers usually call DEL after a failed ADD. The record says that this DEL must run nothing. The record of an
+        attachment in use is restored.
         """
         obstacle = self.claim.obstacle(seen)
-        if not obstacle:
+        if not obstacle or (obstacle == "interface" and may_exist):
             return
         record = self.journal.record
         try:
-            if not has_damaged:
+            if self.earlier is not None:
+                self._restore(self.earlier)
+            elif not has_damaged:
                 self.journal.write("refused")
             elif record.state == BEGUN:
                 self.journal.write("started", interface=UNKNOWN)
@@ -121,6 +124,11 @@ class Attempt:
             self.chain.node.records.rewrite(self.journal.record, "again")
         return result
 
+    def _restore(self, earlier: Record) -> None:
+        """Write the record of an attachment in use again, unless another program has rewritten the file."""
+        if not self.journal.is_anothers:
+            self.chain.node.records.rewrite(earlier, "restored")
+
     def learn_after_failure(self) -> None:
         """Record the interface that a failed plugin has left, or that it has left none."""
         if not self.claim.learn_after_failure():
@@ -144,8 +152,9 @@ class Attempt:
         if not is_cancelled:
             self.learn_after_failure()
         if isinstance(error, PluginError):
-            _note_missing(node, netns, error)
-            _name_holder(self.chain, error)
+            with suppress(CNIError, OSError):  # a hint must not prevent the roll-back
+                _note_missing(node, netns, error)
+                _name_holder(self.chain, error)
         keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
         if rollback and not keeps:
             await node.shielded(self.roll_back(error))
@@ -165,7 +174,7 @@ class Attempt:
             await node.discard_prepared()
             has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
             if self.earlier is not None:
-                node.records.rewrite(self.earlier, "restored")
+                self._restore(self.earlier)
             else:
                 # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
                 problems = await self.undo() if has_run else []

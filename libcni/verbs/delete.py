@@ -159,8 +159,9 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
     target = _find_target(node, (network, rt.container_id, rt.ifname))
-    is_recorded = isinstance(target, Recorded)
-    if net is None and listed is None and (policy.use_given or not is_recorded):
+    if net is None and listed is not None and isinstance(target, Unrecorded):
+        return DelReport((), record=target.found)  # another program has detached it since it was listed
+    if net is None and (policy.use_given or (listed is None and not isinstance(target, Recorded))):
         net = node.configured(network)
     match target:
         case Recorded(record):
@@ -170,8 +171,6 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         case Damaged(file):
             report = await _detach_damaged(node, file, network, net, rt, policy)
         case Unrecorded():
-            if net is None and listed is not None:
-                return DelReport((), record="missing")  # another program has detached it since it was listed
             report = await _detach_unrecorded(node, network, net, rt, policy, Place(interface=NOT_OURS))
     return replace(report, record=target.found)
 
@@ -194,7 +193,7 @@ async def _detach_damaged(  # noqa: PLR0913, PLR0917 - the attachment, and the o
     """Run DEL for an attachment whose record cannot be read, and move the file aside."""
     if rt.netns is None:
         raise RecordError(
-            f"{file.path}: the record cannot be read, so the namespace of the attachment is not known",
+            f"{file.path or file.problem}: the record cannot be read, so the namespace of the attachment is not known",
             path=file.path,
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',

@@ -153,6 +153,20 @@ def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: C
             )
 
 
+def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str) -> None:
+    """Raise NamespaceMismatchError if an attachment in use, which the ADD would change, is in another namespace.
+
+    An identity has one file: with the new namespace in it, nothing would be recorded of the attachment in the old one.
+    """
+    made = place_of(changed)
+    if made.netns is None or place.netns is None or same_namespace(made, place):
+        return
+    if same_namespace(made, node.sight.namespace(changed.netns)):
+        problem = f"it is attached in the namespace {changed.netns}, and {netns} is another namespace"
+        hint = Hint.about(changed, "use another container ID or interface name, or detach the container first", "del")
+        raise mismatch(changed, problem, netns, hint)
+
+
 # Detach them.
 
 

@@ -19,7 +19,14 @@ from libcni.store.recorded_place import place_of
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, replaced_namespace
-from libcni.verbs.earlier import Earlier, detach_dead, find_earlier, make_room, refuse_second_namespace
+from libcni.verbs.earlier import (
+    Earlier,
+    detach_dead,
+    find_earlier,
+    make_room,
+    refuse_other_namespace,
+    refuse_second_namespace,
+)
 from libcni.verbs.host_ports import locked_host_ports
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -58,24 +65,24 @@ class Tries:
 
     async def attach(self) -> Result:
         """Attach the container. Repeat that if a plugin fails by a known fault that does not happen twice."""
-        retries, first = self.chain.node.settings.retries, ""
+        retries, previous = self.chain.node.settings.retries, ""
         begun = await self._begin()
         while True:
-            began = system.monotonic()
+            started_at = system.monotonic()
             try:
                 with begun.journal:
                     return await self._attempt(begun)
             except CNIError as error:
-                if first:
-                    error.add_note(f"before this try, {first}")
-                if not retries or not self._may_repeat(error, began):
+                if previous:
+                    error.add_note(f"before this try, {previous}")
+                if not retries or not self._may_repeat(error, started_at):
                     raise
-                retries, first = retries - 1, error.text
-            self._note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {first}")
+                retries, previous = retries - 1, error.text
+            self._note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {previous}")
             try:
                 begun = await self._begin_again(begun.earlier)
             except CNIError as error:
-                error.add_note(f"before that, {first}")
+                error.add_note(f"before that, {previous}")
                 raise
 
     async def _attempt(self, begun: _Begun) -> Result:
@@ -92,7 +99,7 @@ class Tries:
             raise
         return result
 
-    def _may_repeat(self, error: CNIError, began: float) -> bool:
+    def _may_repeat(self, error: CNIError, started_at: float) -> bool:
         """Return whether the ADD may be repeated: the error is of that kind, nothing is left, and there is time."""
         if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError | InvalidOutputError):
             return False
@@ -102,7 +109,7 @@ class Tries:
         # A record is one that the roll-back left: the restored one of an attachment in use, or another program's.
         if node.records.find(self.record.identity) is not None:
             return False
-        return node.end_cleanup() > system.monotonic() - began
+        return node.end_cleanup() > system.monotonic() - started_at
 
     def _note(self, text: str) -> None:
         """Log a warning that the result will have, too."""
@@ -150,6 +157,8 @@ class Tries:
     async def _write(self, earlier: Earlier) -> _Begun:
         """Detach the earlier attachments, and write the record."""
         node, record = self.chain.node, self.record
+        if earlier.changed is not None:
+            refuse_other_namespace(node, earlier.changed, self.namespace, record.netns)
         if self.on_existing != "allow":
             refuse_second_namespace(node, record, self.namespace, earlier.to_detach)
         await make_room(self.chain, record, earlier, self.on_existing, self._note)

@@ -21,6 +21,7 @@ from libcni.errors import (
     InvalidIdentifierError,
     InvalidOutputError,
     LockTimeoutError,
+    NamespaceMismatchError,
     PluginError,
     PluginNotFoundError,
     PluginTimeoutError,
@@ -29,7 +30,7 @@ from libcni.errors import (
 from libcni.executor import CallOptions
 from libcni.protocol.invocation import Outcome
 from libcni.store.journal import Journal
-from libcni.store.model import PENDING, READY, STALE_BOOT, Ours, Record, State
+from libcni.store.model import PENDING, READY, REFUSED, STALE_BOOT, Ours, Record, State
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.earlier import earlier_of
 
@@ -41,6 +42,16 @@ GIVEN = RuntimeConf(
     capability_args={"mac": "x", "other": 1},
     network_args={"cni": {"labels": []}},
 )
+
+
+class FakePlugins:
+    """An executor whose plugins succeed."""
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        return f"{path[0]}/{plugin}"
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        return printed() if invocation.verb == "ADD" else Outcome()
 
 
 def add(node: RecordingNode, *plugins: Any, rt: RuntimeConf = RT, **options: Any) -> Any:
@@ -458,6 +469,76 @@ def test_an_add_whose_record_go_rewrites_fails_and_leaves_gos_record(tmp_path: P
     assert verbs == ["ADD a", "DEL b", "DEL a"]
     (record,) = (tmp_path / "results").iterdir()
     assert record.read_bytes() == b"Go's record"
+
+
+def test_a_hint_that_cannot_be_found_does_not_prevent_the_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder's record cannot be read: the disk has an error, or the process no descriptor left."""
+    taken = "requested IP address 10.1.0.5 is not available in range set 10.1.0.1-10.1.0.9"
+    node = RecordingNode({("ADD", "b"): failed(11, taken)})
+    monkeypatch.setattr("libcni.verbs.attempt.holders_of", lambda *_: [("c2", "eth0")])
+    real = node.records.find
+
+    def find(identity: Any) -> Any:
+        if identity[1] == "c2":
+            raise RecordError("the record cannot be read: Input/output error")
+        return real(identity)
+
+    monkeypatch.setattr(node.records, "find", find)
+    with pytest.raises(PluginError, match="is not available") as caught:
+        add(node)
+    assert node.verbs() == ["ADD a", "ADD b", "DEL b", "DEL a"]
+    assert caught.value.rollback_errors == ()
+    assert node.recorded == {}
+
+
+@pytest.mark.parametrize("on_existing", ["refuse", "allow"])
+def test_a_record_that_go_has_written_is_neither_removed_nor_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_existing: Any
+) -> None:
+    """Go rewrites the file before the first plugin, or while the plugins change an attachment in use."""
+    cni = CNIConfig("/bin", tmp_path, executor=FakePlugins(), durable=False)
+    if on_existing == "allow":
+        cni.add_network_list(network("a"), RuntimeConf("c1", "", "eth0"))
+    real = Journal.write
+
+    def write(self: Journal, event: Any, **fields: Any) -> None:
+        (record,) = (tmp_path / "results").iterdir()
+        record.write_bytes(b"Go's record")
+        real(self, event, **fields)
+
+    monkeypatch.setattr(Journal, "write", write)
+    with pytest.raises(RecordError, match="another program rewrote the record"):
+        cni.add_network_list(network("a"), RuntimeConf("c1", "", "eth0"), on_existing=on_existing)
+    (record,) = (tmp_path / "results").iterdir()
+    assert record.read_bytes() == b"Go's record"
+
+
+def test_an_attachment_in_use_is_not_moved_to_another_namespace() -> None:
+    """Its identity has one file, which would name the new namespace: nobody could detach the old one."""
+    kept = attached(netns="/elsewhere", netns_id=(4, 2))
+    node = RecordingNode(records=[kept], namespaces={**BLUE, "/elsewhere": (4, 2)}, interfaces=[("/elsewhere", "eth0")])
+    with pytest.raises(NamespaceMismatchError, match="attached in the namespace /elsewhere, and /run/netns/blue is an"):
+        add(node, on_existing="allow")
+    assert node.calls == []
+    assert list(node.recorded.values()) == [kept]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_namespace_that_is_replaced_is_refused_also_if_the_interface_may_exist(is_kept: bool) -> None:
+    kept = [attached(netns_id=BLUE[RT.netns or ""])] if is_kept else []
+    node = RecordingNode(records=kept, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)] if is_kept else ())
+    real = node.begin
+
+    async def begin(*args: Any, **options: Any) -> Journal:
+        journal = await real(*args, **options)
+        node.namespaces[RT.netns or ""] = (4, 99)
+        return journal
+
+    node.begin = begin  # type: ignore[method-assign]
+    with pytest.raises(NamespaceMismatchError, match="was replaced during the ADD"):
+        add(node, on_existing="allow")
+    assert node.calls == []
+    assert [one.state for one in node.recorded.values()] == [READY if is_kept else REFUSED]
 
 
 def test_an_add_whose_record_cannot_be_closed_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

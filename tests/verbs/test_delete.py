@@ -201,6 +201,23 @@ def test_a_given_list_without_plugins_is_never_taken_for_nothing_to_do(more: dic
     assert node.recorded == {IDENTITY: replace(record, state=DETACHING)}
 
 
+@pytest.mark.parametrize("use_given", [False, True])
+def test_a_listed_attachment_is_detached_with_the_present_configuration_if_the_caller_asks_for_it(
+    use_given: bool,
+) -> None:
+    """The error of a DEL advises it."""
+    record = attached(CHAIN)
+    node = RecordingNode(records=[record], configured=[OTHER])
+    node.run(del_verb, "net", None, RT.with_netns(None), DelPolicy(use_given=use_given), listed=record)
+    assert node.verbs() == (["DEL x"] if use_given else ["DEL b", "DEL a"])
+
+
+def test_a_listed_attachment_that_another_program_has_detached_is_not_detached_again() -> None:
+    node = RecordingNode(configured=[OTHER])
+    report = node.run(del_verb, "net", None, RT, DelPolicy(use_given=True), listed=attached(CHAIN))
+    assert (report.record, node.verbs()) == ("missing", [])
+
+
 @pytest.mark.parametrize(
     ("net", "tries", "notes"), [(CHAIN, 1, []), (OTHER, 2, ['with the current configuration or arguments: plugin "x"'])]
 )

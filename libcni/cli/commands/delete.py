@@ -68,16 +68,6 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         )  # fmt: skip
         return
     attachments = attachments[::-1]  # in reverse order of the file names
-    if policy.use_given:
-        errors = []
-        for attachment in attachments:
-            rt = libcni.RuntimeConf(attachment.container_id, None, attachment.ifname)
-            try:
-                _show(session, attachment, cni.del_network_list(attachment.network, rt, policy=policy))
-            except libcni.CNIError as error:
-                errors.append(error)
-        raise_errors("DEL", errors)
-        return
     outcomes = outcomes_of(lambda: cni.del_attachments(attachments, policy=policy))
     for attachment, outcome in zip(attachments, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
