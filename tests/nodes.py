@@ -146,12 +146,13 @@ class FakeNode:
         return self.results / f"{network}-{container}-{ifname}"
 
     def change_record(self, container: str = "c1", network: str = "net", ifname: str = "eth0", **own: Any) -> None:
-        """Change what a record has under ``libcni``; a pending record has no result."""
+        """Change what a record has under ``libcni``; a pending record has the result of the plugins before the last."""
         path = self.record(container, network, ifname)
         record = json.loads(path.read_text(encoding="utf-8"))
         if own.pop("state", "") == "pending":
-            record = {key: value for key, value in record.items() if key != "result"}
             del record[max(key for key in record if key.startswith("libcni."))]
+            if all(record[key]["event"] != "step" for key in record if key.startswith("libcni.")):
+                del record["result"]
         record["libcni"] |= own
         path.write_text(json.dumps(record), encoding="utf-8")
 

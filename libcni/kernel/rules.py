@@ -8,7 +8,6 @@ import itertools
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -78,8 +77,11 @@ def programs() -> Iterator[str]:
             is_nft = "nf_tables" in _run([f"{program}-save", "--version"], None)
             if has_legacy and is_nft:
                 yield f"{program}-legacy"
-            elif not is_nft and shutil.which(f"{program}-nft-save"):
-                yield f"{program}-nft"
+            elif not is_nft:
+                from shutil import which  # with modules of compression, which an ADD of the hook would load
+
+                if which(f"{program}-nft-save"):
+                    yield f"{program}-nft"
 
 
 def masquerade_chain(network: str, container_id: str) -> str:
