@@ -28,6 +28,7 @@ def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig
         process.communicate()
 
 
+@pytest.mark.root
 def test_a_file_system_that_never_answers_does_not_hang_the_search(
     cni: CNIConfig, start: Start, tmp_path: Path
 ) -> None:
