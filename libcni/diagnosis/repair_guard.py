@@ -25,12 +25,14 @@ class Belongings:
             which change by themselves.
         names: the containers whose record names the namespace.
         records: the records that name the namespace. If they change, the container's runtime is working on it.
+        cookie: the kernel's number of the namespace, or 0.
     """
 
     things: set[str]
     is_ours: bool
     names: set[str] = field(default_factory=set)
     records: set[tuple[str, object, str]] = field(default_factory=set)
+    cookie: int = 0
 
 
 AllBelongings = dict[NamespaceId | None, Belongings]
@@ -66,7 +68,8 @@ def belongings_of(node: NodeState) -> AllBelongings:
                 address: [what for owner, what in by_address.get(address, ()) if owner in owners or len(owners) == 1]
                 for address in addresses
             }
-            everything[identity] = Belongings(set(_of_network(space.network, own_rules)), is_ours)
+            things = set(_of_network(space.network, own_rules))
+            everything[identity] = Belongings(things, is_ours, cookie=space.network.cookie)
     for namespace, attachments in recorded.items():
         for attachment in attachments if namespace in everything and namespace is not None else ():
             belongings = everything[namespace]
@@ -90,6 +93,7 @@ def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list
         and (current := after.get(identity)) is not None
         and not earlier.names & named
         and earlier.records == current.records
+        and earlier.cookie == current.cookie  # the kernel soon gives the inode of an ended namespace to a new one
         for thing in sorted(earlier.things - current.things)
     ]
 

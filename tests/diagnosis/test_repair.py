@@ -174,6 +174,9 @@ def test_what_a_mend_names_or_a_runtime_changes_is_no_loss() -> None:
     assert losses({(1, 2): before}, {(1, 2): replace(after[1, 2], records=set())}, set()) == []
     assert losses({(1, 2): replace(before, is_ours=False)}, after, set()) == [], "not of this node"
     assert losses({(1, 2): before}, {}, set()) == [], "it has ended"
+    assert losses({(1, 2): replace(before, cookie=7)}, {(1, 2): replace(after[1, 2], cookie=8)}, set()) == [], (
+        "it has ended"
+    )
 
 
 def test_a_check_that_failed_is_run_again_before_a_container_is_attached_again(healthy: FakeNode) -> None:
