@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,6 +236,8 @@ def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(ma
 
 @pytest.mark.real
 def test_hairpin_mode_and_mtu_of_a_real_bridge(node: OperatorNode) -> None:
+    # With the newest plugins their directory is on PATH, and one of them is called as iproute2's program.
+    programs = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     node.write_bridge(hairpinMode=True, mtu=1400)
     container = node.attach("c1")
     node.assert_healthy()
@@ -243,14 +246,14 @@ def test_hairpin_mode_and_mtu_of_a_real_bridge(node: OperatorNode) -> None:
         (f"bridge link set dev {veth} hairpin off", "hairpin-off"), ("ip link set br-node mtu 900", "mtu-changed"),
         (f"bridge link set dev {veth} state 0", "off-bridge"),
     ):  # fmt: skip
-        subprocess.run(break_it.split(), check=True)
+        subprocess.run(break_it.split(), env=programs, check=True)
         [found] = node.diagnose().findings
         assert found.name == name
-        subprocess.run(found.remedy.split(), check=True)
+        subprocess.run(found.remedy.split(), env=programs, check=True)
         node.assert_healthy()
     container.run("ip", "link", "set", "eth0", "mtu", "900")
     [found] = node.diagnose().findings
-    subprocess.run(found.remedy.split(), check=True)
+    subprocess.run(found.remedy.split(), env=programs, check=True)
     node.assert_healthy()
 
 
