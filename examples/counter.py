@@ -29,7 +29,7 @@ def free(owners: dict[int, str]) -> int:
 
 
 def owner(request: Request) -> str:
-    """Return what a number belongs to."""
+    """Return the text for the attachment that has a number."""
     return f"{request.container_id} {request.ifname}"
 
 

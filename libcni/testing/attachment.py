@@ -114,7 +114,7 @@ class Attachment:
         return settled(compare)
 
     def lost(self, made: Snapshot | None = None, *, with_check: bool = True) -> str:
-        """Return what is gone of ``made`` (of what ``attach`` made), and the failure of its CHECK; "" if nothing."""
+        """Return which lines of ``made`` are missing now, and the error of a failed CHECK; "" if there is neither."""
         problems = []
         if gone := (self.made if made is None else made) - self.see():
             problems.append(f"{self} has lost: {', '.join(sorted(gone))}")

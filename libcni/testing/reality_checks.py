@@ -28,7 +28,7 @@ def check_reality(exam: Examination, result: dict[str, Any]) -> None:
 
 
 def _missing(exam: Examination, view: PluginResult) -> Iterator[str]:
-    """Yield what is not there or not as reported, except what ``prev_result`` had."""
+    """Yield what is missing, or differs from the report, except what ``prev_result`` had."""
     namespace, previous = exam.namespace, exam.prev_result or {}
     assert namespace is not None
     inside, host = links_of(namespace), links_of(None)

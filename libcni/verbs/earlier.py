@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from libcni._dataclass import dataclass, replace
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import AttachmentExistsError, CNIError, Hint
+from libcni.errors import AttachmentExistsError, CNIError, Hint, NamespaceMismatchError
 from libcni.options import DelPolicy, OnExisting
 from libcni.store.model import (
     ABSENT,
@@ -142,15 +142,10 @@ def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: C
         return
     usual = (name for name in _USUAL_IFNAMES if name != record.ifname)  # those of its own name are looked at by then
     for other in (one for name in usual for one in node.records.candidates((*record.identity[:2], name))):
-        made = place_of(other)
-        if other in to_detach or other.state not in LIVING or made.netns is None or same_namespace(made, place):
-            continue
-        if same_namespace(made, node.sight.namespace(other.netns)):
-            problem = f"it is attached in the namespace {other.netns}, and {record.netns} is another namespace"
+        if other not in to_detach and other.state in LIVING and _lives_elsewhere(node, other, place):
             text = "use another container ID, or detach the container first; {argument} attaches it in both"
-            raise mismatch(
-                other, problem, record.netns, Hint.about(other, text, "del", argument="on_existing", value="allow")
-            )
+            hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
+            raise _other_namespace(other, record.netns, hint)
 
 
 def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str) -> None:
@@ -158,13 +153,22 @@ def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str
 
     An identity has one file: with the new namespace in it, nothing would be recorded of the attachment in the old one.
     """
-    made = place_of(changed)
-    if made.netns is None or place.netns is None or same_namespace(made, place):
-        return
-    if same_namespace(made, node.sight.namespace(changed.netns)):
-        problem = f"it is attached in the namespace {changed.netns}, and {netns} is another namespace"
+    if _lives_elsewhere(node, changed, place):
         hint = Hint.about(changed, "use another container ID or interface name, or detach the container first", "del")
-        raise mismatch(changed, problem, netns, hint)
+        raise _other_namespace(changed, netns, hint)
+
+
+def _lives_elsewhere(node: Node, other: Record, place: Place) -> bool:
+    """Return whether the recorded namespace of an attachment is another one than the ADD's, and lives."""
+    made = place_of(other)
+    if made.netns is None or place.netns is None or same_namespace(made, place):
+        return False
+    return same_namespace(made, node.sight.namespace(other.netns))
+
+
+def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatchError:
+    problem = f"it is attached in the namespace {other.netns}, and {netns} is another namespace"
+    return mismatch(other, problem, netns, hint)
 
 
 # Detach them.
