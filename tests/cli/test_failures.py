@@ -85,3 +85,15 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
 def test_several_errors_have_their_common_exit_code_or_1() -> None:
     assert exit_code(CNIErrorGroup("x", [ConfigError("x"), ConfigError("y")])) == 3
     assert exit_code(CNIErrorGroup("x", [ConfigError("x"), PluginError("y")])) == 1
+
+
+def test_line_breaks_and_escapes_in_a_plugins_answer_to_status_stay_in_its_message(node: CommandNode) -> None:
+    document = '{"cniVersion":"1.1.0","code":50,"msg":"first\\\\nplugin  forged\\\\u001b[31m"}'
+    plugin = node.root / "tells"
+    plugin.write_text(f"#!/bin/sh\nprintf '{document}'\nexit 1\n", encoding="utf-8")
+    plugin.chmod(0o755)
+    conf = {"cniVersion": "1.1.0", "name": "told", "plugins": [{"type": "tells"}]}
+    (node.conf_dir / "90-told.conflist").write_text(json.dumps(conf), encoding="utf-8")
+    ran = node.run("status", "told", CNI_PATH=str(node.root))
+    assert ran.code == 1
+    assert "  message  first\n           plugin  forged\\x1b[31m\n" in ran.err
