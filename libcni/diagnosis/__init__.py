@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, explain
     from libcni.diagnosis.known_faults import known_fault
+    from libcni.diagnosis.lock_holders import lock_users
     from libcni.diagnosis.mends import Mend
     from libcni.diagnosis.namespaces import attachment_age
     from libcni.diagnosis.plugins import ask_plugins
-    from libcni.diagnosis.processes import lock_users
     from libcni.diagnosis.repair import MendOutcome, NodeRepair, repair_node
     from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
 
@@ -26,7 +26,7 @@ _MODULES = {
     "mends": "Mend",
     "namespaces": "attachment_age",
     "plugins": "ask_plugins",
-    "processes": "lock_users",
+    "lock_holders": "lock_users",
     "repair": "MendOutcome NodeRepair repair_node",
     "report": "Checked DoctorReport NodeFinding NotChecked",
 }

@@ -15,9 +15,9 @@ from libcni.client import CNIConfig
 from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents
 from libcni.diagnosis.disk import POOL_LOCK_MODE
+from libcni.diagnosis.lock_holders import lock_users
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.processes import lock_users
 from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules

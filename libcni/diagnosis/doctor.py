@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 
 from libcni._dataclass import replace
 from libcni.client import CNIConfig
+from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.disk import check_disk
-from libcni.diagnosis.drift import check_drift
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.mends import id_of

@@ -14,7 +14,7 @@ from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
-from libcni.diagnosis.reloads import reloads, reloads_of, renamed_bridge
+from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space

@@ -11,11 +11,11 @@ from itertools import product
 from libcni._dataclass import replace
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.diagnosis.interfaces import replacing_addresses
+from libcni.diagnosis.lock_holders import container_id_of, host_name_of
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.processes import container_id_of, host_name_of
 from libcni.diagnosis.reading import grouped
-from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.diagnosis.rules import rules_to_remove
 from libcni.errors import counted, some

@@ -18,7 +18,7 @@ from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import plugin_names
-from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted
 from libcni.store.model import LIVING

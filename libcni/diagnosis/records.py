@@ -8,11 +8,11 @@ from functools import partial
 
 from libcni._dataclass import replace
 from libcni.diagnosis.ipam import look_for
+from libcni.diagnosis.lock_holders import lock_users
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.processes import lock_users
-from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.errors import RecordError, counted
 from libcni.store.attachments import Attachment, is_valid_pair

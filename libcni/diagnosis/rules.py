@@ -16,7 +16,7 @@ from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
-from libcni.diagnosis.reloads import reloads
+from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject

@@ -15,7 +15,7 @@ from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode
 from libcni.diagnosis import NodeFinding, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.interfaces import check_interfaces
-from libcni.diagnosis.reloads import HOOK
+from libcni.diagnosis.reload_mend import HOOK
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network

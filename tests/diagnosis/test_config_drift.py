@@ -9,8 +9,8 @@ import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
+from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.doctor import report_on
-from libcni.diagnosis.drift import check_drift
 from libcni.kernel.netlink import Link
 
 
