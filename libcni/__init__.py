@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from libcni._version import __version__
     from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
-    from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
+    from libcni.config.capability_args import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
     from libcni.config.cni_args import format_args, parse_args
     from libcni.config.directory import ConfigDirectory, load_network_conf, read_config_directory
     from libcni.config.identifiers import validate_container_id, validate_interface_name, validate_network_name
@@ -65,7 +65,7 @@ _MODULES = {
     "_version": "__version__",
     "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
-    "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",
+    "config.capability_args": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",
     "client": "CNIConfig",
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",

@@ -31,10 +31,11 @@ from libcni.verbs.client_base import (
 )
 from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.each_container import del_attachments
-from libcni.verbs.forget import ForgetReport, forget, take_over
+from libcni.verbs.forget import ForgetReport, forget
 from libcni.verbs.gc import GCReport, gc
 from libcni.verbs.node import Node
 from libcni.verbs.status import NetworkStatus, status, status_or_raise
+from libcni.verbs.take_over import take_over
 from libcni.verbs.version import ValidationReport, validate, version
 
 if TYPE_CHECKING:

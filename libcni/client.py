@@ -333,7 +333,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             RecordError: the record no longer exists, or cannot be written.
         """
-        from libcni.verbs.forget import take_over
+        from libcni.verbs.take_over import take_over
 
         return self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 

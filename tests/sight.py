@@ -17,7 +17,7 @@ def see_all() -> ExitStack:
     """
     from libcni.engines.oci.ended_containers import RUNTIMES
     from libcni.kernel.life import Life
-    from libcni.kernel.walk import FIRST_PID_NAMESPACE
+    from libcni.kernel.namespace_holders import FIRST_PID_NAMESPACE
 
     walk = SimpleNamespace(held={}, blind="", outside="", sees_containers=True, pid_namespace=FIRST_PID_NAMESPACE)
     seen = ExitStack()

@@ -1,6 +1,6 @@
 """The keys and rules of the conventions' capability arguments (CONVENTIONS.md of the specification).
 
-This is the one declaration of them. The typed classes in ``capabilities.py`` ask it for each value, ADD asks it for
+This is the one declaration of them. The typed classes in ``capability_args.py`` ask it for each value, ADD asks it for
 plain mappings, and a plugin's ``RuntimeConfig`` has the same keys (a test compares them). No pydantic here: importing
 it takes longer than starting a plugin.
 """

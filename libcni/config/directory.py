@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from libcni._dataclass import dataclass
+from libcni.config.distribution_directories import other_conf_dirs
 from libcni.config.network import NetworkConfigList, files_in, read_network
-from libcni.config.node_directories import other_conf_dirs
 from libcni.errors import ConfigError, Hint, NetworkNotFoundError
 
 __all__ = ["ConfigDirectory", "load_network_conf", "read_config_directory"]

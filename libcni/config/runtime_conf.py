@@ -15,7 +15,7 @@ from libcni.config.identifiers import validate_container_id, validate_interface_
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, short_repr
 
 if TYPE_CHECKING:  # it imports pydantic, which few callers need
-    from libcni.config.capabilities import CapabilityArgs
+    from libcni.config.capability_args import CapabilityArgs
 
 __all__ = ["RuntimeConf"]
 
@@ -128,7 +128,7 @@ def as_mapping(value: Mapping[str, Any] | CapabilityArgs | None, name: str = "ca
         return {}
     if isinstance(value, Mapping):
         return value
-    from libcni.config.capabilities import CapabilityArgs  # it imports pydantic
+    from libcni.config.capability_args import CapabilityArgs  # it imports pydantic
 
     if not isinstance(value, CapabilityArgs):
         raise ConfigError(f"it must be a mapping of names to values, not {short_repr(value)}", location=name)

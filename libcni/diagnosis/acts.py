@@ -25,7 +25,7 @@ from libcni.kernel.namespace import bind, is_empty_file
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, recorded_conf, recorded_result
 from libcni.store.files import make_directory
-from libcni.store.life import subject_of
+from libcni.store.life_of_record import subject_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.model import Unreadable
 from libcni.store.records import RecordStore, names_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from libcni.config.node_directories import other_conf_dirs
+from libcni.config.distribution_directories import other_conf_dirs
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeFinding, Observations

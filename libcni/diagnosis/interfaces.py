@@ -21,7 +21,7 @@ from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING, Known, Place, is_same_index
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 
 _error = partial(finding_about, "interfaces", "error")
 _CUT_OFF = "the container is cut off"

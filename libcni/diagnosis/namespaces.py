@@ -15,7 +15,7 @@ from libcni.errors import counted
 from libcni.kernel.life import Answer
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.store.attachments import Attachment
-from libcni.store.life import age_of
+from libcni.store.life_of_record import age_of
 from libcni.store.model import CORRUPT, LIVING, STALE_BOOT, Ours
 
 __all__ = ["attachment_age"]

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from libcni.client import CNIConfig
+from libcni.config.distribution_directories import other_plugin_dirs
 from libcni.config.network import NetworkConfigList
-from libcni.config.node_directories import other_plugin_dirs
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem

@@ -26,7 +26,7 @@ from libcni.kernel.netlink import Network, read_network
 from libcni.kernel.rules import Table, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
-from libcni.store.life import bridges_in, life_of, subject_of
+from libcni.store.life_of_record import bridges_in, life_of, subject_of
 from libcni.store.model import CORRUPT, LIVING, LOST_PATH
 from libcni.store.records import RecordStore, names_of
 

@@ -9,19 +9,19 @@ from libcni import _lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from libcni.executor.direct import (
+    from libcni.executor.find import find_plugin
+    from libcni.executor.interface import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
+    from libcni.executor.invoke import (
         PluginArgs,
         args_from_env,
         delegate_args,
         exec_plugin_with_result,
         exec_plugin_without_result,
     )
-    from libcni.executor.find import find_plugin
-    from libcni.executor.interface import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
     from libcni.executor.process import ProcessExecutor
 
 _MODULES = {
-    "direct": "PluginArgs args_from_env delegate_args exec_plugin_with_result exec_plugin_without_result",
+    "invoke": "PluginArgs args_from_env delegate_args exec_plugin_with_result exec_plugin_without_result",
     "find": "find_plugin",
     "process": "ProcessExecutor",
     "interface": "AsyncExecutor AsyncPreparedPlugin CallOptions Executor PreparedPlugin",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from libcni.config.distribution_directories import other_plugin_dirs
 from libcni.config.identifiers import check_plugin_type
-from libcni.config.node_directories import other_plugin_dirs
 from libcni.errors import Hint, PluginNotFoundError
 
 TYPE_CHECKING = False

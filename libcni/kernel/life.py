@@ -38,8 +38,7 @@ from libcni.kernel.namespace import (
     new_namespace,
     open_known,
 )
-from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
-from libcni.kernel.walk import (
+from libcni.kernel.namespace_holders import (
     CAP_SYS_ADMIN,
     FIRST_PID_NAMESPACE,
     FIRST_USER_NAMESPACE,
@@ -50,6 +49,7 @@ from libcni.kernel.walk import (
     is_mounted_here,
     signs_of,
 )
+from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
 
 Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0

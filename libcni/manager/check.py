@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
-from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
 from libcni.manager.report import Item, Report
-from libcni.store.attachments import Attachment, unnamed_error
+from libcni.store.attachments import Attachment, in_order, may_belong_to, unnamed_error
 from libcni.verbs.check import check as check_attachment
 from libcni.verbs.client_base import attachment_conf, attachment_operation
 

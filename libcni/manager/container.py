@@ -19,7 +19,7 @@ from libcni.manager.iterables import read_once
 from libcni.options import check_type
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
-    from libcni.config.capabilities import CapabilityArgs
+    from libcni.config.capability_args import CapabilityArgs
 
 __all__ = ["Container", "NetworkRequest", "PlannedAttachment", "pod_args"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libcni._dataclass import dataclass
-from libcni.manager.attachments import in_order
 from libcni.protocol.result import DNS, Interface, IPConfig, Result
-from libcni.store.attachments import Attachment
+from libcni.store.attachments import Attachment, in_order
 from libcni.store.model import LIVING
 
 __all__ = ["AttachmentResult", "ContainerResult", "InterfaceResult"]

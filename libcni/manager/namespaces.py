@@ -17,7 +17,7 @@ from libcni.errors import CNIError, InvalidIdentifierError
 from libcni.kernel.namespace import is_empty_file, make_namespace, namespace_identity, unbind
 from libcni.kernel.netlink import links
 from libcni.kernel.regular_file import UnusableFileError
-from libcni.manager.attachments import may_belong_to
+from libcni.store.attachments import may_belong_to
 from libcni.store.boot import boot_id
 from libcni.store.files import Directory, make_directory, read_file, record_error, remove, replace_file
 from libcni.store.model import REFUSED, STALE_BOOT, Ours, Record, Unreadable

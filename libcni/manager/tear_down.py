@@ -11,10 +11,9 @@ from libcni._dataclass import dataclass
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
-from libcni.manager.attachments import in_order, may_belong_to
 from libcni.manager.report import Item, Report
 from libcni.options import DelPolicy
-from libcni.store.attachments import Attachment, unnamed_error
+from libcni.store.attachments import Attachment, in_order, may_belong_to, unnamed_error
 from libcni.store.model import Record
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.delete import DelReport, delete
@@ -147,7 +146,7 @@ class TearDown:
 def _netns(attachments: list[Attachment]) -> str | None:
     """Return the namespace for a torn record: the only namespace of the container's other records, else None."""
     from libcni.kernel.life import Life  # few tear-downs meet a torn record
-    from libcni.store.life import life_of
+    from libcni.store.life_of_record import life_of
 
     life = Life()
     answers = [

@@ -23,12 +23,13 @@ _LIBRARY = ("*.py", "config/*.py", "protocol/*.py", "executor/*.py", "kernel/*.p
 """The files of libcni that a plugin imports, directly or through others, except those of ``_RUNTIME_ONLY``."""
 
 _RUNTIME_ONLY = frozenset({
-    "__main__.py", "aio.py", "client.py", "options.py", "reports.py", "config/capabilities.py", "config/directory.py",
-    "config/host_local.py", "config/network.py", "config/runtime_conf.py", "config/timeouts.py", "config/yamltext.py",
-    "executor/async_process.py", "executor/direct.py", "executor/loop_events.py", "executor/recording.py",
+    "__main__.py", "aio.py", "client.py", "options.py", "reports.py", "config/capability_args.py",
+    "config/directory.py", "config/host_local.py", "config/network.py", "config/runtime_conf.py",
+    "config/timeouts.py", "config/yamltext.py",
+    "executor/async_process.py", "executor/invoke.py", "executor/loop_events.py", "executor/recording.py",
     "executor/start_ahead.py",
     "kernel/foreign.py", "kernel/helper_thread.py", "kernel/life.py", "kernel/netlink.py", "kernel/rules.py",
-    "kernel/sockets.py", "kernel/walk.py", "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
+    "kernel/sockets.py", "kernel/namespace_holders.py", "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
 })  # fmt: skip
 """Files that no plugin imports. Each file in the product makes each start of the plugin slower."""
 

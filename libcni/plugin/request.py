@@ -124,7 +124,7 @@ class Request(ReceivedCall):
             VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
             TypeError: if ``into`` has an annotation that JSON cannot fill, such as ``set[str]`` or a TypedDict.
         """
-        from libcni.plugin.loader import check_kind, load
+        from libcni.plugin.typed_config import check_kind, load
 
         check_kind(into)
         if key and key not in self.config:
@@ -146,7 +146,7 @@ class Request(ReceivedCall):
             VerbError: with code 4, if an argument is unknown or missing or has another type; the text names it.
             TypeError: if ``into`` cannot be loaded from text.
         """
-        from libcni.plugin.loader import load_args
+        from libcni.plugin.typed_config import load_args
 
         loaded: ConfigT = load_args(self.args, into)
         return loaded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from libcni.plugin.loader import find_key, load
+from libcni.plugin.typed_config import find_key, load
 
 __all__ = ["AddressRange", "BandwidthLimits", "DNSSettings", "PortMappingEntry", "RuntimeConfig"]
 

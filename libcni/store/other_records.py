@@ -17,7 +17,7 @@ from libcni.errors import RecordError
 from libcni.kernel.cached import cached_property
 from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
 from libcni.store.record_format import mentioned, published_numbers
-from libcni.store.recorded_place import addresses_of, place_of
+from libcni.store.recorded_interface import addresses_of, place_of
 from libcni.store.records import Published, RecordStore, settled_before
 
 logger: logging.Logger = logging.getLogger("libcni")

@@ -38,7 +38,7 @@ from libcni.store.model import (
     state_of,
 )
 from libcni.store.other_records import OtherRecords
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 
 if TYPE_CHECKING:
     from libcni.kernel.life import Life
@@ -361,13 +361,13 @@ class Sight:
 
     def _has_lost_host_end(self, record: Record) -> bool:
         """Return whether the other end of a record's interface has gone: then the interface is nowhere."""
-        from libcni.store.life import subject_of
+        from libcni.store.life_of_record import subject_of
 
         return self._life().has_lost_host_end(subject_of(record))
 
     def _is_held(self, record: Record) -> bool:
         """Return whether something holds the namespace of a record, although the recorded path does not lead to it."""
-        from libcni.store.life import is_held
+        from libcni.store.life_of_record import is_held
 
         return is_held(record, self._life())
 
@@ -381,7 +381,7 @@ class Sight:
             return self._opened.path
         if not all(recorded) or recorded in self._ended:
             return ""
-        from libcni.store.life import has_ended, subject_of
+        from libcni.store.life_of_record import has_ended, subject_of
 
         life = self._life()
         try:

@@ -12,7 +12,7 @@ from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.attachment_checks import check_attachment
 from libcni.testing.calling import Target
 from libcni.testing.examination import Examination, TooSlowError
-from libcni.testing.hostile_checks import check_failed_adds
+from libcni.testing.failed_add_checks import check_failed_adds
 from libcni.testing.ipam_checks import check_addresses
 from libcni.testing.ipam_recorder import recording_ipam
 from libcni.testing.many_checks import check_many

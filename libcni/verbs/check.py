@@ -9,7 +9,7 @@ from libcni.config.versions import SINCE, supports
 from libcni.errors import Hint, NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import recorded_conf, recorded_result
 from libcni.store.model import READY, STATES, Identity, Record, State, is_interrupted_reload
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import lock_if_possible

@@ -36,7 +36,7 @@ from libcni.store.model import (
     taken,
 )
 from libcni.store.other_records import OtherRecord
-from libcni.store.recorded_place import own_addresses, place_of, reported_macs
+from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")

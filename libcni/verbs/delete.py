@@ -35,7 +35,7 @@ from libcni.store.model import (
     Unreadable,
     unreadable,
 )
-from libcni.store.recorded_place import addresses_of
+from libcni.store.recorded_interface import addresses_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations

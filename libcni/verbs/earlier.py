@@ -27,7 +27,7 @@ from libcni.store.model import (
     compare,
     same_namespace,
 )
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, mismatch
 from libcni.verbs.delete import DelReport, detach, is_unchanged
@@ -221,7 +221,7 @@ async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
     Raises:
         CNIError: the DEL failed; nothing of this ADD was run.
     """
-    from libcni.store.life import life_of  # few ADDs publish ports
+    from libcni.store.life_of_record import life_of  # few ADDs publish ports
 
     record = owner.record
     await node.lock([record.network], record.container_id)

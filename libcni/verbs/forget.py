@@ -1,15 +1,13 @@
-"""Change records without running a plugin: forget an attachment, or take it over from another owner."""
+"""Forget an attachment: remove its record without running a plugin."""
 
 from __future__ import annotations
 
 import logging
 
 from libcni._dataclass import dataclass
-from libcni.errors import RecordError
-from libcni.store.attachments import Attachment, attachments_of, recorded_network
+from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.target import Recorded, find_target
 
 __all__ = ["ForgetReport"]
 
@@ -54,19 +52,3 @@ async def forget(node: Node, attachment: Attachment) -> ForgetReport:
         "%s: the record was removed; effects of its plugins may be left: %s", attachment.path, ", ".join(plugins)
     )
     return ForgetReport(attachment.path, plugins)
-
-
-async def take_over(node: Node, attachment: Attachment) -> Attachment:
-    """Make this client the owner of an attachment, so that its GC and repair manage the attachment.
-
-    Raises:
-        RecordError: the record no longer exists, cannot be read, or cannot be written.
-    """
-    await node.lock([attachment.network], attachment.container_id)
-    target = find_target(node, attachment.record.identity)
-    if not isinstance(target, Recorded):
-        problem = f"{attachment.path}: the record no longer exists, or cannot be read: it cannot be taken over"
-        raise RecordError(problem, path=attachment.path, hint="list the attachments again")
-    taken = target.record.with_fields(owner=node.settings.owner)
-    node.records.rewrite(taken, "taken over")
-    return attachments_of([taken], node.records)[0]

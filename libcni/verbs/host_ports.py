@@ -191,7 +191,7 @@ def _waiting(published: Iterable[tuple[HostPort, str]]) -> Iterator[tuple[str, H
 
 def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
     from libcni.kernel.life import Life
-    from libcni.store.life import life_of
+    from libcni.store.life_of_record import life_of
 
     life = Life()
     for record in node.others.with_host_ports(port.number for port in ports):

@@ -9,7 +9,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import RecordError
 from libcni.store.model import Place, Record, is_namespace_unknown, same_namespace
 from libcni.store.present_interfaces import path_for_plugins
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from libcni.verbs.claim import mismatch
 from libcni.verbs.node import Node
 
@@ -108,7 +108,7 @@ def check_own_netns(node: Node, record: Record, path: str) -> None:
     """
     if same_namespace(place_of(record), node.sight.namespace(path)):
         return
-    from libcni.store.life import life_of  # few attachments need it
+    from libcni.store.life_of_record import life_of  # few attachments need it
 
     if not life_of(record).is_dead:
         problem = "it was attached in the network namespace of its program, and this program is in another one"

@@ -11,7 +11,7 @@ from libcni.config.versions import supports
 from libcni.errors import VersionError
 from libcni.protocol.result import IPConfig, Result
 from libcni.store.model import Record
-from libcni.store.recorded_place import last_result
+from libcni.store.recorded_interface import last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.claim import Claim
 from libcni.verbs.node import Node

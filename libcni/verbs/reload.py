@@ -29,7 +29,7 @@ from libcni.store.model import (
     Unreadable,
     can_reload,
 )
-from libcni.store.recorded_place import addresses_of, last_result, place_of, reported_macs
+from libcni.store.recorded_interface import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, mismatch, replaced_namespace

@@ -15,7 +15,7 @@ from libcni.protocol.result import Result
 from libcni.store.boot import boot_id, pid_namespace
 from libcni.store.journal import Journal
 from libcni.store.model import PENDING, Identity, Ours, Place, same_namespace
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, replaced_namespace

@@ -18,9 +18,9 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Life
 from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.namespace_holders import Held
 from libcni.kernel.netlink import IPRoute, Link, Network
 from libcni.kernel.rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
-from libcni.kernel.walk import Held
 from libcni.store.attachments import attachments_of
 from libcni.store.model import READY, MadeByGo, Ours, Record
 from libcni.store.records import RecordStore

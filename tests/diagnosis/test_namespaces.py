@@ -19,7 +19,7 @@ from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.walk import Held
+from libcni.kernel.namespace_holders import Held
 from libcni.testing import wait_until
 
 

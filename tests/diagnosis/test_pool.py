@@ -28,7 +28,7 @@ from libcni.diagnosis import DoctorReport, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.kernel import life
 from libcni.kernel.namespace import IP_NETNS_DIRECTORY as NAMED
-from libcni.kernel.walk import Walk
+from libcni.kernel.namespace_holders import Walk
 from libcni.testing import wait_until
 
 ROOT = str(Path(__file__).parents[2])

@@ -22,8 +22,8 @@ import libcni.kernel.system as system
 from libcni.kernel.foreign import Foreign, Space
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, namespace_identity
+from libcni.kernel.namespace_holders import Walk, _cover_of, _unescaped
 from libcni.kernel.netlink import cookie_of, links, open_netlink
-from libcni.kernel.walk import Walk, _cover_of, _unescaped
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
@@ -595,7 +595,7 @@ def test_a_mount_that_another_one_covers(host: Namespace, container: Namespace, 
 
 def test_a_zombie_hides_nothing_from_a_rootless_walk() -> None:
     """It may not ask for the zombie's namespaces, and the kernel has no mountinfo of it."""
-    code = "from libcni.kernel.walk import Walk; print(Walk().blind or 'sees all')"
+    code = "from libcni.kernel.namespace_holders import Walk; print(Walk().blind or 'sees all')"
     with subprocess.Popen(["true"]) as zombie:
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
         command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]

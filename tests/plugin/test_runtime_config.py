@@ -1,4 +1,4 @@
-"""The well-known capabilities in ``runtimeConfig``. Loading itself: test_loader.py."""
+"""The well-known capabilities in ``runtimeConfig``. Loading itself: test_typed_config.py."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from nodes import Namespace, RealNode
 from libcni import RuntimeConf
 from libcni.diagnosis import repair_node
 from libcni.kernel.life import Life
-from libcni.store.life import subject_of
+from libcni.store.life_of_record import subject_of
 from libcni.testing import wait_until
 
 __all__ = ["by_handle", "start"]

@@ -46,7 +46,7 @@ from libcni.engines.oci.annotations import read_wanted
 from libcni.engines.oci.container_state import read_state
 from libcni.executor import CallOptions
 from libcni.kernel.life import Life
-from libcni.kernel.walk import Walk
+from libcni.kernel.namespace_holders import Walk
 from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})

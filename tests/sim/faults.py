@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from libcni.config import jsontext
 from libcni.engines.oci.hook import Hook
-from libcni.kernel import life, system, walk
+from libcni.kernel import life, namespace_holders, system
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Life
-from libcni.kernel.walk import Walk
+from libcni.kernel.namespace_holders import Walk
 from libcni.manager.operation import ManagerOperation
 from libcni.store import files, present_interfaces, record_format, records
 from libcni.store.boot import boot_id
@@ -221,7 +221,7 @@ FAULTS = {
     "first-threads-alone": Fault("mount_then_thread", put(Walk, "_process", believe_first_threads)),
     "own-mounts-alone": Fault("process_then_mount", put(Walk, "_mounts_of", believe_own_mounts)),
     "descriptors-not-looked-at": Fault("thread_then_descriptor", put(Walk, "_descriptors", nothing)),
-    "one-pass-is-enough": Fault("descriptor_then_process", put(walk, "_PASSES", 1)),
+    "one-pass-is-enough": Fault("descriptor_then_process", put(namespace_holders, "_PASSES", 1)),
     "a-young-container-without-a-sign-is-dead": Fault("young_and_without_a_sign", put(life, "OLD_AFTER", -1.0)),
     "a-walk-without-the-kernel": Fault("nothing_but_a_socket", put(Life, "_kernel_finds", nothing)),
     "any-address-is-a-sign-of-life": Fault(

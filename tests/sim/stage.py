@@ -25,7 +25,7 @@ from libcni.engines.oci.pins import DIRECTORY, OWNER
 from libcni.kernel.life import Life, Subject
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
 from libcni.options import DelPolicy
-from libcni.store.life import subject_of
+from libcni.store.life_of_record import subject_of
 from libcni.store.locks import LockRequest
 from libcni.store.model import BEGUN, CORRUPT, READY, STATES, Record, State, Unreadable
 from libcni.store.record_format import decode

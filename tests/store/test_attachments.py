@@ -25,7 +25,7 @@ from libcni.store.attachments import (
 )
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
 from libcni.store.present_interfaces import Sight
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from libcni.store.records import RecordStore
 from store.canned import FULL, written
 

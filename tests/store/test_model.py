@@ -30,7 +30,7 @@ from libcni.store.model import (
     same_namespace,
     state_of,
 )
-from libcni.store.recorded_place import place_of
+from libcni.store.recorded_interface import place_of
 from store.canned import bare
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"

@@ -15,7 +15,7 @@ from plugin.plugins import Recorder
 
 from libcni.plugin import Plugin, Request
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, check_plugin, network_namespace
-from libcni.testing.hostile_checks import _set_by_programs
+from libcni.testing.failed_add_checks import _set_by_programs
 from testing.faulty import NEWEST, SHELL_IPAM, Change, failing, ip, main_plugin, write_executable
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("cni_namespaces")]

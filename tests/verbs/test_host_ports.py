@@ -162,7 +162,7 @@ def test_a_port_of_a_container_that_may_live_is_refused(
 ) -> None:
     node.cni.add_network_list(net, rt("lost", WEB, netns=node.netns("lost")))
     answer = Answer("unknown", "blind", "nobody could look")
-    monkeypatch.setattr("libcni.store.life.life_of", lambda *_: answer)
+    monkeypatch.setattr("libcni.store.life_of_record.life_of", lambda *_: answer)
     with pytest.raises(AttachmentExistsError, match="; nobody knows whether it lives: nobody could look"):
         node.cni.add_network_list(net, rt("c1", WEB))
     assert node.verbs() == ["ADD portmap"]
@@ -195,7 +195,7 @@ def test_a_dead_owner_is_asked_once_more_under_its_lock(
     node.cni.add_network_list(net, rt("gone", WEB, netns=node.netns("gone")))
     lock, store = Node.lock, RecordStore(str(node.cache))
     verdicts = [Answer("dead", "path", "")]
-    monkeypatch.setattr("libcni.store.life.life_of", lambda *_: verdicts[-1])
+    monkeypatch.setattr("libcni.store.life_of_record.life_of", lambda *_: verdicts[-1])
 
     async def lock_and_change(self: Node, networks: Any, container_id: str = "", **options: Any) -> None:
         await lock(self, networks, container_id, **options)

@@ -28,7 +28,7 @@ from libcni.kernel.life import Answer
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, read_result
-from libcni.store import life
+from libcni.store import life_of_record
 from libcni.store.attachments import Attachment
 from libcni.store.model import (
     ABSENT,
@@ -52,7 +52,7 @@ from libcni.store.model import (
     Unreadable,
     taken,
 )
-from libcni.store.recorded_place import own_addresses, place_of, reported_macs
+from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
 from libcni.verbs import claim
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
@@ -874,7 +874,7 @@ def test_the_del_of_another_programs_own_namespace_from_elsewhere(
     verdict: Any, is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its path leads to the own namespace of each program. The interface keeps its address."""
-    monkeypatch.setattr(life, "life_of", lambda record: Answer(verdict, "kernel", ""))
+    monkeypatch.setattr(life_of_record, "life_of", lambda record: Answer(verdict, "kernel", ""))
     record = recorded(is_own_netns=True)
     world = World(records=[record], cookies={**COOKIES, "/here": 99})
     if is_refused:

@@ -9,12 +9,12 @@ import libcni
 from libcni._dataclass import replace
 from libcni.cli.completion import containers
 from libcni.cli.failures import UsageError
+from libcni.cli.gc_valid import others, pairs_of, unknown
 from libcni.cli.inputs import network_of, read_bytes
 from libcni.cli.listing import identity_data, identity_row, note_left
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, NETWORK, Argument
 from libcni.cli.render import Table, note
 from libcni.cli.session import Session
-from libcni.cli.valid import others, pairs_of, unknown
 from libcni.engines.ended_findings import collect_ended
 
 if TYPE_CHECKING:

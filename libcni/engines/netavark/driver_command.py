@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from libcni._version import __version__
-from libcni.engines.program import Parser, environment, log_to, name_options, read_stdin
+from libcni.engines.engine_command import Parser, environment, log_to, name_options, read_stdin
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 
-from libcni.engines.program import command_line, install_file, installed_words, what_must_stay
+from libcni.engines.engine_command import command_line, install_file, installed_words, what_must_stay
 from libcni.errors import ConfigError
 from libcni.store.files import make_directory
 

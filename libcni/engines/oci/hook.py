@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import libcni.kernel.system as system
 from libcni._dataclass import replace
 from libcni.client import CNIConfig
+from libcni.engines.engine_command import environment
 from libcni.engines.oci.annotations import PREFIX, Wanted
 from libcni.engines.oci.pins import OWNER, Pin, Pins, directory_for, host_namespaces, namespace_of
-from libcni.engines.program import environment
 from libcni.errors import CNIError, ConfigError, Hint, RecordError
-from libcni.manager.attachments import in_order
 from libcni.manager.operation import locked
 from libcni.options import DelPolicy
+from libcni.store.attachments import in_order
 from libcni.store.model import READY
 
 # The manager reads every network's configuration, and a detach needs the records alone.

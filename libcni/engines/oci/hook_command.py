@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from libcni.engines.engine_command import Parser, installed_words, log_to, name_options, read_stdin, what_must_stay
 from libcni.engines.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.engines.oci.container_state import ContainerState, read_state
-from libcni.engines.program import Parser, installed_words, log_to, name_options, read_stdin, what_must_stay
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 
 __all__ = ["main"]

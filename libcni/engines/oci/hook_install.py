@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from libcni.config.network import read_document
+from libcni.engines.engine_command import command_line, install_file
 from libcni.engines.json_request import read_json
-from libcni.engines.program import command_line, install_file
 from libcni.errors import ConfigError
 
 _STAGES = ("createRuntime", "poststop")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from libcni.cli import main
-from libcni.engines import program
+from libcni.engines import engine_command
 from libcni.engines.json_request import MAX_ENTRIES, MAX_NETWORKS
 from libcni.engines.log_file import LogFile
 from libcni.engines.netavark.podman_request import read_request
@@ -43,7 +43,7 @@ def test_installed_programs_import_nothing_from_the_current_directory_or_the_env
 ) -> None:
     (tmp_path / "libcni").mkdir()
     (tmp_path / "libcni" / "__init__.py").write_text("raise SystemExit(77)")
-    command = [*program.command_line(), *words, f"--cache-dir={tmp_path}/cache", f"--conf-dir={tmp_path}"]
+    command = [*engine_command.command_line(), *words, f"--cache-dir={tmp_path}/cache", f"--conf-dir={tmp_path}"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     document = STOPPED if words == ["oci-hook"] else TEARDOWN
     done = subprocess.run(command, input=document, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
@@ -56,16 +56,16 @@ def test_a_library_that_is_found_only_here_is_not_installed(monkeypatch: pytest.
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(ConfigError, match="does not run outside this directory: No module named 'libcni'"):
-        program.command_line()
+        engine_command.command_line()
 
 
 @pytest.mark.parametrize("variable", ["NETCONFPATH", "CNI_PATH", "LIBCNI_CACHE_DIR"])
 def test_an_empty_variable_counts_as_unset(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parser = program.Parser("x", "about", "seconds")
+    parser = engine_command.Parser("x", "about", "seconds")
     monkeypatch.delenv(variable, raising=False)
     without = vars(parser.parse_args([]))
     monkeypatch.setenv(variable, "")
-    assert vars(program.Parser("x", "about", "seconds").parse_args([])) == without
+    assert vars(engine_command.Parser("x", "about", "seconds").parse_args([])) == without
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777])
@@ -92,7 +92,7 @@ def test_a_directory_that_others_may_change_holds_no_pin(tmp_path: Path) -> None
 # Stdin.
 
 
-@pytest.mark.parametrize("size", [program.MAX_DOCUMENT_BYTES + 1, None])
+@pytest.mark.parametrize("size", [engine_command.MAX_DOCUMENT_BYTES + 1, None])
 @pytest.mark.parametrize("words", [["oci-hook"], ["netavark-plugin", "setup", "/run/netns/x"]])
 def test_stdin_without_an_end_is_an_error(tmp_path: Path, words: list[str], size: int | None) -> None:
     command = [sys.executable, "-m", "libcni", *words, "--timeout=0.5", f"--cache-dir={tmp_path}"]
@@ -278,11 +278,11 @@ def test_one_file_that_others_may_replace_is_not_installed(
     directory.mkdir(parents=True)
     file = directory / "libcni.pyz"
     file.touch(0o755)
-    monkeypatch.setattr(program, "archive", lambda: str(file))
+    monkeypatch.setattr(engine_command, "archive", lambda: str(file))
     path = {"file": file, "directory": directory, "above": directory.parent}[open_to_others]
     for mode in (0o775, 0o1777) if open_to_others == "above" else (0o775,):
         path.chmod(mode)
-        program._check_file(str(file))
+        engine_command._check_file(str(file))
     path.chmod(0o777 if open_to_others == "above" else 0o1777)
     with pytest.raises(ConfigError, match=rf"other users may change {path},.*move libcni.pyz"):
-        program.command_line()
+        engine_command.command_line()

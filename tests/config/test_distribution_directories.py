@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libcni import CNIConfig, NetworkNotFoundError, PluginNotFoundError
-from libcni.config import node_directories
+from libcni.config import distribution_directories
 from libcni.diagnosis import diagnose
 
 
@@ -23,7 +23,7 @@ def k3s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "k3s": ((f"{tmp_path}/k3s/net.d",), (f"{tmp_path}/k3s/bin", f"{tmp_path}/k3s/old")),
         "nerdctl": (("~/.config/cni/net.d", f"{tmp_path}/missing"), (f"{tmp_path}/k3s/bin",)),
     }
-    monkeypatch.setattr(node_directories, "DIRECTORIES", directories)
+    monkeypatch.setattr(distribution_directories, "DIRECTORIES", directories)
     return tmp_path
 
 

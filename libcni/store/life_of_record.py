@@ -12,7 +12,7 @@ from libcni.config.delegates import delegated
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.protocol.result import Result
 from libcni.store.model import STALE_BOOT, MadeByGo, Record, Unreadable
-from libcni.store.recorded_place import last_result
+from libcni.store.recorded_interface import last_result
 
 DEFAULT_BRIDGE = "cni0"
 
