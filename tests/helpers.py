@@ -167,7 +167,7 @@ class RecordingNode(Node):
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
 
-    async def begin(self, record: Record, earlier: Record | None, event: str = "", *, take_back: bool) -> Journal:
+    async def begin(self, record: Record, changed: Record | None, event: str = "", *, take_back: bool) -> Journal:
         if event != "reload":  # there is no clock
             record = record.with_fields(created=None, uptime=None, boot="", pid_namespace=None)
         return self.records.begin(record, event)

@@ -399,6 +399,10 @@ class Record:
         """Whether its ADD has succeeded, or had succeeded before a reload."""
         return self.result is not None or self.is_reload
 
+    def changes_state(self, event: Event) -> bool:
+        """Return whether an event leads to another state."""
+        return STATES[self.state].after.get(event, self.state) != self.state
+
     def after(self, event: Event, **facts: Any) -> Self:
         """Return the record after an event; ``facts``: new values of ``interface``, ``partial`` and ``result``.
 

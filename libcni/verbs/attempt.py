@@ -33,14 +33,14 @@ class Attempt:
         chain: the plugins.
         journal: the record.
         claim: the namespace, and the interface as soon as a plugin has created it.
-        earlier: the replaced record of an attachment that is in use, or None.
+        changed: the record, before the ADD, of an attachment in use that this ADD changes; or None.
         result: the result of the last plugin that ended, or None.
     """
 
     chain: Chain
     journal: Journal
     claim: Claim
-    earlier: Record | None = None
+    changed: Record | None = None
     result: Result | None = None
 
     def start(self, *, may_exist: bool, has_damaged: bool) -> None:
@@ -82,8 +82,8 @@ class Attempt:
             return
         record = self.journal.record
         try:
-            if self.earlier is not None:
-                self._restore(self.earlier)
+            if self.changed is not None:
+                self._restore(self.changed)
             elif not has_damaged:
                 self.journal.write("refused")
             elif record.state == BEGUN:
@@ -124,10 +124,10 @@ class Attempt:
             self.chain.node.records.rewrite(self.journal.record, "again")
         return result
 
-    def _restore(self, earlier: Record) -> None:
+    def _restore(self, changed: Record) -> None:
         """Write the record of an attachment in use again, unless another program has rewritten the file."""
         if not self.journal.is_anothers:
-            self.chain.node.records.rewrite(earlier, "restored")
+            self.chain.node.records.rewrite(changed, "restored")
 
     def learn_after_failure(self) -> None:
         """Record the interface that a failed plugin has left, or that it has left none."""
@@ -163,7 +163,7 @@ class Attempt:
         """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
 
         Each plugin receives the last good result as ``prevResult``: some plugins read there which resources to remove.
-        If this ADD changed an ``earlier`` attachment that is in use, restore its record and run nothing: DEL would
+        If this ADD has ``changed`` an attachment in use, restore its record and run nothing: DEL would
         detach it. A later DEL of it undoes both ADDs if they ran the same chain.
         """
         node = self.chain.node
@@ -173,8 +173,8 @@ class Attempt:
             # A plugin that waits for its configuration must not count as a running plugin.
             await node.discard_prepared()
             has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
-            if self.earlier is not None:
-                self._restore(self.earlier)
+            if self.changed is not None:
+                self._restore(self.changed)
             else:
                 # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
                 problems = await self.undo() if has_run else []

@@ -351,7 +351,7 @@ def _calls(chain: Chain) -> list[Invocation]:
 
 async def _try_chains(chains: list[Chain], claim: Claim, policy: DelPolicy) -> DelReport:
     node, chain, record = claim.node, chains[0], claim.record
-    if record is not None and STATES[record.state].after.get("detach", record.state) != record.state:
+    if record is not None and record.changes_state("detach"):
         if record.state == READY and node.starts_ahead and chain.executables[-1]:
             node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
         # After one plugin's DEL the attachment is incomplete, even if it was ready.
@@ -360,9 +360,9 @@ async def _try_chains(chains: list[Chain], claim: Claim, policy: DelPolicy) -> D
     # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
     policy = replace(policy, keep_going=policy.keep_going or is_stale)
     errors: list[CNIError] = []
-    for sharers in range(len(chains), 0, -1):
+    for index, tried in enumerate(chains):
         try:
-            return await _run_chain(chains[-sharers], claim, policy, sharers=sharers)
+            return await _run_chain(tried, claim, policy, sharers=len(chains) - index)
         except (PluginError, CNIErrorGroup) as error:
             errors.append(error)
     first, *others = errors

@@ -47,21 +47,16 @@ class Earlier:
     Attributes:
         network: the network of the ADD.
         live: the attachments whose records are complete and whose interfaces exist.
-        kept: those of ``live`` that the ADD leaves, with ``on_existing="allow"``.
+        changed: the one of them in use on this network that the ADD changes, with ``on_existing="allow"``; or None.
         to_detach: the attachments that are detached first.
         has_damaged: whether an unreadable record may be of the same attachment.
     """
 
     network: str
     live: tuple[Record, ...] = ()
-    kept: tuple[Record, ...] = ()
+    changed: Record | None = None
     to_detach: tuple[Record, ...] = ()
     has_damaged: bool = False
-
-    @property
-    def changed(self) -> Record | None:
-        """The attachment in use that this ADD changes, or None."""
-        return next((one for one in self.kept if one.network == self.network), None)
 
     def keeps_record(self, other: Record) -> bool:
         """Return whether the record of a detached attachment stays until the ADD's own record replaces it.
@@ -100,9 +95,10 @@ def earlier_of(
     live = tuple(other for other, state in others if STATES[state].add == "refuse")
     if live and on_existing == "refuse":
         raise _attached(live[0])
-    kept = live if on_existing == "allow" else ()
-    to_detach = tuple(other for other, _ in others if other not in kept)
-    return Earlier(network, live, kept, to_detach, has_damaged)
+    stay = live if on_existing == "allow" else ()
+    changed = next((other for other in stay if other.network == network), None)
+    to_detach = tuple(other for other, _ in others if other not in stay)
+    return Earlier(network, live, changed, to_detach, has_damaged)
 
 
 def _records_of_interface(node: Node, record: Ours, on_existing: OnExisting) -> list[Record]:

@@ -108,10 +108,13 @@ class LockingNode:
         self._seconds = timeout = self.settings.cleanup_timeout
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
 
-    def end_cleanup(self) -> float:
-        """Use the verb's own timeout again; return the seconds that are left of it, infinite if it has none."""
+    def seconds_without_cleanup(self) -> float:
+        """Return the seconds that are left of the verb's own timeout, infinite if it has none."""
+        return self._before_cleanup[1] - system.monotonic()
+
+    def end_cleanup(self) -> None:
+        """Use the verb's own timeout again."""
         self._seconds, self._deadline = self._before_cleanup
-        return self._deadline - system.monotonic()
 
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf

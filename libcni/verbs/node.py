@@ -313,14 +313,14 @@ class Node(LockingNode):
             logger.warning("network %s: going on without its configuration: %s", network, error)
             return None
 
-    async def begin(self, record: Record, earlier: Record | None, event: str = "", *, take_back: bool) -> Journal:
+    async def begin(self, record: Record, changed: Record | None, event: str = "", *, take_back: bool) -> Journal:
         """Write a new file for a record as ``RecordStore.begin`` does, and return its journal.
 
         Args:
             record: the record.
-            earlier: the replaced record of an attachment that is in use, or None.
+            changed: the record, until now, of an attachment in use that the verb changes; or None.
             event: the reason for rewriting an existing record.
-            take_back: if this is cancelled, remove the record, or restore the earlier one: no plugin has run.
+            take_back: if this is cancelled, remove the record, or restore ``changed``: no plugin has run.
         """
         # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
@@ -336,8 +336,8 @@ class Node(LockingNode):
                     journal.close()
             if take_back and written and not isinstance(error, Exception | GeneratorExit):
                 try:
-                    if earlier is not None:
-                        self.records.rewrite(earlier, "restored")
+                    if changed is not None:
+                        self.records.rewrite(changed, "restored")
                     else:
                         self.records.forget(written[0].record)
                 except RecordError as problem:

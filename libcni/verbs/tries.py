@@ -75,9 +75,10 @@ class Tries:
             except CNIError as error:
                 if previous:
                     error.add_note(f"before this try, {previous}")
-                if not retries or not self._may_repeat(error, started_at):
+                if not retries or not self._may_repeat(error, system.monotonic() - started_at):
                     raise
                 retries, previous = retries - 1, error.text
+            self.chain.node.end_cleanup()
             self._note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {previous}")
             try:
                 begun = await self._begin_again(begun.earlier)
@@ -99,8 +100,11 @@ class Tries:
             raise
         return result
 
-    def _may_repeat(self, error: CNIError, started_at: float) -> bool:
-        """Return whether the ADD may be repeated: the error is of that kind, nothing is left, and there is time."""
+    def _may_repeat(self, error: CNIError, seconds: float) -> bool:
+        """Return whether the ADD may be repeated: the error is of that kind, nothing is left, and there is time.
+
+        ``seconds``: how long the failed try took, its roll-back included.
+        """
         if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError | InvalidOutputError):
             return False
         fault, node = fault_of(error), self.chain.node
@@ -109,7 +113,7 @@ class Tries:
         # A record is one that the roll-back left: the restored one of an attachment in use, or another program's.
         if node.records.find(self.record.identity) is not None:
             return False
-        return node.end_cleanup() > system.monotonic() - started_at
+        return node.seconds_without_cleanup() > seconds
 
     def _note(self, text: str) -> None:
         """Log a warning that the result will have, too."""
@@ -172,7 +176,7 @@ class Tries:
 
     async def _write_record(self, earlier: Earlier, place: Place) -> Journal:
         """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-        node, kept = self.chain.node, earlier.changed
+        node, changed = self.chain.node, earlier.changed
         record = self.record.with_fields(
             path=earlier.replaced_path,
             netns_id=place.netns,
@@ -183,9 +187,9 @@ class Tries:
             boot=boot_id(),
             pid_namespace=pid_namespace(),
         )
-        if kept is not None:
-            # This ADD changes a living attachment. A DEL after a kill needs the earlier ADD's result and interface.
-            interface = place_of(kept).interface
-            record = record.with_fields(state=PENDING, path=kept.path, partial=kept.last_result, interface=interface)
+        if changed is not None:
+            # A DEL after a kill needs the earlier ADD's result and interface.
+            interface, result = place_of(changed).interface, changed.last_result
+            record = record.with_fields(state=PENDING, path=changed.path, partial=result, interface=interface)
         take_back = self.rollback and self.on_cancel == "rollback"
-        return await node.begin(record, kept, "" if kept is None else "again", take_back=take_back)
+        return await node.begin(record, changed, "" if changed is None else "again", take_back=take_back)
