@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
-    from libcni.verbs.delete import DelReport, Leftover, PluginReport
+    from libcni.verbs.delete import DelReport, PluginReport
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
+    from libcni.verbs.leftovers import Leftover
     from libcni.verbs.status import NetworkStatus, PluginStatus
     from libcni.verbs.version import PluginValidation, ValidationReport
 
 _MODULES = {
-    ".verbs.delete": "DelReport Leftover PluginReport",
+    ".verbs.delete": "DelReport PluginReport",
     ".verbs.forget": "ForgetReport",
     ".verbs.gc": "GCReport",
+    ".verbs.leftovers": "Leftover",
     ".verbs.status": "NetworkStatus PluginStatus",
     ".verbs.version": "PluginValidation ValidationReport",
 }

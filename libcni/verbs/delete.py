@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from libcni._dataclass import dataclass, replace
-from libcni.config import jsontext
 from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -35,16 +35,16 @@ from libcni.store.model import (
     Unreadable,
     unreadable,
 )
-from libcni.store.recorded_interface import addresses_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations
+from libcni.verbs.leftovers import Leftover, left_behind, still_there
 from libcni.verbs.node import Node
 from libcni.verbs.path_to_use import check_own_netns, checked_conf, path_to_use
 from libcni.verbs.prev_result import PrevResult
 from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
 
-__all__ = ["DelReport", "Leftover", "PluginReport"]
+__all__ = ["DelReport", "PluginReport"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -73,33 +73,6 @@ class PluginReport:
     plugin: str
     state: Literal["done", "failed", "skipped"]
     error: CNIError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """Rules or reservations that a plugin could not remove, because it did not find the interface at its DEL.
-
-    Attributes:
-        kind: ``masquerade``: the masquerade rules of the addresses; ``reservation``: the reserved addresses.
-        plugin: the plugin's type.
-        network, container_id, ifname: the attachment.
-        addresses: the addresses of the attachment without prefix length; () if they are unknown.
-
-    Examples:
-        >>> str(Leftover("masquerade", "bridge", "net", "c1", "eth0", ("10.1.0.5",)))
-        'bridge leaves the masquerade rules of 10.1.0.5'
-    """
-
-    kind: Literal["masquerade", "reservation"]
-    plugin: str
-    network: str
-    container_id: str
-    ifname: str
-    addresses: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        resources = {"masquerade": "the masquerade rules", "reservation": "the reservation"}[self.kind]
-        return f"{self.plugin} leaves {resources} of {', '.join(self.addresses) or 'its addresses'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,19 +323,17 @@ def _calls(chain: Chain) -> list[Invocation]:
 
 
 async def _try_chains(chains: list[Chain], claim: Claim, policy: DelPolicy) -> DelReport:
-    node, chain, record = claim.node, chains[0], claim.record
-    if record is not None and record.changes_state("detach"):
-        if record.state == READY and node.starts_ahead and chain.executables[-1]:
-            node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
-        # After one plugin's DEL the attachment is incomplete, even if it was ready.
-        record = claim.record = node.records.mark_detaching(record)
-    is_stale = record is not None and record.is_of_earlier_boot
-    # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
-    policy = replace(policy, keep_going=policy.keep_going or is_stale)
+    """Run DEL of each chain in order, until one succeeds; raise the error of the first."""
+    is_repeated = claim.record is not None and not claim.record.changes_state("detach")
+    _begin_del(chains[0], claim)
+    record = claim.record
     errors: list[CNIError] = []
+    # After a reboot a plugin may fail at each DEL: its resources are gone. It must not stop the others.
+    policy = replace(policy, keep_going=policy.keep_going or (record is not None and record.is_of_earlier_boot))
     for index, tried in enumerate(chains):
         try:
-            return await _run_chain(tried, claim, policy, sharers=len(chains) - index)
+            report = await _run_chain(tried, claim, policy, sharers=len(chains) - index)
+            return await _asked_report(claim, report) if is_repeated or errors else report
         except (PluginError, CNIErrorGroup) as error:
             errors.append(error)
     first, *others = errors
@@ -374,7 +345,26 @@ async def _try_chains(chains: list[Chain], claim: Claim, policy: DelPolicy) -> D
     raise first
 
 
+def _begin_del(chain: Chain, claim: Claim) -> None:
+    """Record that a DEL begins. Its first plugin starts meanwhile."""
+    node, record, last = chain.node, claim.record, len(chain.executables) - 1
+    if record is None or not record.changes_state("detach"):
+        return
+    if record.state == READY and node.starts_ahead and chain.executables[last]:
+        node.start_ahead(chain.invocation("DEL", last, ahead=True))
+    # After one plugin's DEL the attachment is incomplete, even if it was ready.
+    claim.record = node.records.mark_detaching(record)
+
+
+async def _asked_report(claim: Claim, report: DelReport) -> DelReport:
+    """Return the report of a repeated DEL without leftovers that the DEL before has removed with the interface."""
+    if claim.record is None or not report.left:
+        return report
+    return replace(report, left=await claim.node.on_disk(partial(still_there, claim.node, claim.record, report.left)))
+
+
 async def _run_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers: int) -> DelReport:
+    """Run DEL through the chain; raise the errors of its plugins, but not those that a reboot explains."""
     report, record = await _detach_chain(chain, claim, policy, sharers=sharers), claim.record
     failed = [plugin for plugin in report.plugins if plugin.error is not None]
     if record is not None and record.is_of_earlier_boot:
@@ -414,7 +404,7 @@ async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharer
             text = results.text()  # each time, because another attachment can get an address while a plugin runs
             if chain.rt is not None and chain.rt.netns:  # once it was empty, it stays empty
                 chain = chain.with_netns(claim.path_for_del())
-            left += _left_behind(chain, index, claim)
+            left += left_behind(chain, index, claim)
             invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None
             # With keep_going a plugin that hangs must not use up the time of those after it.
@@ -449,26 +439,6 @@ async def detach_chain_twice(chain: Chain, claim: Claim) -> DelReport:
             claim = replace(claim, path="")
         report = await _detach_chain(chain, claim, policy)
     return report
-
-
-def _left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
-    """Return the resources that a plugin of the CNI project does not remove if it does not find the interface.
-
-    bridge and ptp read the addresses of their masquerade rules from it, and host-device does not call its IPAM plugin
-    without a namespace.
-    """
-    record, plugin = claim.record, chain.net.plugins[index]
-    has_netns = chain.rt is not None and bool(chain.rt.netns)
-    if record is None or (has_netns and not claim.is_missing()):
-        return []
-    kinds: list[Literal["masquerade", "reservation"]] = []
-    # No rule survives a reboot. An ADD without any result has created no rule.
-    may_be_masked = not record.is_of_earlier_boot and record.last_result is not None
-    if plugin.type in {"bridge", "ptp"} and may_be_masked and jsontext.parse(plugin.text).get("ipMasq") is True:
-        kinds.append("masquerade")
-    if plugin.type == "host-device" and plugin.ipam_type and not has_netns:
-        kinds.append("reservation")
-    return [Leftover(kind, plugin.type, *record.identity, addresses_of(record)) for kind in kinds]
 
 
 def _remove_record(node: Node, record: Record) -> None:

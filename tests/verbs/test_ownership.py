@@ -23,7 +23,7 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.executor.interface import CallOptions
-from libcni.kernel import system
+from libcni.kernel import rules, system
 from libcni.kernel.life import Answer
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
@@ -1023,7 +1023,6 @@ DEVICE = network({"type": "host-device", "ipam": {"type": "host-local"}})
     ("state", "change", "kinds"),
     [
         ("ready", None, []),
-        ("detaching", remove_interface, ["masquerade"]),  # stopped after bridge had deleted the link
         ("ready", remove_interface, ["masquerade"]),
         ("ready", replace_namespace, ["masquerade"]),
         ("stale-boot", replace_namespace, []),  # no rule survives a reboot
@@ -1041,6 +1040,56 @@ def test_del_says_which_rules_stay(state: State, change: Callable[[World], objec
         assert (one.plugin, one.network, one.container_id, one.ifname) == ("bridge", "net", "c1", "eth0")
         assert one.addresses == ("192.0.2.77",)
         assert str(one) == "bridge leaves the masquerade rules of 192.0.2.77"
+
+
+OWN_CHAIN = rules.masquerade_chain("net", "c1")
+
+
+@pytest.mark.parametrize(
+    ("saved", "kinds"),
+    [
+        ({"iptables": ("nat", "POSTROUTING", f"-A POSTROUTING -s 192.0.2.77/32 -j {OWN_CHAIN}")}, ["masquerade"]),
+        ({"iptables": ("nat", "POSTROUTING", f"-A POSTROUTING -s 192.0.2.78/32 -j {OWN_CHAIN}")}, []),
+        ({"iptables": ("nat", "POSTROUTING", "-A POSTROUTING -s 192.0.2.77/32 -j CNI-OTHER")}, []),
+        ({"nft": (rules.MASQUERADE, "masq_checks", "marked")}, ["masquerade"]),
+        ({"iptables": FileNotFoundError(), "nft": FileNotFoundError()}, []),
+        ({"nft": PermissionError()}, ["masquerade"]),
+        ({}, []),
+    ],
+    ids=["there", "of its other interface", "another container's", "nftables", "no program", "unreadable", "removed"],
+)
+def test_a_repeated_del_asks_for_the_rules(
+    saved: dict[str, Any], kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bridge removes link and rules and then fails, if its chain was flushed. Or it was killed between the two."""
+
+    def saved_rules(program: str, _env: object) -> dict[str, rules.Table]:
+        found = saved.get(program, ())
+        if isinstance(found, OSError):
+            raise found
+        tables = {name: rules.Table() for name in ("nat", rules.MASQUERADE)}
+        if found:
+            mark = rules.masquerade_mark("net", "c1", "eth0")
+            words = f"add rule {rules.MASQUERADE} masq_checks comment {mark}" if found[2] == "marked" else found[2]
+            tables[found[0]].add(found[1], tuple(words.split()))
+        return tables
+
+    monkeypatch.setattr(rules, "saved_rules", saved_rules)
+
+    class Repeated(World):
+        async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            await super().run_plugin(invocation, options)
+            remove_interface(self)
+            return failed() if len(self.calls) == 1 else Outcome()
+
+    record = attached(MASKED, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC))
+    world = World(records=[record.with_fields(state="detaching")])
+    remove_interface(world)
+    assert [one.kind for one in delete(world, None, BARE).left] == kinds
+    world = Repeated(records=[record])
+    with pytest.raises(PluginError):
+        delete(world, None, BARE)
+    assert [one.kind for one in delete(world, None, BARE).left] == kinds
 
 
 def test_a_bridge_without_ip_masq_leaves_nothing() -> None:
