@@ -201,11 +201,11 @@ def _refuse_anothers_interface(node: Node, record: Ours, to_detach: Iterable[Rec
 async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelReport:
     """Detach an earlier attachment. On the same network, DEL may also use the caller's configuration and arguments."""
     assert chain.rt is not None
-    is_same = other.network == chain.net.name
-    conf = chain.rt if is_same else RuntimeConf(other.container_id, None, other.ifname)
-    # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
-    conf = conf if not other.netns and is_same else replace(conf, netns=None)
-    net = chain.net if is_same else None
+    if other.network == chain.net.name:
+        # Only a record without a namespace needs the caller's, which may differ from a recorded namespace.
+        net, conf = chain.net, replace(chain.rt, netns=None) if other.netns else chain.rt
+    else:
+        net, conf = None, RuntimeConf(other.container_id, None, other.ifname)
     return await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
 
 

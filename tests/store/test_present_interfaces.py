@@ -24,6 +24,7 @@ from processes import fork, wait
 
 from libcni.kernel import system
 from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespace
+from libcni.kernel.netlink import Link
 from libcni.store import boot, present_interfaces
 from libcni.store.boot import pid_namespace
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
@@ -387,6 +388,21 @@ def test_a_look_during_which_an_interface_is_replaced_shows_one_of_the_two(
     seen = entered.look("one0")
     assert seen == entered.look("one0")
     assert (seen.mac, seen.number != first.number) == (OTHER_MAC, True)
+
+
+@pytest.mark.real
+def test_an_interface_that_took_the_name_before_all_were_listed_is_found(
+    entered: EnteredNamespace, namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its index is not that of the first one. Without it the name would count as free."""
+    add_link(namespace, "one0")
+    first = entered.look("one0")
+    links = [Link("two0", first.number + 7, mac=MAC), Link("one0", first.number + 8, mac=OTHER_MAC)]
+    monkeypatch.setattr(present_interfaces, "_ARPHRD_ETHER", -1)
+    monkeypatch.setattr(entered, "_links", lambda: links)
+    assert entered.look("one0").interface == Known(first.number + 8, OTHER_MAC)
+    monkeypatch.setattr(entered, "_links", lambda: links[:1])
+    assert entered.look("one0").interface is ABSENT
 
 
 @pytest.mark.real

@@ -389,6 +389,38 @@ def test_what_is_stale_is_detached_first(
     assert ("prevResult" in node.stdin("DEL", "a")) == (stale.result is not None)
 
 
+@pytest.mark.parametrize(
+    ("earlier", "netns"),
+    [({"netns": "/elsewhere", "netns_id": (4, 2)}, "/elsewhere"), ({"version": "", "netns": ""}, "/run/netns/blue")],
+    ids=["in another namespace that lives", "of Go, without a namespace"],
+)
+def test_an_attachment_is_detached_first_in_its_own_namespace_if_it_has_one(
+    earlier: dict[str, Any], netns: str
+) -> None:
+    stale = attached(state=PENDING, result=None, **earlier)
+    node = RecordingNode(records=[stale], namespaces={**BLUE, "/elsewhere": (4, 2)})
+    add(node)
+    assert [call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"] == [netns, netns]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_taken_back"),
+    [({"on_cancel": "rollback"}, True), ({"on_cancel": "rollback", "rollback": False}, False), ({}, False)],
+)
+def test_a_cancelled_add_takes_its_record_back_only_if_it_would_roll_back(
+    options: dict[str, Any], *, is_taken_back: bool
+) -> None:
+    asked = []
+
+    class Node(RecordingNode):
+        async def begin(self, *args: Any, take_back: bool, **more: Any) -> Journal:
+            asked.append(take_back)
+            return await super().begin(*args, take_back=take_back, **more)
+
+    add(Node(), **options)
+    assert asked == [is_taken_back]
+
+
 def test_locks_of_all_networks_are_taken_at_once_in_order() -> None:
     stale = [
         attached(network("x", name=name), state=STALE_BOOT, path=f"/cache/{name}") for name in ("zebra", "aardvark")

@@ -368,6 +368,19 @@ def test_an_interface_that_was_moved_is_renamed() -> None:
     assert world.sight.find(recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
 
 
+def test_an_interface_whose_name_another_one_has_is_not_searched_on_the_whole_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The walk takes a second on a large node. But the path that Go recorded may lead to another container by now."""
+    moved = World(interfaces={ETH0: 9, ("/other", "eth9"): 2}, macs={ETH0: OTHER_MAC, ("/other", "eth9"): MAC}).sight
+    assert moved.find(recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as == ""
+    made_by_go = of_go(result=json.dumps(WITH_MAC))
+    assert moved.find(made_by_go, place_of(made_by_go), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
+    monkeypatch.setattr(moved, "_has_lost_host_end", lambda _: True)
+    assert moved.find(made_by_go, place_of(made_by_go), "/here", "eth0", everywhere=True).found_as == ""
+    assert moved.find(None, place_of(made_by_go), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
+
+
 def test_each_state_is_in_the_tests_of_the_table() -> None:
     assert {state for state, _, _ in PLACES} == set(STATES)
 

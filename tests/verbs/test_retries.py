@@ -13,9 +13,10 @@ from helpers import RT, RecordingNode, failed, network, printed
 from nodes import FakeNode, both_clients
 
 from libcni._known_faults import FAULTS, fault_of
-from libcni.errors import CNIError, NamespaceMismatchError, PluginError, PluginTimeoutError
+from libcni.errors import CNIError, InterfaceExistsError, NamespaceMismatchError, PluginError, PluginTimeoutError
 from libcni.executor.interface import CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.model import CORRUPT, PENDING, Unreadable
 from libcni.verbs.add import add as add_verb
 
 CHAIN = (
@@ -139,6 +140,23 @@ def test_a_namespace_that_was_replaced_meanwhile_is_left_alone() -> None:
         node.run(add_verb, network("a", "b"), RT)
     assert node.verbs() == [*TRY, *UNDONE]
     assert CHAIN in caught.value.__notes__[-1]
+
+
+def test_a_refused_second_try_beside_a_damaged_record_leaves_the_plugins_to_a_later_del() -> None:
+    """The damaged record may be of this attachment. The state "refused" would let that DEL run nothing."""
+
+    class Node(Unlucky):
+        async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            if (invocation.verb, invocation.plugin) == ("DEL", "a"):
+                self.interfaces[RT.netns or "", RT.ifname] = 9
+            return await super().run_plugin(invocation, options)
+
+    damaged = Unreadable("other", "c1", "eth0", state=CORRUPT, path="/cache/other-c1-eth0")
+    node = Node(namespaces={RT.netns: (4, 1)}, records=[damaged])
+    with pytest.raises(InterfaceExistsError):
+        node.run(add_verb, network("a", "b"), RT, on_existing="replace")
+    assert node.verbs() == [*TRY, *UNDONE]
+    assert node.recorded["net", "c1", "eth0"].state == PENDING
 
 
 @both_clients
