@@ -90,23 +90,36 @@ def archive() -> str | None:
 
 
 def what_must_stay() -> list[str]:
-    """Return a line for the user if his engine runs one file, which nothing protects from being moved or removed."""
-    file = archive()
-    return [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
+    """Return lines for the user: what the engine will run, and who else may change it."""
+    in_venv = sys.prefix != sys.base_prefix
+    file = archive() or (sys.prefix if in_venv else "")
+    lines = [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
+    # A warning here, an error for the one file: a clone that a developer's user owns is a usual place, and cannot move.
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not archive() and (place := _open_to_others(package) or (in_venv and _open_to_others(sys.prefix))):
+        lines.append(f"warning: other users may change {place}, and the engine will run it with your rights")
+    return lines
 
 
-def _check_file(file: str | None) -> None:
-    """Raise ConfigError if another user could replace the one file that the engine will run with this user's rights."""
+def _open_to_others(file: str) -> str:
+    """Return the file or the directory above it that another user could replace; "" if there is none."""
     place = file
     while place:
         status = os.stat(place)
         # A sticky directory protects the files in it, but not the name of a file that somebody cleans up.
-        is_sticky = status.st_mode & stat.S_ISVTX and place not in {file, os.path.dirname(file or "")}
+        is_sticky = status.st_mode & stat.S_ISVTX and place not in {file, os.path.dirname(file)}
         # Not the group: on Debian the group staff may write to /usr/local/bin.
         if status.st_uid not in {0, os.geteuid()} or (status.st_mode & stat.S_IWOTH and not is_sticky):
-            problem = f"other users may change {place}, and the engine would run {file} with your rights"
-            raise ConfigError(problem, hint="move libcni.pyz to a directory such as /usr/local/bin, and call it there")
-        place = os.path.dirname(place) if place != "/" else None
+            return place
+        place = os.path.dirname(place) if place != "/" else ""
+    return ""
+
+
+def _check_file(file: str) -> None:
+    """Raise ConfigError if another user could replace the one file that the engine will run with this user's rights."""
+    if place := _open_to_others(file):
+        problem = f"other users may change {place}, and the engine would run {file} with your rights"
+        raise ConfigError(problem, hint="move libcni.pyz to a directory such as /usr/local/bin, and call it there")
 
 
 def command_line() -> list[str]:
@@ -118,9 +131,10 @@ def command_line() -> list[str]:
     Raises:
         ConfigError: the command would not find this library, or another user may replace its one file.
     """
-    _check_file(archive())
-    script = archive() or os.path.abspath(sys.argv[0])
-    is_file = os.path.isfile(script) and (script == archive() or os.path.basename(script) == "libcni")
+    if file := archive():
+        _check_file(file)
+    script = file or os.path.abspath(sys.argv[0])
+    is_file = os.path.isfile(script) and (script == file or os.path.basename(script) == "libcni")
     command = [sys.executable, "-I", *([script] if is_file else ["-m", "libcni"])]
     import subprocess  # only an installation needs it
 

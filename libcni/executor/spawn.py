@@ -121,6 +121,7 @@ def _become(  # noqa: PLR0913, PLR0917 - all that a start needs
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Each move below closes its target, and the report's own number may be one of them: move it above them all.
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 1 + max(number for number, _ in moves))
         for number, descriptor in moves:
             os.dup2(descriptor, number)

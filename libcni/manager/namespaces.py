@@ -174,14 +174,13 @@ class ContainerNamespaces:
                 "%s is kept: container %s may be attached in this namespace (%s)", path, other.container_id, other.path
             )
             return ""
-        # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
-        # Compare again: reading thousands of records took a second, and the name may lead to another namespace by now.
+        # Compare again, the identity, not the name: after a reboot, by hand, or in the second of reading thousands of
+        # records, another program may have given the name to another namespace. That one stays.
         current = self._maker.identity(path)
         is_removed = current == recorded and self._unbind(path)
-        # Not unbind alone: if another program has mounted a namespace here since the look, unbind would detach it.
         if current is None and is_empty_file(path):
-            self._unbind(path)  # a name without a namespace, left by a removal that was killed
-        # Another program may have given the name to another namespace since. This manager must not remove that one.
+            # The name of a removal that was killed. Only an empty file: a namespace mounted here since is another's.
+            self._unbind(path)
         # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)
         return path if is_removed else ""

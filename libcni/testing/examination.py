@@ -177,7 +177,7 @@ class Examination:
         self._observed[_ERRORS].update(f"{verb}: {text}" for text in problems)
         code = document.get("code")
         # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
-        if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
+        if isinstance(code, int) and code < _FIRST_OWN_CODE and code not in ErrorCode.__members__.values():
             self._observed[_CODES].add(f"{verb}: code {code}")
 
     def report_observations(self) -> None:

@@ -286,3 +286,20 @@ def test_one_file_that_others_may_replace_is_not_installed(
     path.chmod(0o777 if open_to_others == "above" else 0o1777)
     with pytest.raises(ConfigError, match=rf"other users may change {path},.*move libcni.pyz"):
         engine_command.command_line()
+
+
+def test_an_installation_names_what_must_stay_and_who_else_may_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "venv" / "libcni"
+    (package / "engines").mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(engine_command, "__file__", str(package / "engines" / "engine_command.py"))
+    stays = f"{tmp_path}/venv must stay there: the engine runs it at each container's start and end"
+    assert engine_command.what_must_stay() == [stays]
+    package.chmod(0o777)
+    warning = f"warning: other users may change {package}, and the engine will run it with your rights"
+    assert engine_command.what_must_stay() == [stays, warning]
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the distribution's Python, whose packages nobody moves
+    package.chmod(0o755)
+    assert engine_command.what_must_stay() == []

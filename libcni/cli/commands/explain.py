@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import libcni
@@ -42,14 +43,8 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     net = cni.network(network) if isinstance(network, str) else network
     # Only this attachment: the container's other attachments were made with other configurations.
     recorded = find_attachments(cni, Selection(rt.container_id, rt.ifname, net.name))
-    # The explanation contains these warnings.
-    logger = logging.getLogger("libcni")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with _without_warnings():
         explained = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
-    finally:
-        logger.setLevel(level)  # of a program that calls the command's main function
     missing = {call.missing.plugin: call.missing for verb in explained for call in verb.calls if call.missing}
     unused = net.unused_capabilities(rt.capability_args or {})
     verbs = [one for one in explained if one.verb in (verb or _VERBS)]
@@ -67,6 +62,18 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     absent = [f"missing: {in_one_line(error, session)}" for error in missing.values()]
     title = f"{net.name}: version {net.cni_version}, {net.file or 'no file'}"
     session.show(data, title, *warnings, *absent, *_blocks(verbs))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Log no warnings: the explanation contains them. The logger's level belongs to the program that called main()."""
+    logger = logging.getLogger("libcni")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _blocks(verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:

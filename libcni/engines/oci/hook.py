@@ -239,8 +239,10 @@ class Hook:
         recorded = cni.get_cached_attachments(container_id)
         own = [attachment for attachment in recorded if attachment.owner == OWNER]
         torn = [attachment for attachment in recorded if not attachment.network]
-        if torn and len(own) + len(torn) == len(recorded):
-            _manager(cni).tear_down(container_id, timeout=seconds)  # resolves torn records
+        has_others = len(own) + len(torn) < len(recorded)
+        if torn and not has_others:
+            # A torn record names no owner. The manager finds whose it is, but it detaches all of the container's.
+            _manager(cni).tear_down(container_id, timeout=seconds)
         else:
             cni.del_attachments(reversed(in_order(own)), policy=_POLICY, timeout=seconds)
         self._remove_pins(cni, container_id)

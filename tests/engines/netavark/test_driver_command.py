@@ -13,6 +13,7 @@ import pytest
 from engines.engine_node import UNNEEDED
 from libcni import RuntimeConf, __version__
 from libcni.cli import main
+from libcni.engines.engine_command import what_must_stay
 from libcni.engines.oci.pins import directory_for
 from libcni.testing import wait_until
 
@@ -167,6 +168,7 @@ def test_the_installed_driver_has_the_options_and_no_variable_changes_them(
         f"podman does not search this directory by default. Write in {conf}/containers.conf:",
         "[network]",
         f'netavark_plugin_dirs = ["{directory}"]',
+        *what_must_stay(),
         "create a network: podman network create --driver cni NETWORK",
     ]
     driver = directory / "cni"
