@@ -321,15 +321,19 @@ class Walk:
                     # A user may put another file in the place of his descriptor, of which the open never ends.
                     descriptor = open_known(path, (system.stat("/proc/self/ns/mnt").st_dev, inode))
                 except OSError as error:
-                    task = path.partition("/root/")[0].partition("/fd/")[0]
                     is_another = error.errno == errno.ESTALE
-                    if not is_another and not _has_ended(task if path.startswith("/proc/") else "/proc/self", error):
+                    if not is_another and not _has_ended(_task_of(path), error):
                         self._note(f"a mount namespace at {path}", error)
                     continue
                 try:
                     self._by_entering(descriptor, inode, path)
                 finally:
                     system.close(descriptor)
+
+
+def _task_of(path: str) -> str:
+    """Return the directory in ``/proc`` of the thread through which a path leads; this program's for other paths."""
+    return path.partition("/root/")[0].partition("/fd/")[0] if path.startswith("/proc/") else "/proc/self"
 
 
 def _has_ended(task: str, error: OSError) -> bool:
@@ -377,19 +381,20 @@ def _read(path: str, directory: int | None = None) -> bytes:
 
 def _cover_of(mounts: Mapping[bytes, list[bytes]]) -> Callable[[list[bytes]], bool]:
     """Return a function that says whether another mount covers the path of a mount; both as words of mountinfo."""
-    # Follow a path as the kernel does. A mount at the same path may itself be covered, and then it hides nothing.
-    # The first mount of the machine, an initramfs, is its own parent.
-    on = {
-        (words[1] if words[1] in mounts and words[1] != number else b"", words[4]): number
-        for number, words in mounts.items()
-    }
+    mounted_on: dict[tuple[bytes, bytes], bytes] = {}  # by the parent mount, b"" for none, and the path
+    for number, words in mounts.items():
+        parent, path = words[1], words[4]
+        # The first mount of the machine, an initramfs, is its own parent.
+        has_parent = parent in mounts and parent != number
+        mounted_on[parent if has_parent else b"", path] = number
 
     def is_covered(words: list[bytes]) -> bool:
+        # Follow the path as the kernel does. A mount at the same path may itself be covered, and then it hides nothing.
         number, path = b"", b""
         for part in words[4].split(b"/"):
             path = path.rstrip(b"/") + b"/" + part
-            while (number, path) in on:
-                number = on[number, path]
+            while (number, path) in mounted_on:
+                number = mounted_on[number, path]
         return number != words[0]
 
     return is_covered

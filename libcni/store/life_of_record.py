@@ -67,9 +67,10 @@ def age_of(record: Record) -> float | None:
         return max(0.0, system.uptime() - record.uptime)
     if record.created is not None:
         return max(0.0, system.time() - record.created)
-    # Go libcni records no time. It writes its file after the ADD.
-    is_go = isinstance(record, MadeByGo) and record.stamp is not None
-    return max(0.0, system.time() - record.stamp[2] / 1e9) if is_go and record.stamp is not None else None
+    if isinstance(record, MadeByGo) and record.stamp is not None:
+        # Go libcni records no time. It writes its file after the ADD.
+        return max(0.0, system.time() - record.stamp[2] / 1e9)
+    return None
 
 
 def _host_ends(result: Result, bridges: tuple[str, ...]) -> Iterator[tuple[str, str]]:

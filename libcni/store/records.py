@@ -192,9 +192,9 @@ class RecordStore:
                 sync_directory(directory)
             with suppress(OSError):  # repair removes it later
                 remove(temporary, drafts)
-        serial = int(bool(event) or record.state != BEGUN)
         end = len(data) - 1
-        begun = record.with_fields(path=f"{self.results}/{name}", end=end, serial=serial)
+        has_event = bool(event) or record.state != BEGUN  # the copy of the state, see ``encode``
+        begun = record.with_fields(path=f"{self.results}/{name}", end=end, serial=int(has_event))
         return Journal(begun, descriptor, size=len(data), result_at=index_of_result(record.last_result, end))
 
     @contextmanager
@@ -217,25 +217,29 @@ class RecordStore:
     def _claim(self, temporary: str, drafts: int, directory: int, identity: Identity) -> str:
         """Give a draft the first possible name that no record of another attachment has; return that name."""
         for name in names_of(identity):
-            for _ in range(_CLAIMS):
-                # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
-                if _link(temporary, name, drafts, directory):
-                    return name
-                existing = self._read(name, directory)
-                if isinstance(existing, Unreadable):
-                    self.set_aside(existing)
-                elif existing is not None and existing.identity == identity:
-                    # The caller holds the container's lock, so no other verb writes this identity.
-                    system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
-                    return name
-                elif existing is not None:
-                    break
-            else:
-                path = f"{self.results}/{name}"
-                problem = f"{path}: the record cannot be written: other programs keep changing the file"
-                raise RecordError(problem, path=path)
+            if self._take(name, temporary, drafts, directory, identity):
+                return name
         problem = f"both possible names of the record's file in {self.results} belong to other attachments"
         raise RecordError(problem, path=self.results, hint="detach one of those containers")
+
+    def _take(self, name: str, temporary: str, drafts: int, directory: int, identity: Identity) -> bool:
+        """Give a draft a name; return False if the record of another attachment has the name."""
+        for _ in range(_CLAIMS):
+            # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both take one name.
+            if _link(temporary, name, drafts, directory):
+                return True
+            existing = self._read(name, directory)
+            if isinstance(existing, Unreadable):
+                self.set_aside(existing)
+            elif existing is not None:
+                if existing.identity != identity:
+                    return False
+                # The caller holds the container's lock, so no other verb writes this identity.
+                system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
+                return True
+        path = f"{self.results}/{name}"
+        problem = f"{path}: the record cannot be written: other programs keep changing the file"
+        raise RecordError(problem, path=path)
 
     def rewrite(self, record: Record, event: str) -> None:
         """Replace a record's file in one step. Raises RecordError."""

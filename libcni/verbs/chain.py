@@ -43,26 +43,30 @@ class Chain:
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
     ) -> Invocation:
         """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is not known yet."""
-        net, rt, plugin, stdin = self.net, self.rt, self.net.plugins[index], b""
+        net, rt, plugin = self.net, self.rt, self.net.plugins[index]
+        stdin = b""
         if not ahead:
             stdin = execution_config(plugin, net.name, net.cni_version, rt=rt, prev_result=prev_result, valid=valid)
-        env = self.environments.get(verb)
-        # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
-        if env is None:
-            env = self.environments[verb] = cni_variables(verb, self.node.settings.path, rt)
-            if self.is_own_netns and NETNS_OVERRIDE not in self.node.settings.environment():
-                env[NETNS_OVERRIDE] = "1"
+        if verb not in self.environments:
+            self.environments[verb] = self._environment(verb)
         return Invocation(
             verb=verb,
             plugin=plugin.type,
             path=self.executables[index],
             stdin=stdin,
-            env=env,
+            env=self.environments[verb],
             network=net.name,
             container_id=rt.container_id if rt else "",
             ifname=rt.ifname if rt else "",
             index=index,
         )
+
+    def _environment(self, verb: str) -> dict[str, str]:
+        """Return the variables that all plugins of the chain receive (spec 1.1.0, section 2, Parameters)."""
+        env = cni_variables(verb, self.node.settings.path, self.rt)
+        if self.is_own_netns and NETNS_OVERRIDE not in self.node.settings.environment():
+            env[NETNS_OVERRIDE] = "1"
+        return env
 
     async def call(self, invocation: Invocation, *, sharers: int = 1, then: int | None = None) -> Outcome:
         """Run one of the plugins.

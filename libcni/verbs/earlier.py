@@ -136,12 +136,18 @@ def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: C
     """
     if place.netns is None:
         return
-    usual = (name for name in _USUAL_IFNAMES if name != record.ifname)  # those of its own name are looked at by then
-    for other in (one for name in usual for one in node.records.candidates((*record.identity[:2], name))):
+    for other in _usual_others(node, record):
         if other not in to_detach and other.state in LIVING and _lives_elsewhere(node, other, place):
             text = "use another container ID, or detach the container first; {argument} attaches it in both"
             hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
             raise _other_namespace(other, record.netns, hint)
+
+
+def _usual_others(node: Node, record: Ours) -> Iterator[Record]:
+    """Yield the records of a container on a network with other usual interface names."""
+    for ifname in _USUAL_IFNAMES:
+        if ifname != record.ifname:
+            yield from node.records.candidates((record.network, record.container_id, ifname))
 
 
 def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str) -> None:

@@ -172,7 +172,9 @@ def _narrowed(above: _Match, rule: Rule) -> _Match | None:
     """Return the packets of ``above`` that a rule sees; None if there is none, or if a condition is not understood."""
     seen = above
     for option, value, is_negated in options_of(rule):
-        if is_negated and option != "-i":  # docker: not from its own bridge
+        if is_negated:
+            if option == "-i":  # docker: not from its own bridge
+                continue
             return None
         match option:
             case "-p":
@@ -184,7 +186,7 @@ def _narrowed(above: _Match, rule: Rule) -> _Match | None:
                 seen = seen._replace(address=value.removesuffix("/32").removesuffix("/128"))
             case "--comment":
                 seen = seen._replace(comment=value)
-            case _ if not is_negated and option not in _FLAGS:
+            case _ if option not in _FLAGS:
                 return None
     return seen if seen.ports is None or seen.ports else None
 
