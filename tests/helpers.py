@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -23,6 +22,7 @@ from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
 from libcni.store.present_interfaces import Sight
+from libcni.store.record_format import Gist
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.node import Node
@@ -266,15 +266,14 @@ class _Records(RecordStore):
         self._world.note("siblings")
         return [record for one, record in self._world.recorded.items() if one == identity]
 
-    def stamps(self) -> dict[str, Stamp]:
+    def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
-        just_now = (0, 0, sys.maxsize)
-        return {"-".join(identity): just_now for identity in self._world.recorded}
+        only_reading_tells = Gist(None, None, may_grow=True)
+        return {"-".join(identity): only_reading_tells for identity in self._world.recorded}
 
-    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        for name in names:
-            yield name, b"\\"  # only reading tells
+    def stamp_of_names(self) -> Stamp | None:
+        return None
 
     def read(self, name: str) -> Record | None:
         return next(one for identity, one in self._world.recorded.items() if "-".join(identity) == name)

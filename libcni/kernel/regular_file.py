@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 
 import libcni.kernel.system as system
@@ -14,7 +15,14 @@ class UnusableFileError(Exception):
 
 
 def read_regular(descriptor: int, limit: int) -> bytes:
-    """Return the bytes of an open file and close it. Open it with O_NONBLOCK: otherwise opening a FIFO may block.
+    """Return the bytes of an open file and close it; see ``read_with_status``."""
+    return read_with_status(descriptor, limit)[1]
+
+
+def read_with_status(descriptor: int, limit: int) -> tuple[os.stat_result, bytes]:
+    """Return the status and the bytes of an open file, and close it.
+
+    Open it with O_NONBLOCK: otherwise opening a FIFO may block. The status is from before the read.
 
     Raises:
         UnusableFileError: it is not a regular file, or has more than ``limit`` bytes.
@@ -35,6 +43,6 @@ def read_regular(descriptor: int, limit: int) -> bytes:
             data += more
             if len(data) > limit:
                 raise UnusableFileError(f"it has more than {limit:,} bytes")
-        return data
+        return status, data
     finally:
         system.close(descriptor)

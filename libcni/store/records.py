@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
 from libcni.errors import RecordError
-from libcni.kernel.regular_file import UnusableFileError, read_regular
+from libcni.kernel.regular_file import UnusableFileError, read_with_status
 from libcni.store.boot import boot_id
 from libcni.store.files import (
     MAX_RECORD_BYTES,
@@ -31,7 +31,7 @@ from libcni.store.files import (
 )
 from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
-from libcni.store.record_format import decode, encode, index_of_result
+from libcni.store.record_format import Gist, decode, encode, gist_of, index_of_result
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -40,9 +40,6 @@ _CLAIMS = 10
 _SETTLED_NS = 20_000_000
 """Nanoseconds: two ticks of the kernel's clock, which sets the times of files."""
 _OLD_SECONDS = 3600.0
-Published = tuple[Stamp | None, frozenset[bytes] | None]
-"""The stamp of a file, None while a further change may keep it, and the ports of the host in its text, None for any."""
-
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
@@ -55,14 +52,14 @@ class RecordStore:
 
     Attributes:
         durable: whether the record and its name are synced to the disk before ``begin`` returns.
-        published: the ports of the host in each file, as ``OtherRecords`` has found them. It is replaced as a whole,
-            because verbs run in several threads, and valid only together with the stamps of the files.
+        gists: what each file mentions, as the last look at all files has found it. It is replaced as a whole, because
+            verbs run in several threads, and valid only together with the stamps of the files.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
         self.cache_dir = cache_dir
         self.durable = durable
-        self.published: Mapping[str, Published] = {}
+        self.gists: Mapping[str, Gist] = {}
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
         self.aside: str = f"{cache_dir}/corrupt"
@@ -117,45 +114,56 @@ class RecordStore:
         ]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
-    def stamps(self) -> dict[str, Stamp]:
-        """Return the stamp of each existing file, by name. Raises RecordError."""
-        stamps: dict[str, Stamp] = {}
+    def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
+        """Return the Gists of files, of all by default, by name. Read only the files that have changed since ``gists``.
+
+        Raises:
+            RecordError: the directory cannot be listed.
+        """
+        known, settled = self.gists, system.time_ns() - _SETTLED_NS
+        gists: dict[str, Gist] = {}
         try:
             with Directory(self.results) as directory:
-                for name in system.listdir(directory):
-                    try:
-                        status = system.stat(name, dir_fd=directory, follow_symlinks=False)
-                    except OSError:  # it no longer exists, or cannot be read either
-                        continue
-                    stamps[name] = (status.st_ino, status.st_size, status.st_ctime_ns)
+                for name in system.listdir(directory) if names is None else names:
+                    gist = known.get(name)
+                    if gist is None or not _is_unchanged(gist.stamp, name, directory):
+                        gist = self._gist(name, directory, settled)
+                    if gist is not None:
+                        gists[name] = gist
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise record_error("cannot be listed", self.results, error) from error
-        return stamps
+        return gists
 
-    def bytes_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield each name with the bytes of its file: b"" if it does not exist, is no regular file, or cannot be read.
+    def _gist(self, name: str, directory: int, settled: int) -> Gist | None:
+        """Read a file; return None if it does not exist, is no regular file, or cannot be read."""
+        try:
+            status, data = read_with_status(open_file(name, directory), MAX_RECORD_BYTES)
+        except (FileNotFoundError, UnusableFileError):
+            return None
+        except OSError as error:  # it must not hide the other files
+            problem = record_error("cannot be read", f"{self.results}/{name}", error)
+            logger.warning("the interface, addresses and ports of this attachment are unknown: %s", problem)
+            return None
+        # A further change within a tick of the kernel's clock keeps the time, and may keep the size.
+        return gist_of(data, _stamp(status), is_settled=status.st_ctime_ns < settled)
+
+    def stamp_of_names(self) -> Stamp | None:
+        """Return the stamp of the directory, which each new and each removed file changes; None if a change may not.
 
         Raises:
             RecordError: the directory cannot be opened.
         """
+        settled = system.time_ns() - _SETTLED_NS
         try:
             with Directory(self.results) as directory:
-                for name in names:
-                    data = b""
-                    try:
-                        data = read_regular(open_file(name, directory), MAX_RECORD_BYTES)
-                    except (FileNotFoundError, UnusableFileError):
-                        pass
-                    except OSError as error:  # it must not hide the other files
-                        problem = record_error("cannot be read", f"{self.results}/{name}", error)
-                        logger.warning("the interface and addresses of this attachment are unknown: %s", problem)
-                    yield name, data
+                stamp = _stamp(system.fstat(directory))
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
             raise record_error("cannot be listed", self.results, error) from error
+        return stamp if stamp[2] < settled else None
 
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
@@ -390,14 +398,8 @@ class RecordStore:
     def _read(self, name: str, directory: int) -> Record | None:
         path = f"{self.results}/{name}"
         try:
-            descriptor = open_file(name, directory)
-            try:
-                status = system.fstat(descriptor)
-                is_trusted = not is_strangers(status, directory)
-            except BaseException:
-                system.close(descriptor)
-                raise
-            data = read_regular(descriptor, MAX_RECORD_BYTES)
+            status, data = read_with_status(open_file(name, directory), MAX_RECORD_BYTES)
+            is_trusted = not is_strangers(status, directory)
         except FileNotFoundError:
             return None
         except UnusableFileError as error:
@@ -410,9 +412,12 @@ class RecordStore:
         return decode(data, path, _stamp(status))
 
 
-def settled_before() -> int:
-    """Return the time, in nanoseconds since 1970, before which a change is settled: a later change has another time."""
-    return system.time_ns() - _SETTLED_NS
+def _is_unchanged(stamp: Stamp | None, name: str, directory: int) -> bool:
+    """Return whether a file has a stamp. None is the stamp of no file."""
+    try:
+        return stamp is not None and _stamp(system.stat(name, dir_fd=directory, follow_symlinks=False)) == stamp
+    except OSError:  # reading the file tells whether it still exists
+        return False
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -20,11 +20,12 @@ def holder_of(
 ) -> Literal["this", "another", "unknown"]:
     """Return which attachment has host-local's reservation of an address: this one, another, or unknown.
 
-    Unknown: another IPAM plugin gave the address, a delegate of a plugin reserved it, or somebody removed the
-    reservation. A missing file is no proof that nobody has the address.
+    Unknown: another IPAM plugin gave the address, or somebody removed the reservation. A missing file is no proof that
+    nobody has the address.
     """
     holders = list(holders_of(net, address))
-    if (container_id, ifname) in holders:
+    # A delegate of flannel or Multus reserves addresses under the name of its own network.
+    if (container_id, ifname) in holders or (not holders and (container_id, ifname) in _delegates_holders(address)):
         return "this"
     return "another" if holders and (container_id, "") not in holders else "unknown"
 
@@ -33,14 +34,27 @@ def holders_of(net: NetworkConfigList, address: str) -> Iterator[tuple[str, str]
     """Yield the (container ID, interface) of host-local's reservations of an address; the interface may be ""."""
     for plugin in net.plugins:
         if plugin.ipam_type == "host-local":
-            try:
-                path = os.path.join(_data_directory(plugin), net.name, address)
-                data = read_regular(system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
-            except (OSError, UnusableFileError, ValueError):
-                continue
-            # host-local writes the container ID and on a second line the interface. Older versions omit the interface.
-            container, _, interface = data.decode(errors="replace").strip().partition("\n")
-            yield container.strip(), interface.strip()
+            yield from _holders_in(os.path.join(_data_directory(plugin), net.name), address)
+
+
+def _delegates_holders(address: str) -> list[tuple[str, str]]:
+    """Return the holders of an address in the usual directories of all networks."""
+    try:
+        networks = system.listdir(_DATA_DIR)
+    except OSError:
+        return []
+    return [holder for network in networks for holder in _holders_in(f"{_DATA_DIR}/{network}", address)]
+
+
+def _holders_in(directory: str, address: str) -> Iterator[tuple[str, str]]:
+    try:
+        path = os.path.join(directory, address)
+        data = read_regular(system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
+    except (OSError, UnusableFileError, ValueError):
+        return
+    # host-local writes the container ID and on a second line the interface. Older versions omit the interface.
+    container, _, interface = data.decode(errors="replace").strip().partition("\n")
+    yield container.strip(), interface.strip()
 
 
 def _data_directory(plugin: PluginConfig) -> str:

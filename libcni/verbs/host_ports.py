@@ -232,7 +232,7 @@ async def locked_host_ports(
         return
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
-        is_short = not with_rules and 0 < len(node.records.published) < _FEW
+        is_short = not with_rules and 0 < len(node.records.gists) < _FEW
         look = partial(_others, node, container_id, ports, with_rules=with_rules)
         yield await node.on_disk(look, is_short=is_short)
     finally:

@@ -147,10 +147,7 @@ class Node(LockingNode):
 
     def part(self, operation: Operation) -> Self:
         """Return a node for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
-        part = type(self)(self._client, self._executor, self.seconds_left(), operation)
-        # The DELs of a sweep share what they have read.
-        part.others, part.sight = self.others, Sight(self.others)
-        return part
+        return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
     # Plugins.
 

@@ -1,13 +1,15 @@
-"""Who has an interface or an address by record: each file is read once for a verb, and never out of date."""
+"""Who has an interface, an address or a port by record: a client reads each file once, until it changes."""
 
 from __future__ import annotations
 
 import errno
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
 from libcni.store.other_records import OtherRecords
-from libcni.store.record_format import encode, mentioned, published_numbers
+from libcni.store.record_format import encode, gist_of
 from libcni.store.records import RecordStore
 from store.canned import put, written
 
@@ -92,8 +94,8 @@ def test_a_sweep_reads_each_record_a_few_times(store: RecordStore, tmp_path: Pat
     cni = CNIConfig("/bin", tmp_path, executor=plugins, durable=False, max_verbs=1)
     report = cni.gc_network_list("net", [])
     assert len(report.detached) == 30
-    assert max(reads.values()) <= 8
-    assert sum(reads.values()) <= 6 * 60
+    assert max(reads.values()) <= 6
+    assert sum(reads.values()) <= 5 * 60
     # The record of c20's address came while the sweep ran.
     assert plugins.handed.pop("c20") == []
     assert all(plugins.handed.values())
@@ -104,17 +106,16 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     begun = keep(store, record("c1", "10.0.0.1"))
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
-    assert set(reads.values()) == {3}  # once by the test, then as text, then as the record that has what was asked for
+    # Once by the test, once as text, and for each answer as the record that has what was asked for.
+    assert set(reads.values()) == {4}
     keep(store, record("c1", "10.0.0.3", path=begun.path))
     assert addresses(recorded) == ["10.0.0.2", "10.0.0.3"]
     written(store, record("c1", "10.0.0.4", path=begun.path))
     assert addresses(recorded) == ["10.0.0.2", "10.0.0.4"]
-    path = Path(begun.path)  # Go writes in place
-    path.write_bytes(path.read_bytes().replace(b"10.0.0.4", b"10.0.0.55"))
-    assert addresses(recorded) == ["10.0.0.2", "10.0.0.55"]
     store.forget(begun)
-    assert addresses(recorded) == ["10.0.0.2"]
-    assert reads["net-c2-eth0"] == 3
+    reads.clear()
+    assert addresses(recorded) == addresses(OtherRecords(store)) == ["10.0.0.2"]
+    assert reads == {"net-c2-eth0": 2}  # for the answers alone
 
 
 def as_go(made: Record) -> bytes:
@@ -159,14 +160,13 @@ def test_a_record_is_removed_and_made_again_between_two_questions(store: RecordS
 
 
 def test_a_complete_record_that_is_rewritten_in_place_is_read_again(store: RecordStore, reads: Counter[str]) -> None:
-    """A runtime of Go's attaches the same interface again, or somebody edits the file."""
+    """A runtime of Go's attaches the same interface again, or somebody edits the file: the next verb sees it."""
     with pending(store) as journal:
         journal.write("started", interface=ABSENT)
         journal.write("complete", interface=ABSENT, result=RESULT)
-    recorded = OtherRecords(store)
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.9"]
+    assert addresses(OtherRecords(store)) == addresses(OtherRecords(store)) == ["10.0.0.9"]
     Path(journal.record.path).write_bytes(as_go(record("c1", "10.0.0.2")))
-    assert addresses(recorded) == ["10.0.0.2"]
+    assert addresses(OtherRecords(store)) == ["10.0.0.2"]
 
 
 _ANY = st.from_regex(r"10\.0\.0\.[0-9]", fullmatch=True)
@@ -177,16 +177,26 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     first: str, second: str, port: int, space: str, is_old: bool
 ) -> None:
     """Otherwise nobody would decode the file."""
+
+    def words(of: Record) -> list[bytes] | None:
+        found = gist_of(encode(of), (0, 0, 0), is_settled=True).words
+        return None if found is None else found.split()
+
     ips = f'"ip4":{space}{{"ip":{space}"{first}/24"}}' if is_old else f'"ips":[{{"address"{space}:"{first}/24"}}]'
-    escaped = f'{{"cniVersion":"1.1.0","ips":[{{"address":"{second}\\/24"}}]}}'
     ports, odd = (f'{{"portMappings":[{{"hostPort"{space}:{space}{text}{space}}}]}}' for text in (port, f"{port}e1"))
     usual = record("c1", "10.0.0.0")
     usual = usual.with_fields(result=f'{{"cniVersion":"{"0.2.0" if is_old else "1.1.0"}",{ips}}}', netns_id=(4, 99))
-    assert {first.encode(), b"99"} <= (mentioned(encode(usual))[0] or frozenset())
-    unusual = usual.with_fields(result=escaped)
-    assert mentioned(encode(unusual)) == published_numbers(encode(unusual)) == (None, False)
-    for args, found in ((ports, {b"%d" % port}), (ports.upper(), {b"%d" % port}), (odd, None), ("", set())):
-        assert published_numbers(encode(usual.with_fields(capability_args=args)))[0] == found
+    mentioned = {first.encode(), b"99"}
+    assert mentioned == {*(words(usual) or ())}
+    for args, found in ((ports, {b"#%d" % port}), (ports.upper(), {b"#%d" % port}), ("", set())):
+        assert mentioned | found == {*(words(usual.with_fields(capability_args=args)) or ())}
+    assert words(usual.with_fields(capability_args=odd)) is None
+    # Escape sequences.
+    result = f'{{"cniVersion":"1.1.0","dns":{{"domain":"a\\n\\"b"}},"ips":[{{"address":"{second}\\/24"}}]}}'
+    harmless = usual.with_fields(result=result)
+    assert {second.encode(), b"99"} == {*(words(harmless) or ())}
+    for escaped in (second.replace("0", "\\u0030"), second.replace(".", "\\u002E")):
+        assert words(usual.with_fields(result=result.replace(second, escaped))) is None
 
 
 def test_host_ports_that_are_written_in_any_way_are_found(store: RecordStore) -> None:
@@ -216,12 +226,43 @@ def test_the_ports_of_a_file_are_read_once_until_it_changes(store: RecordStore, 
     assert publishers(1) == []
     publish("c20", 8001)
     assert publishers(8001) == ["c1", "c20"]
-    assert reads == {"net-c1-eth0": 1, "net-c20-eth0": 2}
+    assert reads == {"net-c1-eth0": 1, "net-c20-eth0": 2}  # as text, and for the answer
     store.forget(publish("c1", 8002))
     again = publish("c1", 8003)
     assert (publishers(8001), publishers(8002), publishers(8003)) == (["c20"], ["c2"], ["c1", "c3"])
     Path(again.path).write_bytes(as_go(again).replace(b"8003", b"8004"))
     assert (publishers(8003), publishers(8004)) == (["c3"], ["c1", "c4"])
+
+
+def test_a_further_question_of_a_verb_looks_at_adds_that_run(
+    store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each plugin of a DEL asks. With 10,000 records a look at all files takes 25 ms."""
+
+    def complete(container: str, address: str) -> None:
+        with store.begin(record(container, address).with_fields(state=BEGUN, result=None)) as journal:
+            journal.write("started", interface=ABSENT)
+            journal.write("complete", interface=ABSENT, result=RESULT.replace("10.0.0.9", address))
+
+    for number in range(1, 6):
+        complete(f"c{number}", f"10.0.0.{number}")
+    runs = pending(store).record  # c1 is attached again
+    looked: list[object] = []
+    stat = system.stat
+
+    def look(name: str, **options: Any) -> os.stat_result:
+        looked.append(name)
+        return stat(name, **options)
+
+    monkeypatch.setattr(system, "stat", look)
+    recorded = OtherRecords(store)
+    expected = [f"10.0.0.{number}" for number in range(2, 6)]
+    assert addresses(recorded) == expected
+    looked.clear()
+    assert addresses(recorded) == expected
+    assert looked == [runs.path.rpartition("/")[2]]
+    complete("c6", "10.0.0.6")
+    assert addresses(recorded) == [*expected, "10.0.0.6"]
 
 
 def test_a_file_that_was_written_just_now_is_read_again(
@@ -234,10 +275,9 @@ def test_a_file_that_was_written_just_now_is_read_again(
     path.write_bytes(as_go(record("c1", "10.0.0.1")))
     changed = path.stat().st_ctime_ns
     monkeypatch.setattr(system, "time_ns", lambda: changed)
-    recorded = OtherRecords(store)
     reads.clear()
-    assert addresses(recorded) == addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
-    assert reads == {"net-c1-eth0": 4, "net-c2-eth0": 2}  # as text, then as the record that has the address
+    assert addresses(OtherRecords(store)) == addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.2"]
+    assert reads == {"net-c1-eth0": 4, "net-c2-eth0": 3}  # as text, then as the record that has the address
 
 
 def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(

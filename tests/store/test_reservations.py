@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from libcni import NetworkConfigList
+from libcni.store import reservations
 from libcni.store.reservations import holder_of
 
 
@@ -50,6 +51,24 @@ def test_of_several_plugins_one_reservation_of_this_attachment_decides(tmp_path:
     net = network(*({"type": "host-local", "dataDir": str(tmp_path / name)} for name in "ab"))
     assert holder_of(net, "c1", "eth0", "10.0.0.2") == "this"
     assert holder_of(net, "c3", "eth0", "10.0.0.2") == "another"
+
+
+def test_the_reservation_of_a_delegate_says_that_this_attachment_has_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each DEL of flannel reads the records of all other attachments."""
+    monkeypatch.setattr(reservations, "_DATA_DIR", str(tmp_path))
+    flannel = network()
+    assert holder_of(flannel, "c1", "eth0", "10.0.0.2") == "unknown"
+    reserve(tmp_path, "c1\r\neth0")
+    (tmp_path / "a-file").write_text("")
+    assert holder_of(flannel, "c1", "eth0", "10.0.0.2") == "this"
+    # Another network's pool may have the same addresses, so this says nothing.
+    assert holder_of(flannel, "c2", "eth0", "10.0.0.2") == "unknown"
+    # The network's own pool knows better.
+    own = network({"type": "host-local", "dataDir": str(tmp_path / "own")})
+    reserve(tmp_path / "own", "c2\r\neth0")
+    assert holder_of(own, "c1", "eth0", "10.0.0.2") == "another"
 
 
 def test_a_directory_that_is_written_with_escape_sequences_is_found(tmp_path: Path) -> None:

@@ -63,13 +63,13 @@ def test_the_look_at_the_ports_of_few_records_lets_no_other_verb_run(
 ) -> None:
     """Each file's system call would let the threads of 64 verbs compete for the interpreter."""
     looks: list[tuple[bool, bool]] = []
-    published = OtherRecords._published
+    read = OtherRecords.read
 
     def look(others: OtherRecords) -> Any:
         looks.append((threading.current_thread() is threading.main_thread(), baton._mine.held is not None))
-        return published(others)
+        return read(others)
 
-    monkeypatch.setattr(OtherRecords, "_published", look)
+    monkeypatch.setattr(OtherRecords, "read", look)
     is_asyncio = node.kind is AsyncCNIConfig
     for number in range(3):
         node.cni.add_network_list(net, rt(f"c{number}", {"hostPort": 8080 + number}))

@@ -619,7 +619,7 @@ def test_records_that_cannot_be_listed_never_stop_a_del(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world, CHAIN, HERE)
     assert [one.state for one in report.plugins] == ["done", "done"]
-    assert "the interfaces and addresses of other attachments are unknown: no" in caplog.text
+    assert "the interfaces, addresses and ports of other attachments are unknown: no" in caplog.text
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
