@@ -44,7 +44,7 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
         id_of(other) for address in addresses for other in node.recorded_addresses.get(address, ()) if other not in dead
     )
     seen = f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}"
-    meaning = "these attachments work and can be detached; no further container can be attached"
+    meaning = "these attachments work and can be detached; no further container can be attached to it"
     if dead:
         seen += (
             f"; of {_names(dead)} nothing lives any longer" if len(dead) < len(attachments) else ", none of which lives"
@@ -57,17 +57,19 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
     remedy = f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}"
     if problem:
         remedy = f"to detach them needs their plugins ({problem}), or: libcni forget"
-    elif renamed := _renamed(node, newest):
+    elif renamed := renamed_network(node, newest):
         meaning = f"{renamed.file} has its plugins under the name {renamed.name}, and host-local reserves by the name: "
         meaning += "the next containers get addresses that are in use"
         remedy = f"give the network its old name again in {renamed.file}: {network}"
+    if node.networks and any(attachment.pod for attachment in attachments if attachment not in dead):
+        meaning += f"; the next pod is attached to {node.networks[0].name}"
     yield NodeFinding(
         "drift", "warning", "no-file", f"network {network}", seen, meaning, remedy,
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
 
 
-def _renamed(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:
+def renamed_network(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:
     """Return the configured network with another name and all plugins of an attachment's network."""
     recorded = node.recorded(attachment)
     plugins = _document(recorded)["plugins"] if recorded is not None else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from libcni.config.host_local import range_sets
 from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Forwarding
@@ -23,7 +24,7 @@ def check_next(node: NodeState) -> Observations:
     """Find out what an ADD of each configured network would meet. Plugins and pools have checks of their own."""
     if not node.networks:
         return
-    yield from _default(node)
+    yield from _default_network(node)
     if node.host is None:
         yield NotChecked("next", "bridges", node.unread.get("this node", "the node's interfaces are unknown"))
         return
@@ -41,25 +42,28 @@ def check_next(node: NodeState) -> Observations:
     yield Checked("next", f"bridges of {some([net.name for net in node.networks])}")
 
 
-def _default(node: NodeState) -> Observations:
+def _default_network(node: NodeState) -> Observations:
     """Say to which network Kubernetes' next pod is attached, and find out whether that is another one than before."""
     default = node.networks[0]
     what = f"the next pod is attached to {default.name} of {os.path.basename(default.file or '?')}"
     pods = grouped(
-        (attachment.network, id_of(attachment))
+        (attachment.network, attachment)
         for attachment in node.attachments
         if attachment.pod and attachment.state in LIVING and not node.is_loopback(attachment)
     )
-    others = [name for network, names in pods.items() if network != default.name for name in names]
-    if others and default.name not in pods:
-        known = sorted({network for network in pods if node.configured(network)})
-        files = [f"{name} of {os.path.basename(net.file or '?')}" for name in known if (net := node.configured(name))]
+    # If the pods' network has lost its file, or has another name in it now, the check of the configurations says so.
+    with_file = {name: net for name in sorted(pods) if (net := node.configured(name))}
+    is_renamed = any(
+        renamed_network(node, alike[0]) is default for name, alike in pods.items() if name not in with_file
+    )
+    if with_file and default.name not in pods and not is_renamed:
+        files = [f"{name} of {os.path.basename(net.file or '?')}" for name, net in with_file.items()]
         yield NodeFinding(
             "next", "warning", "default-changed", default.file or default.name,
             f"{what}, because its name sorts first; all pods of this node are on {some(sorted(pods))}",
             "pods of two networks may not reach each other, and two networks may want the same bridge",
-            f"if it is left over, move it away{f': then the next pod is attached to {some(files)}' if files else ''}",
-            containers=tuple(others),
+            f"if it is left over, move it away: then the next pod is attached to {some(files)}",
+            containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
     yield Checked("next", what)
 

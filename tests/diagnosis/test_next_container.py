@@ -14,6 +14,7 @@ import pytest
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni import CNIError, RuntimeConf
+from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.next_container import check_next
 
 POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
@@ -82,6 +83,21 @@ def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode)
     assert found.remedy.endswith("then the next pod is attached to net of net.conflist")
     made.records[0] = made.records[0].with_fields(args=())
     assert made.findings(check_next) == [], "podman and nerdctl choose the network of a container"
+
+
+@pytest.mark.parametrize("other", [[{**BRIDGE, "bridge": "br1"}], [BRIDGE]])
+def test_a_network_without_its_file_is_one_finding_whose_advice_is_not_to_move_another_away(
+    made: MadeNode, other: list[dict[str, object]]
+) -> None:
+    """Whether the file was removed or has another name in it: the other file is the node's last one."""
+    made.attach("c1", args=POD)
+    Path(made.cni.conf_dir, "20-other.conflist").write_text(
+        json.dumps({"cniVersion": "1.0.0", "name": "other", "plugins": other}), encoding="utf-8"
+    )
+    assert made.findings(check_next) == []
+    found = made.finding(check_drift)
+    assert found.name == "no-file"
+    assert found.meaning.endswith("; the next pod is attached to other")
 
 
 @pytest.mark.real
