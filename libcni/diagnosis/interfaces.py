@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
+from libcni.diagnosis.stopped_links import UPLINK, HardwareAddresses, command_in, in_another_vlan, settings_that_stop
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
@@ -28,6 +28,8 @@ _CUT_OFF = "the container is cut off"
 _FOLLOW_IPAM = {"bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-device"}
 _LIKE_ENDS = {"bridge", "ptp", "portmap", "firewall", "bandwidth", "sbr", "tuning"}
 """The plugins that give both ends of a veth one MTU, or change none."""
+_BLOCKED = {"state 0", "state 4"}
+"""The states of a bridge's port in which it forwards nothing: disabled and blocking."""
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
@@ -55,20 +57,57 @@ def check_interfaces(node: NodeState) -> Observations:
 def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     explained: set[str] = set()
     routes = grouped((route.ifindex, route.destination) for route in host.routes)
+    macs = HardwareAddresses(node, host)
     for (kind, name), users in _devices(node).items():
         for finding in _device(node, host, kind, name, users):
             if finding.severity == "error":
                 explained.update(finding.containers)
             yield finding
+        if kind == "bridge" and name in host.links:
+            about = partial(NodeFinding, "interfaces", subject=f"bridge {name}", containers=_names(users))
+            documents = [document for _, document in users]
+            yield from settings_that_stop(host.links[name], documents, about)
+            yield from macs.wrong(host, host.links[name], {attachment.network for attachment, _ in users}, about)
+    for link in node.uplinks:
+        about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
+        yield from settings_that_stop(link, (), about, only=UPLINK)
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
+            yield from _stopped_inside(node, attachment, inside, macs)
         if attachment.path not in node.elsewhere:
             yield from _host_side(node, attachment, host, routes)
+            yield from _stopped_outside(node, attachment, host, macs)
 
 
 def _link_mend(kind: MendKind, attachment: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
     return Mend(kind, link.name, details, (id_of(attachment),), netns=netns)
+
+
+def _about(attachment: Attachment) -> partial[NodeFinding]:
+    return partial(NodeFinding, "interfaces", subject=name_of(attachment), containers=(id_of(attachment),))
+
+
+def _stopped_outside(
+    node: NodeState, attachment: Attachment, host: Network, macs: HardwareAddresses
+) -> Iterator[NodeFinding]:
+    """Find what stops packets in an attachment's interfaces on the host that are up."""
+    about, documents = _about(attachment), node.documents(attachment)
+    for link in node.host_ends(attachment):
+        yield from settings_that_stop(link, documents, about)
+        yield from macs.wrong(host, link, {attachment.network}, about)
+        if bridge := node.host_links_by_index.get(link.master):
+            yield from in_another_vlan(bridge, link, documents, about)
+
+
+def _stopped_inside(
+    node: NodeState, attachment: Attachment, network: Network, macs: HardwareAddresses
+) -> Iterator[NodeFinding]:
+    """Find what stops packets in an attachment's interface in its namespace."""
+    if link := network.links.get(attachment.ifname):
+        about, netns = _about(attachment), attachment.netns
+        yield from settings_that_stop(link, node.documents(attachment), about, netns)
+        yield from macs.wrong(network, link, {attachment.network}, about, netns)
 
 
 # Bridges and masters.
@@ -216,7 +255,11 @@ def _host_side(
             yield _error(
                 attachment, "off-bridge", seen, _CUT_OFF, mends=(_link_mend("join", attachment, link, bridge),)
             )
-        elif bridges and not link.is_hairpin and any(document.get("hairpinMode") is True for document in documents):
+        elif (
+            bridges
+            and "hairpin on" not in link.settings
+            and any(document.get("hairpinMode") is True for document in documents)
+        ):
             yield finding_about(
                 "interfaces", "warning", attachment, "hairpin-off",
                 f"hairpin mode of its host interface {link.name} is off, and its network's configuration sets it",
@@ -226,7 +269,7 @@ def _host_side(
         if not link.is_up:
             mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link),)
             yield _error(attachment, "host-end-down", f"its host interface {link.name} is down", _CUT_OFF, mends=mends)
-        elif bridges and link.is_blocked and _is_up_inside(node, attachment):
+        elif bridges and not _BLOCKED.isdisjoint(link.settings) and _is_up_inside(node, attachment):
             seen = f"its bridge does not forward packets of its host interface {link.name}"
             yield _error(attachment, "off-bridge", seen, _CUT_OFF, f"bridge link set dev {link.name} state 3")
         elif any(document.get("type") == "ptp" for document in documents):
@@ -255,16 +298,18 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
     yield from _addresses(node, attachment, inside)
+    yield from _prefixes(node, attachment, inside)
     mtu = _expected_mtu(node, attachment)
     if mtu and link.mtu and link.mtu != mtu:
         seen = f"the MTU of {link.name} is {link.mtu}, and {mtu} was set"
         yield finding_about(
             "interfaces", "warning", attachment, "mtu-changed", seen,
-            "large packets may be lost", f"nsenter --net={shlex.quote(netns)} ip link set {link.name} mtu {mtu}",
+            "large packets may be lost", command_in(netns, f"ip link set {link.name} mtu {mtu}"),
         )  # fmt: skip
     else:
         yield from _unlike_ends(node, attachment, link)
-    if not lost_addresses(node, attachment, inside):  # the kernel removes the routes with the address
+    # The kernel removes the routes with the address.
+    if not lost_addresses(node, attachment, inside) and not any(_prefixes(node, attachment, inside)):
         yield from _routes(node, attachment, inside, link)
 
 
@@ -275,13 +320,13 @@ def _unlike_ends(node: NodeState, attachment: Attachment, link: Link) -> Iterato
         return
     for end in node.host_ends(attachment):
         if end.mtu and link.mtu and end.mtu != link.mtu:
-            larger = max(end.mtu, link.mtu)
-            inside = f"nsenter --net={shlex.quote(attachment.netns)} "
-            where = f"ip link set {end.name}" if end.mtu < link.mtu else f"{inside}ip link set {link.name}"
+            larger = f"mtu {max(end.mtu, link.mtu)}"
+            command = command_in(attachment.netns, f"ip link set {link.name} {larger}")
+            command = f"ip link set {end.name} {larger}" if end.mtu < link.mtu else command
             yield finding_about(
                 "interfaces", "warning", attachment, "mtu-changed",
                 f"the MTU of {link.name} is {link.mtu}, and that of its other end, {end.name}, {end.mtu}",
-                "large packets may be lost", f"if the larger one is right: {where} mtu {larger}",
+                "large packets may be lost", f"if the larger one is right: {command}",
             )  # fmt: skip
 
 
@@ -303,6 +348,23 @@ def lost_addresses(node: NodeState, attachment: Attachment, inside: Network) -> 
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
         if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
     ]  # fmt: skip
+
+
+def _prefixes(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
+    """Find addresses with another prefix length than the recorded one; other plugins than these may change it."""
+    if not any(document.get("type") in _FOLLOW_IPAM for document in node.documents(attachment)):
+        return
+    for name, cidr in node.summary_of(attachment).placed:
+        link = inside.links.get(name)
+        if link is not None and link.has_address(cidr) and cidr not in link.addresses:
+            others = [text for text in link.addresses if text.partition("/")[0] == cidr.partition("/")[0]]
+            change: list[tuple[MendKind, str]] = [*(("remove-address", text) for text in others), ("add-address", cidr)]
+            mends = (_link_mend(kind, attachment, link, text, netns=attachment.netns) for kind, text in change)
+            yield _error(
+                attachment, "prefix-changed", f"its address on {name} is {some(others)}, and {cidr} is recorded",
+                "its routes to its gateway and to its neighbours are wrong",
+                mends=tuple(replace(mend, interrupts=mend.containers) for mend in mends),
+            )  # fmt: skip
 
 
 def _others(node: NodeState, link: Link, address: str) -> list[str]:

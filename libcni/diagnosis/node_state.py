@@ -136,9 +136,16 @@ class NodeState(NodeReading):
     @functools.cached_property
     def inner_bridges(self) -> frozenset[str]:
         """The bridges of the node without a default route: packets to other networks do not leave over them."""
-        ways = {route.ifindex for route in (self.host.routes if self.host else ()) if route.destination[-2:] == "/0"}
         links = self.host_links_by_index.values()
-        return frozenset(link.name for link in links if link.kind == "bridge" and link.index not in ways)
+        return frozenset(link.name for link in links if link.kind == "bridge" and link not in self.uplinks)
+
+    @functools.cached_property
+    def uplinks(self) -> tuple[Link, ...]:
+        """The node's interfaces with a default route, over which packets to other networks leave."""
+        ways = [route.ifindex for route in (self.host.routes if self.host else ()) if is_default(route.destination)]
+        return tuple(
+            self.host_links_by_index[index] for index in dict.fromkeys(ways) if index in self.host_links_by_index
+        )
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:
@@ -193,6 +200,11 @@ class NodeState(NodeReading):
             {net.name for net in self.networks}
             | {attachment.network for attachment in self.attachments if attachment.network}
         )
+
+
+def is_default(destination: str) -> bool:
+    """Return whether a route is the default route, or one of the two halves that VPNs make instead of it."""
+    return destination.endswith(("/0", "/1"))
 
 
 def read_node(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> NodeState:

@@ -79,7 +79,7 @@ class NodeReading:
         spaces: all network namespaces that something holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, by its setting's file.
+        forwards: whether the kernel forwards packets, by the file of the setting for all interfaces.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
@@ -140,17 +140,16 @@ class NodeReading:
         for path in sorted(configured | _unconfigured(cni, configured)):
             with _noting(unread, path, "the reservations cannot be read: "):
                 reservations[os.path.basename(path), path] = reservations_in(path)
-        host, bridges = None, list[str]()
+        host = None
         with _noting(unread, "this node", "its interfaces cannot be read: "):
             # The namespace of this process is the node's, as for the plugins that it would run.
             host = read_network()
-            bridges = [link.name for link in host.links.values() if link.kind == "bridge"]
         rules: dict[str, dict[str, Table]] = {}
         for program in programs():
             with _noting(unread, f"the rules of {program}"):
                 rules[program] = saved_rules(program)
         forwards: dict[str, bool] = {}
-        for path in (*FORWARDING.values(), *map(forwarding_of, bridges)):
+        for path in FORWARDING.values():
             with suppress(OSError), open(path, encoding="ascii") as file:
                 forwards[path] = file.read().strip() != "0"
         return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)

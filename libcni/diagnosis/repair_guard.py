@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from libcni._dataclass import dataclass, field
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.reading import forwarding_of, grouped
 from libcni.diagnosis.rules import facts_of
 from libcni.errors import some
 from libcni.kernel.foreign import Space
@@ -104,6 +104,7 @@ def _of_node(node: NodeState) -> set[str]:
     return {
         *forwarding,
         *(f"{link.name} with {text}" for link in links for text in link.addresses if not _is_link_local(text)),
+        *(forwarding_of(link.name) for link in links if link.kind == "bridge" and "forwarding 0" not in link.settings),
     }
 
 

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
-from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.node_state import NodeState, is_default
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
+from libcni.kernel.netlink import DROPS_PACKETS
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
@@ -45,6 +46,8 @@ ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
     "plugin firewall as the last one of the network"
 )
+_TO_OUTSIDE = {"", "bond", "ipvlan", "macvlan", "team", "veth", "vlan"}
+"""The kinds of interfaces with which a node is on a network of others; "": a network card."""
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
 _LOST_WITH = {
     ("raw", "PREROUTING"): f"cannot reach {_OTHERS}",
@@ -115,6 +118,7 @@ def check_rules(node: NodeState) -> Observations:
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     yield from _forwarding(node, live)
+    yield from _default_route(node, live)
     yield from _dropped(node, live)
     yield from _left_over(node, facts)
 
@@ -275,24 +279,53 @@ def _host(address: str) -> str:
 
 
 def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find packets that the kernel does not forward: those of a version of IP, or those from one bridge."""
+    """Find packets that the kernel does not forward: those of a version of IP, or those from one interface."""
+    off = {path for path, is_on in node.forwards.items() if not is_on}
+    if FORWARDING[4] not in off and node.host is not None:  # that setting changes those of each interface
+        off |= {forwarding_of(link.name) for link in node.host.links.values() if "forwarding 0" in link.settings}
+    outside = {forwarding_of(link.name) for link in node.uplinks}
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
-        addresses = node.addresses_of(attachment)
-        paths = {FORWARDING[6 if ":" in address else 4] for address in addresses}
-        for interface in gateway_interfaces(node, attachment):
-            # The setting for all devices changes that of each one.
-            if FORWARDING[4] in paths and node.forwards.get(FORWARDING[4]) is not False:
-                paths.add(forwarding_of(interface))
-            for path in paths:
-                users.setdefault(path, {})[id_of(attachment)] = None
-    for path, names in users.items():
-        if node.forwards.get(path) is False:
-            containers = tuple(names)
+        interfaces = set(map(forwarding_of, gateway_interfaces(node, attachment)))
+        paths = {FORWARDING[6 if ":" in address else 4] for address in node.addresses_of(attachment) if interfaces}
+        for path in off & (paths | interfaces | outside if FORWARDING[4] in paths else paths):
+            users.setdefault(path, {})[id_of(attachment)] = None
+    for path, names in sorted(users.items()):
+        containers = tuple(names)
+        # Somebody may want it so of an interface that no plugin has made.
+        remedy = f"sysctl -w {path.removeprefix('/proc/sys/')}=1" if path in outside else ""
+        yield NodeFinding(
+            "rules", "error", "no-forwarding", path, "the kernel does not forward packets",
+            f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there", remedy,
+            () if remedy else (Mend("forward", path, (), containers),), containers,
+        )  # fmt: skip
+
+
+def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
+    """Find a node that masquerades, has interfaces of its own, and no default route."""
+    if node.host is None:
+        return
+    used = {name for attachment in live for name in gateway_interfaces(node, attachment)}
+    ends = {link.name for attachment in live for link in node.host_ends(attachment)}
+    links = [link for link in node.host.links.values() if link.is_up and link.kind in _TO_OUTSIDE]
+    own = [link for link in links if link.name not in {"lo", *used, *ends}]
+    ways = [route for route in node.host.routes if route.ifindex != DROPS_PACKETS and is_default(route.destination)]
+    for family, is_6 in (("IPv4", False), ("IPv6", True)):
+        outside = [
+            link.name for link in own if any((":" in text) == is_6 and text[:4] != "fe80" for text in link.addresses)
+        ]
+        containers = [
+            id_of(attachment)
+            for attachment in live
+            if any(one.get("ipMasq") is True for one in node.documents(attachment) if one.get("type") in _GATEWAYS)
+            and any((":" in place) == is_6 and is_default(place) for place, _ in node.summary_of(attachment).routes)
+        ]
+        if outside and containers and not any((":" in route.destination) == is_6 for route in ways):
             yield NodeFinding(
-                "rules", "error", "no-forwarding", path, "the kernel does not forward packets",
-                f"{counted(len(containers), 'container')} cannot reach other networks, nor be reached from there",
-                mends=(Mend("forward", path, (), containers),), containers=containers,
+                "rules", "warning", "no-default-route", "this node", f"it has no default route of {family}",
+                f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
+                f"add the node's route again, over {some(outside)}: ip route add default via GATEWAY", (),
+                tuple(containers),
             )  # fmt: skip
 
 

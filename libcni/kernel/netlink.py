@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field
+from libcni.kernel.link_settings import FILTERS_VLANS, settings_of
 from libcni.kernel.namespace import netlink_socket, open_namespace
 
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
@@ -31,12 +32,16 @@ _NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
 _RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
+_RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
 _IFLA_MTU, _IFLA_LINK, _IFLA_LINK_NETNSID = 4, 5, 37
-_IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_MODE = 4, 5, 1, 4
-_DISABLED, _BLOCKING = b"\0", b"\4"
+_IFLA_INFO_DATA, _IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_EXT_MASK = 2, 4, 5, 29
+_IFLA_AF_SPEC, _BRIDGE_VLAN_INFO, _PVID = 26, 2, 2
+_WITH_VLANS, _WITHOUT_STATISTICS = 2, 8
+_NDA_DST, _NDA_LLADDR = 1, 2
+_NUD_PERMANENT = 0x80
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -49,7 +54,10 @@ _HEADER = struct.Struct("=LHHLL")
 _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
+_NEIGHBOUR = struct.Struct("=BxxxiHBB")
+_VLAN = struct.Struct("=HH")
 _ATTRIBUTE = struct.Struct("=HH")
+_WITHOUT_FLAGS = 0x3FFF  # newer lists have NLA_F_NESTED in the kind
 _INT = struct.Struct("=i")
 SECONDS = 5.0
 """How long a conversation with the kernel about one namespace may take. The kernel answers at once."""
@@ -82,8 +90,9 @@ class Link:
             peer or master is in no other namespace.
         peer: the number of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
         mtu: its MTU in bytes.
-        is_hairpin: whether its bridge sends packets back to it that came from it.
-        is_blocked: whether its bridge forwards none of its packets, because of its state there.
+        settings: its settings that can stop packets and that a new interface does not have, such as ``arp off``: see
+            ``settings_of``.
+        pvid: the VLAN of its packets without a tag, if it belongs to a bridge that filters VLANs; 0 for none.
     """
 
     name: str
@@ -96,8 +105,8 @@ class Link:
     peer_namespace: int | None = None
     peer: int = 0
     mtu: int = 0
-    is_hairpin: bool = False
-    is_blocked: bool = False
+    settings: tuple[str, ...] = ()
+    pvid: int = 0
 
     def has_address(self, address: str) -> bool:
         """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
@@ -124,6 +133,21 @@ class IPRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An entry in a table of neighbours (ARP, NDP) that somebody has made by hand: the kernel never changes it.
+
+    Attributes:
+        address: the IP address.
+        mac: the hardware address to which the packets for the IP address are sent; "" if none is there.
+        ifindex: the number of the interface.
+    """
+
+    address: str
+    mac: str
+    ifindex: int
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """The interfaces of a network namespace by name, its routes, and its cookie.
 
@@ -133,12 +157,14 @@ class Network:
         cookie: the kernel's number of the namespace, which is unique until a reboot; 0 before Linux 5.14.
         reader: the number that this namespace uses for the namespace of the program that read it; None if no link
             connects the two.
+        neighbours: the permanent entries in its tables of neighbours.
     """
 
     links: dict[str, Link]
     routes: tuple[IPRoute, ...]
     cookie: int = 0
     reader: int | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Network:
@@ -154,8 +180,15 @@ def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Netwo
 def network_of(kernel: Conversation) -> Network:
     """Return the links, addresses and routes of a conversation's namespace. Raises OSError."""
     links = _links_with_addresses(kernel)
+    if any(FILTERS_VLANS in link.settings for link in links.values()):
+        pvids = dict(kernel.vlans())
+        for link in links.values():
+            link.pvid = pvids.get(link.index, 0)
     routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
-    return Network(links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel))
+    return Network(
+        links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
+        tuple(kernel.neighbours()),
+    )  # fmt: skip
 
 
 def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -> None:
@@ -251,7 +284,18 @@ class Conversation:
 
     def links(self) -> list[Link]:
         """Return the interfaces, without their IP addresses. Raises OSError."""
-        return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size), _link)
+        mask = _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITHOUT_STATISTICS))
+        return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size) + mask, _link)
+
+    def vlans(self) -> list[tuple[int, int]]:
+        """Return the VLAN of packets without a tag of bridges and their ports, each with its number. Raises OSError."""
+        body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
+        return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
+
+    def neighbours(self) -> list[Neighbour]:
+        """Return the permanent entries in the tables of neighbours. Raises OSError."""
+        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
+        return [neighbour for neighbour in found if neighbour is not None]
 
     def addresses(self) -> list[tuple[int, str]]:
         """Return the IP addresses, each with the number of its interface. Raises OSError."""
@@ -381,20 +425,41 @@ def _link(body: bytes) -> Link:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     attributes = _attributes(body[_LINK.size :])
     info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
-    of_bridge = info.get(_IFLA_INFO_SLAVE_DATA, b"") if info.get(_IFLA_INFO_SLAVE_KIND) == b"bridge\0" else b""
+    kind = _text(info.get(_IFLA_INFO_KIND, b""))
+    bridge = info.get(_IFLA_INFO_DATA, b"") if kind == "bridge" else b""
+    port = info.get(_IFLA_INFO_SLAVE_DATA, b"") if info.get(_IFLA_INFO_SLAVE_KIND) == b"bridge\0" else b""
     return Link(
         name=_text(attributes.get(_IFLA_IFNAME, b"")),
         index=index,
         master=_number(attributes.get(_IFLA_MASTER)),
         mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
-        kind=_text(info.get(_IFLA_INFO_KIND, b"")),
+        kind=kind,
         is_up=bool(flags & _IFF_UP),
         peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
         peer=_number(attributes.get(_IFLA_LINK)),
         mtu=_number(attributes.get(_IFLA_MTU)),
-        is_hairpin=_attributes(of_bridge).get(_IFLA_BRPORT_MODE) == b"\1",
-        is_blocked=_attributes(of_bridge).get(_IFLA_BRPORT_STATE) in {_DISABLED, _BLOCKING},
+        settings=settings_of(flags, attributes, _attributes(bridge), _attributes(port), _attributes),
     )
+
+
+def _vlan(body: bytes) -> tuple[int, int]:
+    _, _, index, _, _ = _LINK.unpack_from(body)
+    inside = _attributes(body[_LINK.size :]).get(_IFLA_AF_SPEC, b"")
+    own = 0
+    for kind, value in _each_attribute(inside):  # the port has one attribute for each of its VLANs
+        if kind == _BRIDGE_VLAN_INFO:
+            flags, vlan = _VLAN.unpack(value)
+            own = vlan if flags & _PVID else own
+    return index, own
+
+
+def _neighbour(body: bytes) -> Neighbour | None:
+    family, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
+    if family not in _IP_FAMILIES or not state & _NUD_PERMANENT:
+        return None
+    attributes = _attributes(body[_NEIGHBOUR.size :])
+    address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
+    return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index)
 
 
 def _address(body: bytes) -> tuple[int, str] | None:
@@ -481,12 +546,14 @@ def _number(value: bytes | None) -> int:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    attributes = {}
+    return dict(_each_attribute(data))
+
+
+def _each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while len(data) - at >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if not _ATTRIBUTE.size <= length <= len(data) - at:  # a length of 0 would loop for ever
             raise ValueError("the length of an attribute is wrong")
-        attributes[kind] = data[at + _ATTRIBUTE.size : at + length]
+        yield kind & _WITHOUT_FLAGS, data[at + _ATTRIBUTE.size : at + length]
         at += (length + 3) & ~3
-    return attributes

@@ -185,10 +185,10 @@ def test_the_bridge_of_flannels_delegate_counts(made: MadeNode, *, is_delegate: 
 def test_hairpin_mode_and_mtu_are_those_of_the_configuration(made: MadeNode) -> None:
     inside = made.attach("c1", {**BRIDGE, "hairpinMode": True, "mtu": 1450})
     bridge, veth, eth0 = made.host.links["br0"], made.host.links["vethc1"], inside.links["eth0"]
-    veth.is_hairpin = True
+    veth.settings = ("hairpin on",)
     bridge.mtu = veth.mtu = eth0.mtu = 1450
     assert made.findings(check_interfaces) == []
-    veth.is_hairpin, bridge.mtu, eth0.mtu = False, 900, 1500
+    veth.settings, bridge.mtu, eth0.mtu = (), 900, 1500
     found = {(one.name, one.subject): one.remedy for one in made.findings(check_interfaces)}
     assert found == {
         ("mtu-changed", "bridge br0"): "ip link set br0 mtu 1450",
@@ -220,7 +220,7 @@ def test_both_ends_of_a_veth_have_one_mtu(
 
 def test_a_port_of_a_bridge_that_forwards_nothing(made: MadeNode) -> None:
     inside = made.attach("c1")
-    made.host.links["vethc1"].is_blocked = True
+    made.host.links["vethc1"].settings = ("state 4",)
     found = made.finding(check_interfaces)
     assert (found.name, found.remedy) == ("off-bridge", "bridge link set dev vethc1 state 3")
     inside.links["eth0"].is_up = False

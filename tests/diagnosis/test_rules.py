@@ -54,7 +54,7 @@ def test_a_bridge_whose_packets_are_not_forwarded(made: MadeNode) -> None:
     made.attach("c1", {**BRIDGE, "ipMasq": False})
     path = "/proc/sys/net/ipv4/conf/br0/forwarding"
     assert forwarding_of("br0.7") == "/proc/sys/net/ipv4/conf/br0/7/forwarding"
-    made.more["forwards"][path] = False
+    made.host.links["br0"].settings = ("forwarding 0",)
     found = made.finding(check_rules)
     assert (found.name, found.subject, [one.target for one in found.mends]) == ("no-forwarding", path, [path])
     made.more["forwards"][FORWARDING[4]] = False

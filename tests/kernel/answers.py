@@ -17,6 +17,8 @@ READS: Reads = {
     "routes": lambda kernel: kernel.dump(
         netlink._RTM_GETROUTE, netlink._RTM_NEWROUTE, bytes(netlink._ROUTE.size), netlink._route
     ),
+    "vlans": netlink.Conversation.vlans,
+    "neighbours": netlink.Conversation.neighbours,
     "link": lambda kernel: kernel.link(index=2),
     "number": lambda kernel: kernel.number_of(0),
     "change": lambda kernel: kernel.ask(netlink._RTM_NEWLINK, netlink._NLM_F_CHANGE, b""),
@@ -96,6 +98,11 @@ def address(text: str = "10.1.0.2") -> bytes:
     )
 
 
+def neighbour(text: str = "10.1.0.1") -> bytes:
+    head = netlink._NEIGHBOUR.pack(socket.AF_INET, 2, netlink._NUD_PERMANENT, 0, 0)
+    return message(netlink._RTM_NEWNEIGH, head + netlink._attribute(netlink._NDA_DST, socket.inet_aton(text)))
+
+
 def route() -> bytes:
     """Return the message of a route."""
     body = netlink._ROUTE.pack(socket.AF_INET, 24, 0, 0, netlink.MAIN_TABLE, 3, 0, netlink._RTN_UNICAST, 0)
@@ -118,6 +125,8 @@ GOOD: dict[str, list[bytes]] = {
     "links": [link() + link(3, "net1"), DONE],
     "addresses": [address() + address("10.1.0.3"), DONE],
     "routes": [route() + route(), DONE],
+    "vlans": [link() + link(3), DONE],
+    "neighbours": [neighbour() + neighbour("10.1.0.9"), DONE],
     "link": [link()],
     "number": [number()],
     "change": [error(0)],

@@ -20,7 +20,7 @@ from nodes import Namespace
 from kernel import answers
 from kernel.answers import GOOD, READS, Kernel
 from libcni.kernel import netlink
-from libcni.kernel.netlink import IPRoute, read_network
+from libcni.kernel.netlink import IPRoute, Neighbour, read_network
 
 
 def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
@@ -200,10 +200,26 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         "ip route add default via 10.9.0.1",
         "ip route add 10.10.0.0/16 dev br0",
         "ip -6 route add fd0a::/32 via fd09::1",
+        "ip link set br0 arp off",
+        "bridge link set dev eth0 isolated on hairpin on",
+        "bridge link set dev eth0 locked on flood off bcast_flood off",
+        "tc qdisc add dev eth0 root tbf rate 8bit burst 10 latency 1ms",
+        "ip neigh add 10.9.0.9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
+        "ip neigh add 10.9.0.8 lladdr 02:00:00:00:00:08 dev br0 nud stale",
+        "ip neigh add fd09::9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
+        "sysctl -qw net.ipv4.conf.br0.forwarding=0 net.ipv4.conf.br0.rp_filter=1 net.ipv4.conf.br0.arp_ignore=8",
     ):
         container.run(*command.split())
     found = read_network(container.path)
     bridge, end = found.links["br0"], found.links["eth0"]
+    assert bridge.settings == ("arp off", "forwarding 0", "rp_filter 1", "arp_ignore 8")
+    assert set(end.settings) >= {
+        "hairpin on", "flood off", "bcast_flood off", "isolated on", "locked on", "qdisc tbf",
+    }  # fmt: skip
+    assert set(found.neighbours) == {
+        Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
+        Neighbour("fd09::9", "02:00:00:00:00:09", bridge.index),
+    }  # fmt: skip
     assert (bridge.is_up, bridge.mac, end.is_up, end.master) == (True, "02:00:00:00:00:07", False, bridge.index)
     assert {"10.9.0.2/24", "fd09::2/64"} <= set(bridge.addresses)
     assert bridge.has_address("10.9.0.2")
@@ -214,3 +230,21 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         IPRoute("10.9.0.0/24", "", bridge.index),
         IPRoute("fd0a::/32", "fd09::1", bridge.index, metric=1024),
     } <= set(found.routes)
+
+
+def test_the_vlan_of_a_port_is_that_of_its_packets_without_a_tag() -> None:
+    """The kernel of a test's machine may have no VLANs in its bridges."""
+    vlans = b"".join(
+        netlink._attribute(netlink._BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
+        for flags, vlan in [(4, 1), (2 | 4, 100), (0, 7)]
+    )
+    port = netlink._LINK.pack(socket.AF_BRIDGE, 0, 5, 0, 0) + netlink._attribute(netlink._IFLA_AF_SPEC, vlans)
+    bridge = netlink._LINK.pack(socket.AF_BRIDGE, 0, 2, 0, 0)
+    answer = [answers.message(netlink._RTM_NEWLINK, one) for one in (port, bridge)]
+    assert conversation(*answer, answers.DONE).vlans() == [(5, 100), (2, 0)]
+    info = netlink._attribute(netlink._IFLA_INFO_KIND, b"bridge\0") + netlink._attribute(
+        netlink._IFLA_INFO_DATA, netlink._attribute(7, b"\1")
+    )
+    body = netlink._LINK.pack(0, 0, 2, 0, 0) + netlink._attribute(netlink._IFLA_LINKINFO, info)
+    [link] = conversation(answers.message(netlink._RTM_NEWLINK, body), answers.DONE).links()
+    assert link.settings == ("vlan_filtering 1",)

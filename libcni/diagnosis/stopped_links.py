@@ -1,0 +1,162 @@
+"""Find what stops the packets of an interface that is up: its settings, its VLAN, and entries of its neighbours."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.report import NodeFinding, Severity
+from libcni.errors import some
+from libcni.kernel.link_settings import FILTERS_VLANS, RUNS_XDP
+from libcni.kernel.netlink import Link, Network
+
+Documents = Sequence[Mapping[str, Any]]
+
+_KNOWN = {
+    "bandwidth", "bridge", "firewall", "host-device", "ipvlan", "macvlan", "portmap", "ptp", "sbr", "tuning", "vlan",
+    "vrf",
+}  # fmt: skip
+"""The plugins that are known to make none of these settings, except as the table says."""
+_WITH_ARP = {"bridge", "macvlan", "veth", "vlan"}
+"""The kinds of interfaces that have ARP when they are new."""
+
+
+class _Setting(NamedTuple):
+    """A setting that stops packets.
+
+    Attributes:
+        effect: what it does to the packets.
+        undo: the command that takes it back, with the interface's name in place of ``{}``.
+        severity: the finding's.
+        is_wanted: whether a plugin's configuration asks for it.
+    """
+
+    effect: str
+    undo: str
+    severity: Severity = "error"
+    is_wanted: Callable[[Mapping[str, Any]], bool] = lambda _: False
+
+
+_NO_ANSWERS = "it answers nobody who asks for the hardware address of its IP addresses"
+_PORT = "bridge link set dev {} "
+_SETTINGS = {
+    "arp off": _Setting(f"{_NO_ANSWERS}, and asks nobody", "ip link set {} arp on"),
+    "arp_ignore 8": _Setting(_NO_ANSWERS, "sysctl -w net/ipv4/conf/{}/arp_ignore=0"),
+    "locked on": _Setting("its bridge drops the packets that come from it", f"{_PORT}locked off"),
+    "isolated on": _Setting(
+        "its bridge forwards nothing between it and other isolated ports", f"{_PORT}isolated off", "warning",
+        lambda document: document.get("portIsolation") is True,
+    ),
+    "flood off": _Setting("its bridge loses packets to it until it has sent one", f"{_PORT}flood on", "warning"),
+    "bcast_flood off": _Setting(
+        "its bridge sends no broadcasts to it, so that nobody finds its hardware address", f"{_PORT}bcast_flood on",
+        "warning",
+    ),
+    RUNS_XDP: _Setting("an XDP program decides on each of its packets", "ip link set dev {} xdp off", "warning"),
+    "qdisc": _Setting(
+        "packets wait there, or are lost", "tc qdisc del dev {} root", "warning",
+        lambda document: document.get("type") == "bandwidth",
+    ),
+}  # fmt: skip
+
+
+UPLINK = {"qdisc netem"}
+"""The settings that are a fault also of an interface that no plugin has made."""
+
+
+def settings_that_stop(
+    link: Link,
+    documents: Documents,
+    about: partial[NodeFinding],
+    netns: str = "",
+    only: Collection[str] = (),
+) -> Iterator[NodeFinding]:
+    """Yield a finding for each setting of an interface that stops packets and that no plugin makes.
+
+    Args:
+        link: the interface.
+        documents: the configurations of the plugins of its network.
+        about: the finding's check, subject and containers.
+        netns: the path of the interface's namespace; "": the node's own.
+        only: the settings that are examined; (): all.
+    """
+    if not {document.get("type") for document in documents} <= _KNOWN:
+        return
+    for text in link.settings:
+        name = text.split()[0]
+        setting = _SETTINGS.get(text) or _SETTINGS.get(name)
+        if setting is None or (only and text not in only) or (text == "arp off" and link.kind not in _WITH_ARP):
+            continue
+        if not any(setting.is_wanted(document) or name in str(document.get("sysctl")) for document in documents):
+            yield about(
+                severity=setting.severity, name="link-setting", seen=f"{link.name} has {text!r}: {setting.effect}",
+                meaning="no plugin of its network has set this",
+                remedy=command_in(netns, setting.undo.format(shlex.quote(link.name))),
+            )  # fmt: skip
+
+
+def in_another_vlan(
+    bridge: Link, port: Link, documents: Documents, about: partial[NodeFinding]
+) -> Iterator[NodeFinding]:
+    """Find a port whose packets are in another VLAN than the configured one, or than those of the bridge itself."""
+    own = next((document for document in documents if document.get("type") == "bridge"), {})
+    vlan = own.get("vlan") or (0 if own.get("vlanTrunk") else bridge.pvid)
+    if FILTERS_VLANS in bridge.settings and vlan and port.pvid != vlan:
+        actual = f"VLAN {port.pvid}" if port.pvid else "no VLAN"
+        yield about(
+            severity="error", name="link-setting",
+            seen=f"{bridge.name} has packets of {port.name} in {actual}, and those of its network in VLAN {vlan}",
+            meaning="the container is cut off",
+            remedy=f"bridge vlan add vid {vlan} pvid untagged dev {shlex.quote(port.name)}",
+        )  # fmt: skip
+
+
+class HardwareAddresses:
+    """The hardware addresses of the gateways and containers of each network: what a permanent neighbour must have."""
+
+    def __init__(self, node: NodeState, host: Network) -> None:
+        self._of: dict[str, dict[str, set[str]]] = {}
+        if not host.neighbours and not any(network.neighbours for _, network in node.live):
+            return  # of 10,000 containers the rest takes a while
+        own = grouped((text.partition("/")[0], link.mac) for link in host.links.values() for text in link.addresses)
+        for attachment, network in node.live:
+            if not {document.get("type") for document in node.documents(attachment)} <= _KNOWN:
+                continue  # some plugins answer for their containers with an address of their own
+            known = self._of.setdefault(attachment.network, {})
+            for cidr in node.summary_of(attachment).gateways:
+                known.setdefault(cidr.partition("/")[0], set()).update(own.get(cidr.partition("/")[0], ()))
+            for name, cidr in node.summary_of(attachment).placed:
+                if name in network.links and network.links[name].has_address(cidr):
+                    known.setdefault(cidr.partition("/")[0], set()).add(network.links[name].mac)
+
+    def wrong(
+        self, network: Network, link: Link, names: Collection[str], about: partial[NodeFinding], netns: str = ""
+    ) -> Iterator[NodeFinding]:
+        """Yield a finding for each permanent neighbour with another hardware address than its interface has.
+
+        Args:
+            network: the namespace with the neighbour.
+            link: the interface to which the neighbour belongs.
+            names: the networks of the interface.
+            about: the finding's check, subject and containers.
+            netns: the path of the namespace; "": the node's own.
+        """
+        for entry in network.neighbours if self._of else ():
+            right = set().union(*(self._of.get(name, {}).get(entry.address, ()) for name in names))
+            if entry.ifindex == link.index and right and entry.mac not in right:
+                yield about(
+                    severity="error", name="wrong-neighbour",
+                    seen=f"a permanent neighbour on {link.name} gives {entry.address} the hardware address "
+                    f"{entry.mac or '(none)'}, and its interface has {some(sorted(right))}",
+                    meaning="packets to this address are lost",
+                    remedy=command_in(netns, f"ip neigh del {entry.address} dev {shlex.quote(link.name)}"),
+                )  # fmt: skip
+
+
+def command_in(netns: str, command: str) -> str:
+    """Return a command for the namespace at a path, or for the node's own."""
+    return f"nsenter --net={shlex.quote(netns)} {command}" if netns else command

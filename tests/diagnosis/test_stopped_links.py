@@ -1,0 +1,211 @@
+"""What stops the packets of an interface that is up, on a reading that is made by hand; and once on a real node."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from diagnosis.conftest import OperatorNode
+from diagnosis.made import BRIDGE, PORTMAP, MadeNode
+from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.rules import check_rules
+from libcni.kernel.netlink import IPRoute, Link, Neighbour
+
+SHAPED = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
+
+
+@pytest.mark.parametrize(
+    ("where", "setting", "remedy"),
+    [
+        ("br0", "arp off", "ip link set br0 arp on"),
+        ("br0", "arp_ignore 8", "sysctl -w net/ipv4/conf/br0/arp_ignore=0"),
+        ("vethc1", "isolated on", "bridge link set dev vethc1 isolated off"),
+        ("vethc1", "locked on", "bridge link set dev vethc1 locked off"),
+        ("vethc1", "bcast_flood off", "bridge link set dev vethc1 bcast_flood on"),
+        ("vethc1", "qdisc tbf", "tc qdisc del dev vethc1 root"),
+        ("eth0", "arp off", "nsenter --net={netns} ip link set eth0 arp on"),
+        ("eth0", "qdisc netem", "nsenter --net={netns} tc qdisc del dev eth0 root"),
+        ("eth0", "xdp on", "nsenter --net={netns} ip link set dev eth0 xdp off"),
+        ("up0", "qdisc netem", "tc qdisc del dev up0 root"),
+    ],
+)
+def test_a_setting_that_no_plugin_makes_is_named_with_the_command_that_takes_it_back(
+    made: MadeNode, where: str, setting: str, remedy: str
+) -> None:
+    inside = made.attach("c1")
+    add_uplink(made)
+    assert made.findings(check_interfaces) == []
+    link = {**made.host.links, **inside.links}[where]
+    link.settings = (setting,)
+    link.kind = link.kind or "veth"
+    found = made.finding(check_interfaces)
+    assert (found.name, found.remedy) == ("link-setting", remedy.format(netns=made.netns("c1")))
+    assert f"{where} has {setting!r}: " in found.seen
+
+
+@pytest.mark.parametrize(
+    ("plugins", "where", "setting"),
+    [
+        ([{**BRIDGE, "portIsolation": True}], "vethc1", "isolated on"),
+        ([BRIDGE, SHAPED], "vethc1", "qdisc tbf"),
+        ([BRIDGE, {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.arp_ignore": "8"}}], "eth0", "arp_ignore 8"),
+        ([{"type": "azure-vnet"}], "eth0", "arp off"),  # what other plugins make is not known
+        ([{"type": "ipvlan", "master": "up0", "mode": "l3"}], "eth0", "arp off"),  # the kernel makes it so
+        ([BRIDGE], "eth0", "forwarding 0"),
+        ([BRIDGE], "up0", "qdisc htb"),  # the node's own way out may be limited
+    ],
+)
+def test_a_setting_that_a_plugin_or_the_kernel_makes_is_none(
+    made: MadeNode, plugins: list[dict[str, Any]], where: str, setting: str
+) -> None:
+    inside = made.attach("c1", *plugins)
+    add_uplink(made)
+    inside.links["eth0"].kind = str(plugins[0]["type"])
+    {**made.host.links, **inside.links}[where].settings = (setting,)
+    assert made.findings(check_interfaces) == []
+
+
+@pytest.mark.parametrize(
+    ("vlan", "port", "bridge", "seen"),
+    [
+        ({}, 1, 1, ""),
+        ({}, 100, 1, "in VLAN 100, and those of its network in VLAN 1"),
+        ({}, 0, 1, "in no VLAN, and those of its network in VLAN 1"),
+        ({"vlan": 100}, 100, 1, ""),
+        ({"vlan": 100}, 1, 1, "in VLAN 1, and those of its network in VLAN 100"),
+        ({"vlanTrunk": [{"id": 5}]}, 0, 1, ""),
+    ],
+)
+def test_a_port_in_another_vlan(made: MadeNode, vlan: dict[str, Any], port: int, bridge: int, seen: str) -> None:
+    made.attach("c1", {**BRIDGE, **vlan})
+    made.host.links["br0"].pvid, made.host.links["vethc1"].pvid = bridge, port
+    assert made.findings(check_interfaces) == [], "the bridge does not filter"
+    made.host.links["br0"].settings = ("vlan_filtering 1",)
+    assert [one.seen.partition("vethc1 ")[2] for one in made.findings(check_interfaces)] == [seen] * bool(seen)
+
+
+RIGHT, WRONG = "02:00:00:00:00:02", "02:00:00:00:00:99"
+
+
+@pytest.mark.parametrize(
+    ("place", "address", "mac", "is_wrong"),
+    [
+        ("container", "10.1.0.1", WRONG, True),
+        ("container", "10.1.0.1", "02:00:00:00:00:01", False),
+        ("container", "10.1.0.3", WRONG, True),
+        ("container", "10.1.0.9", WRONG, False),  # nobody knows who that is
+        ("node", "10.1.0.2", WRONG, True),
+        ("node", "10.1.0.2", RIGHT, False),
+        ("node", "192.0.2.9", WRONG, False),
+    ],
+)
+def test_a_permanent_neighbour_with_the_wrong_hardware_address(
+    made: MadeNode, place: str, address: str, mac: str, is_wrong: bool
+) -> None:
+    inside, bridge = made.attach("c1"), made.host.links["br0"]
+    made.attach("c2")
+    bridge.mac = "02:00:00:00:00:01"
+    network, link = (inside, inside.links["eth0"]) if place == "container" else (made.host, bridge)
+    object.__setattr__(network, "neighbours", (Neighbour(address, mac, link.index),))
+    remedies = [one.remedy for one in made.findings(check_interfaces) if one.name == "wrong-neighbour"]
+    command = f"ip neigh del {address} dev {link.name}"
+    assert remedies == [command if place == "node" else f"nsenter --net={made.netns('c1')} {command}"] * is_wrong
+
+
+def test_a_plugin_may_answer_for_its_containers_with_an_address_of_its_own(made: MadeNode) -> None:
+    inside = made.attach("c1", {"type": "azure-vnet"})
+    object.__setattr__(inside, "neighbours", (Neighbour("10.1.0.1", WRONG, 3),))
+    assert made.findings(check_interfaces) == []
+
+
+def test_an_address_with_another_prefix_length(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    inside.links["eth0"].addresses = ["10.1.0.2/32"]
+    object.__setattr__(inside, "routes", ())
+    found = made.finding(check_interfaces)
+    assert (found.name, found.seen) == (
+        "prefix-changed", "its address on eth0 is 10.1.0.2/32, and 10.1.0.2/24 is recorded"
+    )  # fmt: skip
+    assert [(one.kind, one.details, one.interrupts) for one in found.mends] == [
+        ("remove-address", ("10.1.0.2/32",), ("c1:eth0",)), ("add-address", ("10.1.0.2/24",), ("c1:eth0",)),
+    ]  # fmt: skip
+    made.records[0] = made.records[0].with_fields(
+        config=(made.records[0].config or b"").replace(b"bridge", b"azure-vnet")
+    )
+    assert "prefix-changed" not in [one.name for one in made.findings(check_interfaces)]
+
+
+def change_config(made: MadeNode, old: bytes, new: bytes) -> None:
+    config = made.records[0].config or b""
+    assert old in config
+    made.records[0] = made.records[0].with_fields(config=config.replace(old, new))
+
+
+def add_uplink(made: MadeNode, address: str = "192.0.2.1/24", kind: str = "", gateway: str = "192.0.2.2") -> None:
+    """Give the node an interface of its own, with the default route if there is a gateway."""
+    made.host.links["up0"] = Link("up0", 90, is_up=True, kind=kind, addresses=[address])
+    routes = [IPRoute("0.0.0.0/0", gateway, 90)] if gateway else []
+    object.__setattr__(made.host, "routes", (*made.host.routes, *routes))
+
+
+@pytest.mark.parametrize(
+    ("uplink", "is_found"),
+    [
+        ({}, False),
+        ({"gateway": ""}, True),
+        ({"gateway": "", "kind": "vlan"}, True),
+        ({"gateway": "", "kind": "bridge"}, False),
+        ({"gateway": "", "kind": "vxlan"}, False),
+        ({"gateway": "", "address": "fe80::1/64"}, False),
+    ],
+)
+def test_a_node_that_masquerades_needs_a_default_route(made: MadeNode, uplink: dict[str, str], is_found: bool) -> None:
+    made.attach("c1")
+    made.make_rules("c1", "10.1.0.2")
+    assert made.findings(check_rules) == [], "a node without a way out"
+    add_uplink(made, **uplink)
+    found = made.findings(check_rules)
+    assert [(one.name, one.containers) for one in found] == [("no-default-route", ("c1:eth0",))] * is_found
+    change_config(made, b'"ipMasq": true', b'"ipMasq": false')
+    assert made.findings(check_rules) == [], "the network may be one of the node alone"
+
+
+def test_the_answers_from_outside_need_forwarding_on_the_way_out_too(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    add_uplink(made)
+    made.host.links["up0"].settings = ("forwarding 0",)
+    found = made.finding(check_rules)
+    path = "/proc/sys/net/ipv4/conf/up0/forwarding"
+    assert (found.name, found.subject, found.mends) == ("no-forwarding", path, ())
+    assert found.remedy == "sysctl -w net/ipv4/conf/up0/forwarding=1"
+
+
+@pytest.mark.real
+def test_what_was_set_by_hand_on_a_real_node_is_found_and_its_command_mends_it(node: OperatorNode) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24", isDefaultGateway=True), PORTMAP)
+    containers = [node.attach("c1"), node.attach("c2")]
+    node.assert_healthy()
+    address, netns = f"{node.net}.2", containers[0].path
+    [veth] = [one for one in node.host.links() if one.startswith("veth")][:1]
+    broken = {
+        "'arp off'": "ip link set br-node arp off",
+        "'isolated on'": f"bridge link set dev {veth} isolated on",
+        "'locked on'": f"bridge link set dev {veth} locked on",
+        "'qdisc tbf'": f"tc qdisc add dev {veth} root tbf rate 8bit burst 10 latency 1ms",
+        "eth0 has 'arp off'": f"nsenter --net={netns} ip link set eth0 arp off",
+        f"gives {address} the": f"ip neigh replace {address} lladdr 02:00:00:00:00:77 dev br-node nud permanent",
+        f"gives {node.net}.1 the": f"nsenter --net={netns} ip neigh replace {node.net}.1 lladdr 02:00:00:00:00:77"
+        " dev eth0 nud permanent",
+    }
+    # One after the other: the kernel forgets its neighbours with the change of ARP.
+    for seen, command in broken.items():
+        subprocess.run(command.split(), check=True)
+        subprocess.run(node.finding(seen).remedy.split(), check=True)
+    node.assert_healthy()
+    for command in (f"add {address}/8 dev eth0", f"del {address}/24 dev eth0"):
+        containers[0].run("ip", "address", *command.split())
+    assert node.mend(f"its address on eth0 is {address}/8", interrupt="c1").name == "prefix-changed"
+    assert containers[0].addresses("eth0") == [f"{address}/24"]
+    node.assert_healthy()
