@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,9 @@ TMPFS = Path("/dev/shm") / f"libcni-bench-{os.getpid()}"
 EXT4 = BUILD / "ext4"
 LOOK = f"libcni-bench-{os.getpid()}"
 """A namespace, and the prefix of the names of others."""
+
+OWN_MOUNTS = "LIBCNI_BENCH_OWN_MOUNTS"
+"""A variable that says that this program has a mount namespace of its own."""
 
 DISTRIBUTION = Path("/usr/bin/python3")
 _numbers = itertools.count(1)
@@ -233,26 +237,52 @@ def milliseconds(nanoseconds: Iterable[float]) -> list[float]:
     return [value / 1e6 for value in nanoseconds]
 
 
+def run_in_own_mounts() -> None:
+    """Run this program in a mount namespace of its own: then its mounts and namespaces end with it, even if killed.
+
+    A signal that stops it raises SystemExit, so that the programs that it has started end too.
+    """
+    if can_use_namespaces() and OWN_MOUNTS not in os.environ:
+        command = ["unshare", "--mount", sys.executable, *sys.argv]
+        os.execvpe(command[0], command, {**os.environ, OWN_MOUNTS: "1"})
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+
+
+def _stop(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not stop the clean-up
+    raise SystemExit(128 + number)
+
+
 @contextmanager
 def machinery() -> Iterator[None]:
-    """Build the programs, mount ext4 and tmpfs, make a namespace for ADD to look into; remove all in the end."""
+    """Build the programs, mount ext4 and tmpfs, and make a namespace for ADD to look into."""
     _build()
-    TMPFS.mkdir()
     EXT4.mkdir()
-    if can_use_namespaces():
-        # Nodes have a journal, and this disk may have none. Without one, other system calls make a record durable.
-        with (BUILD / "ext4.img").open("wb") as image:
-            image.truncate(1 << 30)
-        subprocess.run(["mkfs.ext4", "-q", BUILD / "ext4.img"], check=True)
-        subprocess.run(["mount", "-o", "loop", BUILD / "ext4.img", EXT4], check=True)
-        subprocess.run(["ip", "netns", "add", LOOK], check=True)
+    TMPFS.mkdir()
     try:
+        if can_use_namespaces():
+            _mount()
         yield
     finally:
-        shutil.rmtree(TMPFS)
         if can_use_namespaces():
-            subprocess.run(["umount", EXT4], check=False)
-            subprocess.run(["ip", "netns", "del", LOOK], check=False)
+            subprocess.run(["umount", "--lazy", TMPFS, EXT4], check=False)
+        shutil.rmtree(TMPFS)
+
+
+def _mount() -> None:
+    # Nodes have a journal, and this disk may have none. Without one, other system calls make a record durable.
+    with (BUILD / "ext4.img").open("wb") as image:
+        image.truncate(1 << 30)
+    Path("/run/netns").mkdir(exist_ok=True)
+    for words in (
+        ["mkfs.ext4", "-q", BUILD / "ext4.img"],
+        ["mount", "-o", "loop", BUILD / "ext4.img", EXT4],
+        ["mount", "-t", "tmpfs", "none", TMPFS],
+        ["mount", "-t", "tmpfs", "none", "/run/netns"],
+        ["ip", "netns", "add", LOOK],
+    ):
+        subprocess.run(words, check=True)
 
 
 def _build() -> None:

@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--python", help="the Python that runs the library; the distribution's if it can")
     parser.add_argument("--large", action="store_true", help="measure the growth up to 2,000 containers")
     options = parser.parse_args()
+    common.run_in_own_mounts()
     group_growth.is_large = options.large
     if options.python:
         common.DISTRIBUTION = Path(options.python)
