@@ -83,7 +83,6 @@ class Node(LockingNode):
         # The method is optional. Not isinstance, which takes much longer.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
-        self._running: Invocation | None = None
         self.starts_ahead: bool = self._prepare is not None
         self.is_interrupted: bool = False
         self._ahead: _Ahead | None = None
@@ -106,8 +105,6 @@ class Node(LockingNode):
         if error is not None:
             name_client(error, self.settings.client)
         if self._observer is not None:
-            if self._running is not None:  # Ctrl-C or a cancellation ended the call
-                self._observe_end(self._running, None, error)
             self._notify(self._observer.end, error)
 
     async def run(
@@ -182,11 +179,10 @@ class Node(LockingNode):
             PluginError: the plugin could not be started, its exit status is unknown, or it is not 0.
         """
         options = self._call_options(invocation, sharers)
-        if self._observer is not None:
-            self._running = invocation
-            self._notify(self._observer.before_call, invocation)
         self._next_call = next_call
         try:
+            if self._observer is not None:
+                self._notify(self._observer.before_call, invocation)
             started = self._ahead
             # A process that was started ahead fits only a call with the same executable and environment.
             if started and (started.invocation.path, started.invocation.env) != (invocation.path, invocation.env):
@@ -197,20 +193,17 @@ class Node(LockingNode):
             else:
                 outcome = await self._feed(started, invocation.stdin, options.timeout)
             failure = None if outcome.exit_status == 0 else plugin_error(invocation, outcome)
-        except CNIError as error:
+        except BaseException as error:
             if isinstance(error, PluginTimeoutError):
                 self._explain_timeout(error, options.timeout)
+            self.is_interrupted |= not isinstance(error, CNIError)
             self._observe_end(invocation, None, error)
-            raise
-        except BaseException:
-            self.is_interrupted = True
             raise
         finally:
             self._next_call = None
+        self._observe_end(invocation, outcome, None)
         if outcome.stderr and outcome.exit_status == 0:
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
-        if self._observer is not None:
-            self._observe_end(invocation, outcome, None)
         if failure is not None:
             raise failure
         return outcome
@@ -282,7 +275,6 @@ class Node(LockingNode):
 
     def _observe_end(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
         if self._observer is not None:
-            self._running = None
             self._notify(self._observer.after_call, invocation, outcome, error)
 
     def _forward_stderr(self, invocation: Invocation, text: str) -> None:

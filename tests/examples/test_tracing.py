@@ -107,3 +107,11 @@ def test_a_failure_is_on_the_spans(tmp_path: Path, traced: Traced) -> None:
     for name in ("tuning ADD", "CNI ADD"):
         assert traced.span(name).status.status_code is trace.StatusCode.ERROR
     assert traced.span("bridge DEL").status.status_code is trace.StatusCode.UNSET
+
+
+def test_an_interrupted_call_that_is_rolled_back_has_its_span(tmp_path: Path, traced: Traced) -> None:
+    executor = RecordingExecutor({("tuning", "ADD"): KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        client(tmp_path, executor, traced.observer).add_network_list(NET, RT, on_cancel="rollback")
+    calls = ["bridge ADD", "tuning ADD", "tuning DEL", "bridge DEL"]
+    assert traced.tree() == [*((call, "CNI ADD") for call in calls), ("CNI ADD", "")]

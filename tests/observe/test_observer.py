@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +115,37 @@ def test_a_call_that_could_not_run_to_its_end_has_its_error(tmp_path: Path) -> N
     assert ("after", "bridge", "ADD", None, "PluginTimeoutError") in notes.seen
 
 
-def test_an_interrupted_call_is_ended_all_the_same(tmp_path: Path) -> None:
-    notes = Notes()
-    with pytest.raises(KeyboardInterrupt):
-        client(tmp_path, RecordingExecutor({("bridge", "ADD"): KeyboardInterrupt()}), notes).add_network_list(NET, RT)
-    assert notes.seen[2:] == [
-        ("after", "bridge", "ADD", None, "KeyboardInterrupt"),
-        ("end", "ADD", "KeyboardInterrupt"),
-    ]
+class Broke(BaseException):
+    """An exception that a signal handler raises."""
+
+
+ENDS = {
+    "CNIError": refusal(7),
+    "timeout": PluginTimeoutError("slow"),
+    "bug": KeyError("x"),
+    "Ctrl-C": KeyboardInterrupt(),
+}
+
+
+@pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
+@pytest.mark.parametrize("ends", [*ENDS.values(), Broke(), asyncio.CancelledError()], ids=[*ENDS, "signal", "cancel"])
+@pytest.mark.parametrize("is_asyncio", [False, True])
+def test_a_call_has_its_end_however_it_ends_and_before_the_calls_of_the_rollback(
+    tmp_path: Path, ends: Any, on_cancel: Any, is_asyncio: bool
+) -> None:
+    notes, executor = Notes(), RecordingExecutor({("tuning", "ADD"): ends})
+    cni: Any = client(tmp_path, executor, notes)
+    if is_asyncio:
+        cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor.on_asyncio, observer=notes, durable=False)
+    add = partial(cni.add_network_list, NET, RT, on_cancel=on_cancel)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - all kinds
+        asyncio.run(add()) if is_asyncio else add()
+    calls = [note for note in notes.seen if note[0] in {"before", "after"}]
+    assert [note[0] for note in calls] == ["before", "after"] * (len(calls) // 2)
+    assert [before[1:3] for before in calls[::2]] == [after[1:3] for after in calls[1::2]]
+    kept = not isinstance(caught.value, CNIError) and on_cancel == "keep"
+    assert len(calls) == (4 if kept else 8), "the roll-back calls two plugins"
+    assert notes.seen[-1] == ("end", "ADD", type(caught.value).__name__)
 
 
 def test_a_verb_that_is_refused_before_any_call_has_its_end(tmp_path: Path) -> None:
