@@ -71,6 +71,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     for link in node.uplinks:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
+    yield from _doubled_hardware_addresses(node)
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
@@ -108,6 +109,33 @@ def _stopped_inside(
         about, netns = _about(attachment), attachment.netns
         yield from settings_that_stop(link, node.documents(attachment), about, netns)
         yield from macs.wrong(network, link, {attachment.network}, about, netns)
+
+
+def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
+    """Find containers of one network with one hardware address, which only the interfaces of ipvlan share."""
+    links = (
+        (attachment, network.links[attachment.ifname]) for attachment, network in node.live
+        if attachment.ifname in network.links
+    )  # fmt: skip
+    users = grouped(
+        ((attachment.network, link.mac), attachment) for attachment, link in links if link.mac and link.kind != "ipvlan"
+    )
+    for (_, mac), attachments in users.items():
+        if len(attachments) > 1 and mac.strip("0:"):
+            own = [(attachment, node.summary_of(attachment).macs) for attachment in attachments]
+            changed = [(attachment, macs[0]) for attachment, macs in own if macs and mac not in macs]
+            commands = [
+                command_in(attachment.netns, f"ip link set {attachment.ifname} address {recorded}")
+                for attachment, recorded in changed
+            ]
+            yield NodeFinding(
+                "interfaces", "error", "duplicate-mac", f"hardware address {mac}",
+                f"{some([id_of(attachment) for attachment in attachments])} have it"
+                + (f"; {some([id_of(attachment) for attachment, _ in changed])} had another one when attached" if changed else ""),
+                "their bridge delivers the packets for both to one of them",
+                "; ".join(commands) or "give one of them another hardware address", (),
+                tuple(map(id_of, attachments)),
+            )  # fmt: skip
 
 
 # Bridges and masters.

@@ -18,6 +18,7 @@ from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.diagnosis.rules import rules_to_remove
+from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Subject
@@ -195,9 +196,10 @@ def _duplicates(node: NodeState) -> Observations:
     )
     directories = grouped(node.reservations)
     for (network, address), attachments in holders.items():
-        strangers = [f"{link.name} in {space.path}" for space, link, _ in node.strangers(address)]
-        if strangers and not any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments):
-            strangers = []
+        others = node.strangers(address)
+        if others and not any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments):
+            others = []
+        strangers = [f"{link.name} in {space.path} ({_inhabitants(node, space)})" for space, link, _ in others]
         if len(attachments) == 1 and not strangers:
             continue
         names = [id_of(attachment) for attachment in attachments]
@@ -218,6 +220,12 @@ def _duplicates(node: NodeState) -> Observations:
         remedy = "; ".join(shlex.join(["kubectl", "delete", "pod", "-n", *pod.split("/", 1)]) for pod in pods)
         if strangers or not (mends or remedy):
             remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
+        if len(attachments) == 1 and others and all(_recorded_in(node, other.space) for other in others):
+            # They have addresses of their own: this one came later, and not from a plugin.
+            remedy = "; ".join(
+                command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}")
+                for space, link, _ in others for text in link.addresses if text.partition("/")[0] == address
+            )  # fmt: skip
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
@@ -273,8 +281,19 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
 
 def _owner_of(node: NodeState, space: Space, network: str) -> str:
     """Return the recorded container of a namespace; else the ID in the control group of its process, or its name."""
-    recorded = [one for one in node.attachments if one.network == network and node.space_of(one) is space]
+    recorded = [one for one in _recorded_in(node, space) if one.network == network]
     return recorded[0].container_id if recorded else container_id_of(space.process) or os.path.basename(space.path)
+
+
+def _recorded_in(node: NodeState, space: Space) -> list[Attachment]:
+    """Return the attachments in a namespace."""
+    return [attachment for attachment in node.attachments if node.space_of(attachment) is space]
+
+
+def _inhabitants(node: NodeState, space: Space) -> str:
+    """Return the containers of a namespace by record, or who lives there."""
+    names = dict.fromkeys(attachment.pod or attachment.container_id for attachment in _recorded_in(node, space))
+    return some(list(names)) or inhabitant_of(space)
 
 
 def inhabitant_of(space: Space) -> str:

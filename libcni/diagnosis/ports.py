@@ -6,8 +6,11 @@ from libcni._dataclass import replace
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import LOCALNET, grouped
 from libcni.diagnosis.report import NodeFinding, Observations, finding_about
+from libcni.diagnosis.rules import gateway_interfaces
 from libcni.errors import some
+from libcni.kernel.rules import ports_chain
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 from libcni.verbs.host_ports import PortRule, PortUser, port_holders
@@ -32,6 +35,30 @@ def check_ports(node: NodeState) -> Observations:
             "clients of that program reach the container", "stop the program, or publish another port",
         )  # fmt: skip
     yield from (_caught(node, users[rule.user], rule) for rule in holders.rules)
+    yield from _not_from_localhost(node, list(users.values()))
+
+
+def _not_from_localhost(node: NodeState, attachments: list[Attachment]) -> Observations:
+    """Find bridges that drop packets from 127.0.0.1: portmap lets them through, unless it is told to translate none."""
+    links = node.host.links if node.host is not None and not node.forwards.get(LOCALNET) else {}
+    chains = {chain for program in node.rules if program != "nft" for chain in node.table(program, "nat").chains}
+    users = grouped(
+        (interface, id_of(attachment)) for attachment in attachments
+        # portmap's rules of nftables need no such setting.
+        if ports_chain(attachment.network, attachment.container_id) in chains
+        and not any(one.get("type") == "portmap" and one.get("snat") is False for one in node.documents(attachment))
+        and any("." in address for address in node.addresses_of(attachment))
+        and any(port.address in {"", "127.0.0.1"} for port in ports_in(attachment.capability_args))
+        for interface in gateway_interfaces(node, attachment)
+    )  # fmt: skip
+    for interface, names in users.items():
+        if interface in links and "route_localnet 1" not in links[interface].settings:
+            yield NodeFinding(
+                "rules", "warning", "localnet-off", f"interface {interface}",
+                f"it has 'route_localnet 0', and portmap sets 1: {some(names)}",
+                "programs on this node do not reach the published ports at 127.0.0.1",
+                f"sysctl -w net/ipv4/conf/{interface}/route_localnet=1", (), tuple(names),
+            )  # fmt: skip
 
 
 def _publishes(node: NodeState, attachment: Attachment) -> bool:

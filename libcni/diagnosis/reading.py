@@ -31,6 +31,7 @@ from libcni.store.model import CORRUPT, LIVING, LOST_PATH
 from libcni.store.records import RecordStore, names_of
 
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
+LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
@@ -79,7 +80,8 @@ class NodeReading:
         spaces: all network namespaces that something holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, by the file of the setting for all interfaces.
+        forwards: whether the kernel forwards packets, and those of 127.0.0.1, by the file of the setting for all
+            interfaces.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
@@ -149,7 +151,7 @@ class NodeReading:
             with _noting(unread, f"the rules of {program}"):
                 rules[program] = saved_rules(program)
         forwards: dict[str, bool] = {}
-        for path in FORWARDING.values():
+        for path in (*FORWARDING.values(), LOCALNET):
             with suppress(OSError), open(path, encoding="ascii") as file:
                 forwards[path] = file.read().strip() != "0"
         return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)

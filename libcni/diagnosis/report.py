@@ -23,16 +23,16 @@ Severity = Literal["error", "warning", "note"]
 
 FindingName = Literal[
     "address-lost", "bridge-address", "bridge-missing", "bridge-renamed", "changed-configuration", "check-failed",
-    "corrupt-record", "dead", "default-changed", "dropped", "duplicate-address", "empty-pod", "ended",
-    "file-missing", "full", "gateway-doubled", "gateway-missing", "hairpin-off", "half-done", "host-end-down",
-    "host-route-missing", "ignored-addresses", "interface-down", "interface-missing", "interface-moved", "junk",
-    "known-fault", "leak", "link-down", "link-setting", "lost-path", "master-missing", "misplaced-record",
-    "mtu-changed", "no-configuration", "no-default-route", "no-directory", "no-file", "no-forwarding", "no-plugins",
-    "not-reserved", "not-writable", "off-bridge", "open-lock", "pinned", "policy-drops", "pool-full", "pool-low",
-    "port-caught", "port-shadowed", "prefix-changed", "read-only", "route-changed", "route-missing", "route-stolen",
-    "rules-left", "rules-missing", "running", "set-aside", "status", "subnet-route-missing", "two-records",
-    "unrecorded", "unreserved", "unusable-file", "unusable-plugin", "writable-by-others", "wrong-neighbour",
-    "wrong-reservation",
+    "corrupt-record", "dead", "default-changed", "dropped", "duplicate-address", "duplicate-mac", "empty-pod",
+    "ended", "file-missing", "full", "gateway-doubled", "gateway-missing", "hairpin-off", "half-done",
+    "host-end-down", "host-route-missing", "ignored-addresses", "interface-down", "interface-missing",
+    "interface-moved", "junk", "known-fault", "leak", "link-down", "link-setting", "localnet-off", "lost-path",
+    "master-missing", "misplaced-record", "mtu-changed", "no-configuration", "no-default-route", "no-directory",
+    "no-file", "no-forwarding", "no-plugins", "not-reserved", "not-writable", "off-bridge", "open-lock", "pinned",
+    "policy-drops", "pool-full", "pool-low", "port-caught", "port-shadowed", "prefix-changed", "read-only",
+    "route-changed", "route-missing", "route-stolen", "rules-left", "rules-missing", "running", "set-aside",
+    "status", "subnet-route-missing", "two-records", "unrecorded", "unreserved", "unusable-file", "unusable-plugin",
+    "writable-by-others", "wrong-neighbour", "wrong-reservation",
 ]  # fmt: skip
 
 

@@ -332,17 +332,28 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the first rules of a chain if they drop all packets, or all packets of a container or of a bridge."""
     yield from _dropped_at_once(node, live)
-    everywhere: dict[str, list[str]] = {}
+    everywhere: dict[str, dict[str, set[str]]] = {}
     forwarding = Forwarding(node.rules, node.inner_bridges)
     for attachment in live:
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
                 if place := forwarding.dropped_by(address, interface):
-                    everywhere.setdefault(place, []).append(id_of(attachment))
-    for place, names in everywhere.items():
-        unique = tuple(dict.fromkeys(names))
-        meaning = f"{counted(len(unique), 'container')} cannot reach other networks"
-        yield NodeFinding("rules", "error", "policy-drops", place, DROPPED, meaning, ACCEPT, (), unique)
+                    everywhere.setdefault(place, {}).setdefault(interface, set()).add(id_of(attachment))
+    for place, users in everywhere.items():
+        names = tuple(sorted(set().union(*users.values())))
+        meaning = f"{counted(len(names), 'container')} cannot reach other networks"
+        meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
+        program = place.rpartition(" of ")[2] if place.startswith("chain FORWARD of ip") else ""
+        # A plugin is only run for the next containers.
+        now = [_accepted(program, interface) for interface in users if program]
+        remedy = ACCEPT + f"; for those that run: {'; '.join(now[:2])}" * bool(now)
+        yield NodeFinding("rules", "error", "policy-drops", place, DROPPED, meaning, remedy, (), names)
+
+
+def _accepted(program: str, interface: str) -> str:
+    """Return the commands that accept the packets from an interface, the answers, and those to published ports."""
+    answers = "-m conntrack --ctstate RELATED,ESTABLISHED,DNAT"
+    return f"{program} -I FORWARD -i {interface} -j ACCEPT; {program} -I FORWARD -o {interface} {answers} -j ACCEPT"
 
 
 def _dropped_at_once(node: NodeState, live: list[Attachment]) -> Observations:

@@ -1,4 +1,4 @@
-"""The settings of an interface that can stop its packets, in the words of ``ip``, ``bridge``, ``tc`` and ``sysctl``."""
+"""The settings of an interface that decide on its packets, as ``ip``, ``bridge``, ``tc`` and ``sysctl`` name them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS_OF_PORT = {
 """The attributes of a port of a bridge: IFLA_BRPORT_* of the kernel's if_link.h."""
 FILTERS_VLANS, RUNS_XDP = "vlan_filtering 1", "xdp on"
 _WORDS_OF_BRIDGE = {(7, b"\1"): FILTERS_VLANS}
-_WORDS_OF_SYSCTL = {(1, 0): "forwarding 0", (8, 1): "rp_filter 1", (19, 8): "arp_ignore 8"}
+_WORDS_OF_SYSCTL = {(1, 0): "forwarding 0", (8, 1): "rp_filter 1", (19, 8): "arp_ignore 8", (26, 1): "route_localnet 1"}
 """The numbers of net.ipv4.conf.*: IPV4_DEVCONF_* of the kernel's ip.h."""
 _KERNELS_OWN_QUEUES = {"", "cake", "fq", "fq_codel", "fq_pie", "mq", "noop", "noqueue", "pfifo", "pfifo_fast", "sfq"}
 """The queues that a kernel gives an interface by itself, or by net.core.default_qdisc. They lose and limit nothing."""
@@ -29,7 +29,7 @@ def settings_of(
 ) -> tuple[str, ...]:
     """Return the settings of an interface that it does not have when it is new.
 
-    ``forwarding 0`` and ``rp_filter 1`` are usual in some namespaces.
+    ``forwarding 0`` and ``rp_filter 1`` are usual in some namespaces, and portmap sets ``route_localnet 1``.
 
     Args:
         flags: the flags of the interface.

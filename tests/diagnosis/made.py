@@ -50,7 +50,7 @@ class MadeNode:
             plugin.write_text("#!/bin/sh\n", encoding="utf-8")
             plugin.chmod(0o755)
         self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d")
-        bridge = Link("br0", 2, kind="bridge", is_up=True, addresses=["10.1.0.1/24"])
+        bridge = Link("br0", 2, kind="bridge", is_up=True, addresses=["10.1.0.1/24"], settings=("route_localnet 1",))
         self.host = Network({"br0": bridge}, (IPRoute("10.1.0.0/24", "", 2),), 1)
         self.records: list[Record] = []
         self.spaces: dict[tuple[int, int], Space] = {}

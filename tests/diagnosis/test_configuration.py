@@ -8,9 +8,11 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import only
+from diagnosis.made import MadeNode, configure
 from libcni import CNIConfig
 from libcni.cli import main
 from libcni.diagnosis import diagnose
+from libcni.diagnosis.configuration import check_configuration
 
 
 def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
@@ -55,3 +57,18 @@ def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:
     assert diagnose(gone).findings[0].seen == "there is no such directory"
     file = healthy.client(conf_dir=healthy.netns("c1"))
     assert only(file).seen == "it is not a directory"
+
+
+def test_a_file_that_the_plugins_read_and_their_daemon_writes(made: MadeNode, tmp_path: Path) -> None:
+    env, kubeconfig = tmp_path / "subnet.env", tmp_path / "kubeconfig"
+    configure(
+        made, {"type": "flannel", "subnetFile": str(env)},
+        {"type": "calico", "kubernetes": {"kubeconfig": str(kubeconfig)}, "log_file_path": str(tmp_path / "log")},
+    )  # fmt: skip
+    found = made.findings(check_configuration)
+    assert [(one.name, one.subject) for one in found] == [("file-missing", str(path)) for path in (kubeconfig, env)]
+    env.touch()
+    kubeconfig.touch()
+    assert made.findings(check_configuration) == []
+    configure(made, {"type": "flannel"})
+    assert made.finding(check_configuration).subject == "/run/flannel/subnet.env"

@@ -172,8 +172,19 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     made.live_in(str(made.netns("older")), interface_with("10.1.0.2"))
     found = made.finding(check_ipam)
     assert (found.name, found.containers) == ("duplicate-address", ("c1:eth0",))
-    assert f"eth0 in {made.netns('older')} also has it" in found.seen
+    assert f"eth0 in {made.netns('older')} (nothing runs there) also has it" in found.seen
     assert found.mends == (), "a reload would ask for the same address"
+    assert found.remedy.startswith("find out which of them")
+
+
+def test_a_container_that_got_the_address_of_another_one_beside_its_own_is_named(made: MadeNode) -> None:
+    made.attach("c2", args=(("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db-0"))).links["eth0"].addresses.append(
+        "10.1.0.2/24"
+    )
+    [found] = [one for one in made.findings(check_ipam) if one.name == "duplicate-address"]
+    assert found.containers == ("c1:eth0",)
+    assert f"eth0 in {made.netns('c2')} (shop/db-0) also has it" in found.seen
+    assert found.remedy == f"nsenter --net={made.netns('c2')} ip address del 10.1.0.2/24 dev eth0"
 
 
 def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNode) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import Any
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, PORTMAP, MadeNode
+from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.ports import check_ports
+from libcni.diagnosis.reading import LOCALNET
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute, Link, Neighbour
 
@@ -180,6 +183,33 @@ def test_the_answers_from_outside_need_forwarding_on_the_way_out_too(made: MadeN
     path = "/proc/sys/net/ipv4/conf/up0/forwarding"
     assert (found.name, found.subject, found.mends) == ("no-forwarding", path, ())
     assert found.remedy == "sysctl -w net/ipv4/conf/up0/forwarding=1"
+
+
+def test_two_containers_with_one_hardware_address(made: MadeNode) -> None:
+    first, second = made.attach("c1"), made.attach("c2")
+    second.links["eth0"].mac = first.links["eth0"].mac
+    found = made.finding(check_interfaces)
+    assert (found.name, found.subject) == ("duplicate-mac", "hardware address 02:00:00:00:00:02")
+    assert found.containers == ("c1:eth0", "c2:eth0")
+    assert found.seen.endswith("; c2:eth0 had another one when attached")
+    assert found.remedy == f"nsenter --net={made.netns('c2')} ip link set eth0 address 02:00:00:00:00:03"
+    second.links["eth0"].kind = "ipvlan"
+    assert made.findings(check_interfaces) == []
+
+
+def test_a_bridge_that_drops_what_the_node_sends_to_its_own_ports(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
+    assert made.findings(check_ports) == []
+    made.make_rules("c1", "10.1.0.2")
+    assert made.findings(check_ports) == []
+    made.host.links["br0"].settings = ()
+    found = made.finding(check_ports)
+    assert (found.name, found.remedy) == ("localnet-off", "sysctl -w net/ipv4/conf/br0/route_localnet=1")
+    made.more["forwards"][LOCALNET] = True
+    assert made.findings(check_ports) == []
+    made.more["forwards"][LOCALNET] = False
+    change_config(made, b'"portMappings": true}', b'"portMappings": true}, "snat": false')
+    assert made.findings(check_ports) == []
 
 
 @pytest.mark.real

@@ -208,11 +208,12 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         "ip neigh add 10.9.0.8 lladdr 02:00:00:00:00:08 dev br0 nud stale",
         "ip neigh add fd09::9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
         "sysctl -qw net.ipv4.conf.br0.forwarding=0 net.ipv4.conf.br0.rp_filter=1 net.ipv4.conf.br0.arp_ignore=8",
+        "sysctl -qw net.ipv4.conf.br0.route_localnet=1",
     ):
         container.run(*command.split())
     found = read_network(container.path)
     bridge, end = found.links["br0"], found.links["eth0"]
-    assert bridge.settings == ("arp off", "forwarding 0", "rp_filter 1", "arp_ignore 8")
+    assert bridge.settings == ("arp off", "forwarding 0", "rp_filter 1", "arp_ignore 8", "route_localnet 1")
     assert set(end.settings) >= {
         "hairpin on", "flood off", "bcast_flood off", "isolated on", "locked on", "qdisc tbf",
     }  # fmt: skip
