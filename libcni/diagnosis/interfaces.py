@@ -128,10 +128,11 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
                 command_in(attachment.netns, f"ip link set {attachment.ifname} address {recorded}")
                 for attachment, recorded in changed
             ]
+            seen = f"{some(list(map(id_of, attachments)))} have it"
+            if changed:
+                seen += f"; {some([id_of(attachment) for attachment, _ in changed])} had another one when attached"
             yield NodeFinding(
-                "interfaces", "error", "duplicate-mac", f"hardware address {mac}",
-                f"{some([id_of(attachment) for attachment in attachments])} have it"
-                + (f"; {some([id_of(attachment) for attachment, _ in changed])} had another one when attached" if changed else ""),
+                "interfaces", "error", "duplicate-mac", f"hardware address {mac}", seen,
                 "their bridge delivers the packets for both to one of them",
                 "; ".join(commands) or "give one of them another hardware address", (),
                 tuple(map(id_of, attachments)),
