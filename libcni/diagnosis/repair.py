@@ -135,7 +135,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             report = report_on(node, checked=None if run_check else ())
             plan = repair.plan(node, report)
         plan = [outcome for outcome in plan if outcome.state == "left"]
-        repair.forget_needless_failures(report)
+        repair.compare_with(report)
         RecordStore(cni.cache_dir).remove_old_drafts()
     return NodeRepair((*repair.outcomes.values(), *plan), report, repair.stopped)
 
@@ -277,12 +277,19 @@ class _Repair:
         finally:
             locks.close()
 
-    def forget_needless_failures(self, report: DoctorReport) -> None:
-        """Treat a failed mend that a report no longer requires as not needed: its container has ended meanwhile."""
-        required = {mend.key for finding in report.findings for mend in finding.mends}
+    def compare_with(self, report: DoctorReport) -> None:
+        """Correct the outcomes by the last report: what it no longer requires did not fail, what it requires did.
+
+        A failed mend is not needed any more if its container has ended meanwhile. A DEL succeeds on a read-only disk,
+        although the record and the reservations remain.
+        """
+        required = {mend.key: mend for mend in merged(mend for finding in report.findings for mend in finding.mends)}
         for mend, outcome in self.outcomes.items():
-            if outcome.state == "failed" and mend.key not in required:
+            again = required.get(mend.key)
+            if outcome.state == "failed" and again is None:
                 self.outcomes[mend] = replace(outcome, state="not needed", reason="")
+            elif outcome.state == "mended" and again is not None and _rest(mend, again) is not None:
+                self.outcomes[mend] = replace(outcome, state="failed", reason="the doctor still finds its cause")
 
     def _note(self, outcome: MendOutcome, state: MendState, reason: str = "") -> None:
         """Store the outcome of a mend. A mend that was not needed is tried again if the next diagnosis requires it.

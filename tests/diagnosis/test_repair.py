@@ -49,11 +49,28 @@ def replace_act(monkeypatch: pytest.MonkeyPatch, kind: MendKind, change: Callabl
     monkeypatch.setattr(acts, "ACTS", {**ACTS, kind: ACTS[kind]._replace(change=change)})
 
 
+def also(monkeypatch: pytest.MonkeyPatch, kind: MendKind, change: Callable[..., Any]) -> None:
+    """Carry out the mends of a kind, and then a change that comes at the same time."""
+    act = ACTS[kind].change
+    assert act is not None
+    replace_act(monkeypatch, kind, lambda node, mend: (act(node, mend), change(node, mend)))
+
+
 def test_a_dry_run_changes_nothing(node: OperatorNode) -> None:
     node.attach("c1")
     lease = node.lease(77, "lost\r\neth0")
     done = repair_node(node.cni, dry_run=True)
     assert [(one.state, one.mend.kind) for one in done.outcomes] == [("planned", "release")]
+    assert lease.exists()
+
+
+def test_a_mend_whose_cause_the_doctor_still_finds_has_failed(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = node.lease(77, "lost\r\neth0")
+    replace_act(monkeypatch, "release", lambda *_: None)  # as on a disk that became read-only
+    [outcome] = repair_node(node.cni).outcomes
+    assert (outcome.state, outcome.reason) == ("failed", "the doctor still finds its cause")
     assert lease.exists()
 
 
@@ -188,7 +205,7 @@ def test_a_check_that_failed_is_run_again_before_a_container_is_attached_again(h
     assert [(one.mend.kind, one.finding, one.state) for one in outcomes] == [("reload", "check-failed", "not needed")]
     healthy.plugin("a", fail.replace(f"[ -e {once} ]", "false"), result={"cniVersion": "1.0.0"})
     outcomes = repair_node(healthy.cni, run_check=True, interrupt=["c1"]).outcomes
-    assert [one.state for one in outcomes] == ["mended"]
+    assert [one.state for one in outcomes] == ["failed"], "CHECK fails after the reload, too"
 
 
 def test_the_locks_of_each_mend_are_those_of_an_add() -> None:
@@ -272,7 +289,7 @@ def test_a_loss_that_the_mend_does_not_name_stops_the_repair(
         node.age_leases()
     node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
-    replace_act(monkeypatch, "release", lambda *_: container.run(*damage.split()))
+    also(monkeypatch, "release", lambda *_: container.run(*damage.split()))
     done = repair_node(node.cni)
     assert [one.state for one in done.outcomes] == ["mended"]
     assert "after: release" in done.stopped
@@ -326,7 +343,7 @@ def test_a_port_that_is_lost_stops_the_repair(node: OperatorNode, monkeypatch: p
     node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
     flush = ["iptables", "-t", "nat", "-F", "CNI-HOSTPORT-DNAT"]
-    replace_act(monkeypatch, "release", lambda *_: subprocess.run(flush, check=True))
+    also(monkeypatch, "release", lambda *_: subprocess.run(flush, check=True))
     assert "c1:eth0 has lost the port 8080/tcp" in repair_node(node.cni).stopped
 
 
@@ -336,7 +353,7 @@ def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
     node.attach("c1")
     node.attach("c2").run("ip", "link", "set", "eth0", "down")
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
-    replace_act(monkeypatch, "set-up", lambda *_: node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0")))
+    also(monkeypatch, "set-up", lambda *_: node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0")))
     done = repair_node(node.cni)
     assert ([one.state for one in done.outcomes], done.stopped) == (["mended"], "")
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["c2"]
@@ -365,7 +382,7 @@ def test_a_container_that_a_verb_works_on_has_lost_nothing_yet(
 
     monkeypatch.setattr(engine, "_SECOND_LOOK", 0.0)
     monkeypatch.setattr(engine, "belongings_of", look)
-    replace_act(monkeypatch, "release", begin)
+    also(monkeypatch, "release", begin)
     done = repair_node(node.cni)
     assert (done.outcomes[0].state, done.stopped) == ("mended", "")
     assert seen[:5] == [True, True, False, False, True]
