@@ -212,6 +212,15 @@ class CNIError(Exception):
     def hint(self, hint: Hint | None) -> None:
         self._hint = hint
 
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later without a change: a lock is busy, or a plugin asks to try again.
+
+        False for a roll-back that failed, and for PluginTimeoutError: a plugin that hangs seldom answers the second
+        time. A group is retryable if all its errors are.
+        """
+        return False
+
     def _usual_hint(self) -> Hint | None:
         return None
 
@@ -617,6 +626,11 @@ class LockTimeoutError(CNIError, TimeoutError):
         # Without a path, other operations of the same client were the reason.
         return Hint("see which program holds the lock", "doctor") if self.path else None
 
+    @property
+    def retryable(self) -> bool:
+        """True: the other verb may have ended then."""
+        return True
+
 
 class RecordError(CNIError):
     """A record or its directory cannot be read or written.
@@ -698,6 +712,11 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
             group = cls(message.format(len(errors)), errors)
             group.report = report
             raise group
+
+    @property
+    def retryable(self) -> bool:
+        """Whether all errors of the group are retryable."""
+        return all(isinstance(error, CNIError) and error.retryable for error in self.exceptions)
 
     def derive(self, excs: Any) -> CNIErrorGroup:  # type: ignore[override]  # members are never BaseExceptions
         """Return a group of the same kind with other members (used by ``split`` and ``except*``)."""

@@ -28,12 +28,18 @@ INTERPRETER = b"#!/usr/bin/python3 -I\n"
 LEFT_OUT = ("testing", "plugin")
 
 # Any Python since 2.7 must be able to read this.
-MAIN = """import sys
+MAIN = """import os
+import sys
 
 if sys.version_info < (3, 11):
     found = ".".join(str(number) for number in sys.version_info[:3])
     sys.exit("error: libcni needs Python 3.11 or newer, and %s is Python %s; "
              "name a newer one: python3.11 %s" % (sys.executable, found, sys.argv[0]))
+
+# For each module Python opens this file by its name again. Another one may have the name by then: an upgrade.
+opened = "/proc/self/fd/%d" % os.open(sys.path[0], os.O_RDONLY)
+if os.path.exists(opened):
+    sys.path[0] = opened
 
 from libcni.cli import run
 

@@ -256,3 +256,11 @@ def test_a_text_of_any_length_is_bounded() -> None:
     error = VersionError("x" * 1_000_000, hint="do this")
     assert len(str(error)) < 66_000
     assert str(error).endswith("… (934464 more characters) (do this)")
+
+
+def test_each_error_says_whether_the_same_call_may_succeed_later() -> None:
+    busy, again, wrong = LockTimeoutError("held"), PluginError("p", code=11), CNIError("wrong")
+    assert [error.retryable for error in (busy, again, wrong)] == [True, True, False]
+    assert all(not kind("x").retryable for kind in (ConfigError, RecordError, NotAttachedError, PluginTimeoutError))
+    assert CNIErrorGroup("all", [busy, CNIErrorGroup("inner", [again])]).retryable
+    assert not CNIErrorGroup("some", [busy, wrong]).retryable

@@ -29,7 +29,6 @@ _PATHS = (
 _TIMEOUT, _SHORTEST = 50.0, 0.1
 MAX_DOCUMENT_BYTES = 4 << 20
 """The size of the largest document on stdin."""
-_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,7 +85,8 @@ def installed_words(options: argparse.Namespace) -> list[str]:
 def archive() -> str | None:
     """Return the path of the one file (``libcni.pyz``) that this program runs from; None: it is installed."""
     path = getattr(__spec__.loader, "archive", None)  # that of zipimporter
-    return path and os.path.abspath(path)
+    # The one file imports from a descriptor of itself.
+    return path and os.path.abspath(sys.argv[0] if path.startswith("/proc/self/fd/") else path)
 
 
 def what_must_stay() -> list[str]:
@@ -146,11 +146,6 @@ def command_line() -> list[str]:
         hint = "install the library first, for example in a virtual environment (pip install .), and call it from there"
         raise ConfigError(problem, hint=hint)
     return command
-
-
-def environment() -> dict[str, str]:
-    """Return the environment for plugins. An engine may give no PATH, and plugins need it to find iptables."""
-    return {"PATH": _PROGRAMS, **os.environ}
 
 
 def name_options(error: CNIError, options: argparse.Namespace) -> None:

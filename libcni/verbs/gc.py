@@ -50,7 +50,7 @@ class GCReport:
         stale: the attachments that were not valid.
         detached: the stale attachments that were detached; () on a dry run.
         failed: the stale attachments that could not be detached, each with its error, which is also in ``errors``.
-        corrupt: records that cannot be read; GC leaves them alone, and does not call the plugins.
+        corrupt: records that cannot be read; each is an error. GC leaves them alone, and does not call the plugins.
         made_by_go: records of Go libcni that are not valid; GC leaves them alone without ``include_go``.
         plugins: the types of the plugins that ran GC.
         disabled: whether the configuration sets ``disableGC``; then GC did nothing.
@@ -122,9 +122,12 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     # Hold neither a lock nor a turn while the DELs run, which acquire their own.
     node.release()
     report = _with_outcomes(report, await _detach_all(node, network, listing, net, policy))
-    if supports(used.cni_version, "GC") and not (report.errors and node.seconds_left() == 0):
-        called, errors = await _call_plugins(node, used, pairs, policy)
-        report = replace(report, plugins=called, errors=(*report.errors, *errors))
+    if not (report.errors and node.seconds_left() == 0):
+        if supports(used.cni_version, "GC"):
+            called, errors = await _call_plugins(node, used, pairs, policy)
+            report = replace(report, plugins=called, errors=(*report.errors, *errors))
+        else:
+            report = replace(report, errors=(*report.errors, *_unreadable_errors(listing.corrupt)))
     CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", report.errors, report)
     return report
 
@@ -209,16 +212,17 @@ def _may_be_of(record: Record, network: str) -> bool:
     return name.startswith((f"{network}-", "~"))
 
 
-def _check_all_readable(corrupt: list[Record]) -> None:
-    """Raise RecordError if there is an unreadable record: its container may run, and plugins would free its address."""
-    for record in corrupt:
-        raise RecordError(
+def _unreadable_errors(corrupt: Iterable[Record]) -> tuple[CNIError, ...]:
+    """Return an error for each unreadable record: its container may run, and plugins would free its address."""
+    text = "if its container has ended, move the record to the folder corrupt"
+    return tuple(
+        RecordError(
             f"{record.path}: {record.problem or 'it names no attachment'}; the plugins' own GC was not called",
             path=record.path,
-            hint=Hint(
-                "if its container has ended, move the record to the folder corrupt", "repair", options=("--yes",)
-            ),
+            hint=Hint(text, "repair", options=("--yes",)),
         )
+        for record in corrupt
+    )
 
 
 def valid_pairs(valid: Any) -> list[Pair]:
@@ -319,7 +323,8 @@ async def _call_plugin(node: Node, net: NetworkConfigList, index: int, pairs: li
     # for each plugin, so that an ADD waits for one plugin at most, and is in the list of the next plugin.
     await node.lock([net.name], exclusive=True)
     listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
-    _check_all_readable(listing.corrupt)
+    for error in _unreadable_errors(listing.corrupt):
+        raise error
     for container_id in sorted(listing.unfinished):
         # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
         await node.lock_container(container_id, _LOCK_SECONDS)

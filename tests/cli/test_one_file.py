@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from nodes import FakeNode
 
 from libcni.engines.netavark import OWNER as PODMAN
 from libcni.engines.oci import OWNER as HOOK
-from libcni.testing import why_no_namespaces
+from libcni.testing import wait_until, why_no_namespaces
 
 SCRIPT = Path(__file__).parents[2] / "scripts/one_file.py"
 
@@ -150,3 +151,33 @@ def test_the_installed_driver_attaches(tmp_path: Path, libcni: Path) -> None:
     assert f" -I {libcni} netavark-plugin " in driver.read_text()
     done = run([str(driver), "create"], json.dumps({"name": "front", "id": "1" * 64, "driver": "cni"}))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_running_command_keeps_its_modules_while_the_file_is_replaced(node: OneFileNode, tmp_path: Path) -> None:
+    began, goes_on = tmp_path / "began", tmp_path / "goes-on"
+    node.plugin("a", f"touch {began}; while [ ! -e {goes_on} ]; do sleep 0.05; done; echo broken >&2; exit 1")
+    file = shutil.copy(node.libcni, tmp_path / "libcni")
+    words = [sys.executable, "-IS", str(file), "add", "front", node.netns("web"), "-c", "web", *node.words]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(began.exists)
+        (tmp_path / "new").write_text("another version")
+        os.replace(tmp_path / "new", file)
+        goes_on.touch()
+        error = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert "broken" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("given", [None, "", "/usr/bin:/bin", "/opt/own:/sbin"])
+def test_plugins_find_the_systems_programs_whatever_path_the_command_has(
+    node: OneFileNode, tmp_path: Path, given: str | None
+) -> None:
+    node.plugin("a", f'[ "$CNI_COMMAND" = VERSION ] || echo "$PATH" > {tmp_path}/path')
+    words = [sys.executable, "-IS", str(node.libcni), "add", "front", node.netns("web"), "-c", "web", *node.words]
+    subprocess.run(words, env={} if given is None else {"PATH": given}, check=True, stdout=subprocess.DEVNULL)
+    path = (tmp_path / "path").read_text().strip().split(":")
+    first = [name for name in (given or "").split(":") if name]
+    assert path[: len(first)] == first
+    assert sorted(set(path)) == sorted(path)
+    assert {"/usr/sbin", "/sbin", "/usr/bin"} <= set(path)

@@ -127,12 +127,15 @@ UNREADABLE = [
 ]
 
 
+@pytest.mark.parametrize("net", [NET, network("a", "b", cniVersion="1.0.0")], ids=["1.1.0", "without GC"])
 @pytest.mark.parametrize("unreadable", UNREADABLE, ids=["corrupt", "any network's"])
-def test_a_record_that_cannot_be_read_keeps_the_plugins_from_gc_and_nothing_else(unreadable: Record) -> None:
+def test_a_record_that_cannot_be_read_is_an_error_and_keeps_the_plugins_from_gc_and_nothing_else(
+    unreadable: Record, net: NetworkConfigList
+) -> None:
     """Its container may live, and the plugins would free its address."""
     node = RecordingNode(records=[record("c1"), record("c2"), unreadable])
     with pytest.raises(CNIErrorGroup) as caught:
-        collect(node, [("c2", "eth0")])
+        collect(node, [("c2", "eth0")], net)
     report = caught.value.report
     assert isinstance(report, GCReport)
     assert node.verbs() == ["DEL b", "DEL a"]
@@ -150,12 +153,6 @@ def test_a_record_of_another_network_that_cannot_be_read_does_not_matter() -> No
     node = RecordingNode(records=[other])
     assert collect(node).corrupt == ()
     assert node.verbs() == ["GC a", "GC b"]
-
-
-def test_a_record_that_cannot_be_read_does_not_matter_if_the_plugins_have_no_gc() -> None:
-    net = network("a", cniVersion="1.0.0")
-    node = RecordingNode(records=[UNREADABLE[0]])
-    assert [one.path for one in collect(node, [], net).corrupt] == [UNREADABLE[0].path]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
