@@ -468,6 +468,8 @@ def test_an_interface_is_found_in_another_namespace(
         assert status_of(found.removeprefix("one0 in ")) == status_of(other.path)
         without = made.with_interface(Known(made.number))
         assert not sight.find(None, without, namespace.path, "one0", everywhere=True).found_as
+        another = made.with_interface(Known(made.number + 50, mac))  # users can choose hardware addresses
+        assert not sight.find(None, another, namespace.path, "one0", everywhere=True).found_as
         sight.close()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import coroutine
 from typing import Any
 
 import pytest
@@ -77,6 +78,75 @@ def test_a_second_plugin_that_did_not_run_does_not_spare_the_first_its_del() -> 
 
 
 WRITTEN = ["begin net", "started net", "ADD a", "step net", "ADD b"]
+
+
+def test_a_record_whose_directory_was_removed_meanwhile_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helpers._Journal.has_name", lambda _: False)
+    node = RecordingNode()
+    add(node)
+    assert node.log[-2:] == ["complete net", "again net"]
+
+
+class Interrupted(RecordingNode):
+    """A node whose plugin b is interrupted."""
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        outcome = await super().run_plugin(invocation, options)
+        if (invocation.verb, invocation.plugin) == ("ADD", "b"):
+            await suspended()
+            raise KeyboardInterrupt
+        return outcome
+
+
+@coroutine
+def suspended() -> Generator[None]:
+    """Suspend a verb, as a plugin of an asyncio client does."""
+    yield
+
+
+def test_the_roll_back_after_an_interruption_is_not_repeated() -> None:
+    """Who interrupts a program waits for its end."""
+    node = Interrupted({("DEL", "a"): failed()})
+    verb = add_verb(node, network("a", "b"), RT, on_cancel="rollback")
+    verb.send(None)
+    with pytest.raises(KeyboardInterrupt):
+        verb.send(None)
+    assert node.verbs() == ["ADD a", "ADD b", "DEL b", "DEL a"]
+
+
+def test_an_abandoned_add_runs_nothing_more() -> None:
+    """The garbage collector closes it, at whatever moment."""
+    node = Interrupted()
+    verb = add_verb(node, network("a", "b"), RT, on_cancel="rollback")
+    verb.send(None)
+    verb.close()
+    assert node.verbs() == ["ADD a", "ADD b"]
+    assert [record.state for record in node.recorded.values()] == [PENDING]
+
+
+def test_the_repeated_del_of_a_roll_back_gives_plugins_no_file_that_is_no_namespace() -> None:
+    """They refuse it, and a DEL of a later program would not pass it either."""
+    node = RecordingNode({("ADD", "b"): failed(), ("DEL", "a"): failed()}, not_namespaces=[RT.netns or ""])
+    with pytest.raises(PluginError):
+        add(node)
+    netns = [call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"]
+    assert netns == [RT.netns, RT.netns, "", ""]
+
+
+@pytest.mark.parametrize(("have_ended", "seconds"), [(True, 1.0), (False, 0.0)])
+def test_the_wait_for_processes_of_plugins_before_and_after_a_roll_back(*, have_ended: bool, seconds: float) -> None:
+    """One that runs after the DEL was started by the DEL, if none ran before it."""
+    waits = []
+
+    class Node(RecordingNode):
+        async def plugins_have_ended(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return have_ended
+
+    with pytest.raises(PluginError) as caught:
+        add(Node({("ADD", "b"): failed()}))
+    assert waits == [1.0, seconds]
+    assert bool(caught.value.rollback_errors) is not have_ended
 
 
 def test_the_order_of_things() -> None:

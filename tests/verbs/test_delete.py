@@ -12,7 +12,9 @@ from helpers import RESULT, RT, RecordingNode, attached, failed, network
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import LockTimeoutError, NetworkNotFoundError, PluginError, RecordError
+from libcni.executor.interface import CallOptions
 from libcni.options import DelPolicy
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Unreadable
 from libcni.verbs.add import add
 from libcni.verbs.delete import DelReport, PluginReport
@@ -46,6 +48,24 @@ def test_the_order_of_things() -> None:
     assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
     assert node.recorded == {}
     assert node.stdin("DEL", "a")["prevResult"] == node.stdin("DEL", "b")["prevResult"] == RESULT
+
+
+@pytest.mark.parametrize(("keep_going", "given"), [(True, [4.0, 6.0, 12.0]), (False, [12.0, 12.0, 12.0])])
+def test_a_plugin_that_hangs_leaves_time_for_the_others_if_the_del_goes_on(
+    given: list[float], monkeypatch: pytest.MonkeyPatch, *, keep_going: bool
+) -> None:
+    timeouts: list[float | None] = []
+
+    class Node(RecordingNode):
+        async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            timeouts.append(options.timeout)
+            return await super().run_plugin(invocation, options)
+
+    monkeypatch.setattr("libcni.kernel.system.monotonic", lambda: 0.0)
+    node = Node(records=[attached(network("a", "b", "c"))])
+    node._deadline = 12.0
+    delete(node, network("a", "b", "c"), keep_going=keep_going)
+    assert timeouts == given
 
 
 BARE = RuntimeConf("c1", None, "eth0")

@@ -25,7 +25,7 @@ from libcni.executor.interface import CallOptions
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import attachments_of
-from libcni.store.model import CORRUPT, PENDING, Record, Unreadable
+from libcni.store.model import CORRUPT, PENDING, STALE_BOOT, Record, Unreadable
 from libcni.store.records import RecordStore
 from libcni.verbs.gc import GCReport
 from libcni.verbs.gc import gc as gc_verb
@@ -119,6 +119,28 @@ def test_attachments_of_another_owner_stay_and_are_valid() -> None:
     assert {container_id for _, container_id, _ in node.recorded} == {"c2", "c3"}
     valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
     assert [one["containerID"] for one in valid] == ["c2", "c3"]
+
+
+def test_the_containers_of_unfinished_verbs_are_locked_while_the_plugins_collect() -> None:
+    """A plugin of a killed runtime may still run. Other verbs lock containers, too, so the order is always the same."""
+    names = ["c5", "c3", "c1", "c4", "c2"]
+    node = RecordingNode(records=[record(one, state=PENDING, result=None, owner="theirs") for one in names])
+    collect(node, net=network("a", cniVersion="1.1.0"))
+    locked = [f"lock-container {one}" for one in sorted(names)]
+    assert node.log[2:] == ["lock exclusive net", "list", *locked, "GC a"]
+
+
+def test_an_attachment_that_began_later_than_the_list_of_the_valid_ones_stays() -> None:
+    """Its time is that of the boot: of an earlier boot, or of a version without it, it is older."""
+    records = [
+        record("before", uptime=5.0),
+        record("later", uptime=15.0),
+        record("unknown", uptime=None),
+        record("rebooted", uptime=15.0, state=STALE_BOOT),
+    ]
+    node = RecordingNode(records=records)
+    report = node.run(gc_verb, "net", NET, [], before=10.0)
+    assert {one.container_id for one in report.detached} == {"before", "unknown", "rebooted"}
 
 
 UNREADABLE = [

@@ -50,6 +50,16 @@ def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pend
     os.fstat(orphan)
 
 
+def test_a_daemon_that_keeps_the_descriptor_of_a_completed_verb_is_not_waited_for(
+    node: FakeNode, cni: CNIConfig, orphan: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "libcni"):
+        cni.add_network_list(network("a"), RT, timeout=3.0)
+        cni.del_network_list(network("a"), RT, timeout=3.0)
+    assert caplog.messages == []
+    os.fstat(orphan)
+
+
 def test_only_an_add_fails_for_want_of_a_lock(
     node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -900,9 +900,34 @@ def test_the_del_of_another_programs_own_namespace_from_elsewhere(
 
 
 def reload(world: World) -> list[Any]:
-    (record,) = world.recorded.values()
+    record = next(iter(world.recorded.values()))
     listed = Attachment("c1", "eth0", "net", "/here", "ready", None, record.path, record=record)
     return list(world.run(reload_verb, listed).values())
+
+
+def test_attachments_that_share_rules_are_attached_again_in_the_order_of_their_adds() -> None:
+    """The default route and the first address are those of the first network."""
+    later = recorded(created=2.0)
+    first = attached(CHAIN, replace(HERE, ifname="eth1"), netns_id=(4, 7), netns_cookie=70, created=1.0)
+    world = World(records=[later, first.with_fields(interface=Known(3, OTHER_MAC), path="/cache/net-c1-eth1")])
+    world.interfaces["/here", "eth1"], world.macs["/here", "eth1"] = 3, OTHER_MAC
+    world.after = {"DEL a": lambda world: world.interfaces.clear()}
+    reload(world)
+    assert [(call.verb, call.ifname) for call in world.calls if call.plugin == "a"] == [
+        *[("DEL", "eth0"), ("DEL", "eth1")],
+        *[("ADD", "eth1"), ("ADD", "eth0")],
+    ]
+
+
+def test_what_a_failed_plugin_of_a_reload_did_not_make_is_not_removed() -> None:
+    def come(world: World) -> None:
+        if "ADD a" in world.verbs():  # a neighbour comes during the roll-back
+            make_interface(world)
+
+    world = World({("ADD", "a"): failed()}, records=[recorded()], after={"DEL a": remove_interface, "DEL b": come})
+    assert isinstance(reload(world)[0], PluginError)
+    netns = world.netns_of("DEL")
+    assert (netns[:2], netns[3]) == (["/here", "/here"], ""), netns
 
 
 @pytest.mark.parametrize(
