@@ -120,6 +120,8 @@ def _change_link(node: NodeState, mend: Mend) -> None:
             netlink.change_link(netns, index)
         elif mend.kind == "join":
             netlink.change_link(netns, index, master=network.links[mend.details[0]].index)
+            if "hairpin on" in mend.details:  # the port is new
+                netlink.set_hairpin(netns, index)
         elif mend.kind == "remove-address":
             netlink.remove_address(netns, index, *mend.details)
             # With an address the kernel removes the later ones of its subnet (net.ipv4.conf.*.promote_secondaries).

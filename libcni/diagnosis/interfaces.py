@@ -15,7 +15,15 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
-from libcni.diagnosis.stopped_links import UPLINK, HardwareAddresses, command_in, in_another_vlan, settings_that_stop
+from libcni.diagnosis.stopped_links import (
+    UPLINK,
+    HardwareAddresses,
+    command_in,
+    in_another_vlan,
+    let_take,
+    settings_that_stop,
+    takes,
+)
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
@@ -60,7 +68,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     macs = HardwareAddresses(node, host)
     for (kind, name), users in _devices(node).items():
         for finding in _device(node, host, kind, name, users):
-            if finding.severity == "error":
+            if finding.name == "bridge-missing" or (kind == "master" and finding.severity == "error"):
                 explained.update(finding.containers)
             yield finding
         if kind == "bridge" and name in host.links:
@@ -68,6 +76,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             documents = [document for _, document in users]
             yield from settings_that_stop(host.links[name], documents, about)
             yield from macs.wrong(host, host.links[name], {attachment.network for attachment, _ in users}, about)
+    yield from _wrong_bridge_entries(node, host)
     for link in node.uplinks:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
@@ -139,6 +148,22 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
             )  # fmt: skip
 
 
+def _wrong_bridge_entries(node: NodeState, host: Network) -> Iterator[NodeFinding]:
+    """Find entries by hand in a bridge's table that lead a container's packets to another port."""
+    made = {entry.mac: entry.port for entry in host.bridge_entries}
+    for attachment, network in node.live if made else ():
+        link = network.links.get(attachment.ifname)
+        ends = {end.index: end.name for end in node.host_ends(attachment)}
+        port = made.get(link.mac) if link is not None else None
+        if link is not None and port is not None and ends and port not in ends and link.kind != "ipvlan":
+            name = node.host_links_by_index[port].name if port in node.host_links_by_index else str(port)
+            yield _error(
+                attachment, "wrong-neighbour",
+                f"a static entry of its bridge leads {link.mac} to {name}, not to {some([*ends.values()])}",
+                "packets for this container are lost", f"bridge fdb del {link.mac} dev {name} master",
+            )  # fmt: skip
+
+
 # Bridges and masters.
 
 
@@ -179,7 +204,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
     if link is not None:
         gateways = _gateways(node, users)
         yield from _state_of(link, f"{kind} {name}", users, gateways, host.links.values())
-        yield from _subnet_route(host, link, users, gateways) if not by_bridge else ()
+        yield from _subnet_route(node, host, link, users, gateways) if not by_bridge else ()
     elif users:
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
         remedy, mends = reloads_of(node, attached)
@@ -230,12 +255,15 @@ def _state_of(
                 remedy=f"if nobody uses {other.name}: ip link del {other.name}",
             )  # fmt: skip
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
-        mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing)
-        seen = f"it does not have the address {some(missing)}"
-        yield about(name="gateway-missing", seen=seen, meaning="its containers cannot reach their gateway", mends=mends)
+        mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing if takes(link, cidr))
+        about = partial(about, name="gateway-missing", seen=f"it does not have the address {some(missing)}")
+        remedy = "" if len(mends) == len(missing) else let_take(link)
+        yield about(meaning="its containers cannot reach their gateway", mends=mends, remedy=remedy)
 
 
-def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
+def _subnet_route(
+    node: NodeState, host: Network, link: Link, users: _Users, gateways: list[str]
+) -> Iterator[NodeFinding]:
     """Find the node's routes to a bridge's containers that are missing, or that use another interface."""
     names = {other.index: other.name for other in host.links.values()}
     main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
@@ -251,15 +279,23 @@ def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str])
             NodeFinding, "interfaces", "error", subject=f"route to {subnet}",
             meaning="the node cannot reach these containers", containers=_names(users),
         )  # fmt: skip
-        if others:
-            destination, device = others[0].destination, names.get(others[0].ifindex, "nowhere")
-            seen = f"the node's route to {destination} leads over {device}, not over {link.name}"
+        for destination, device in dict.fromkeys(
+            (one.destination, names.get(one.ifindex, "nowhere")) for one in others
+        ):
             yield about(
-                name="route-stolen", seen=seen, remedy=f"find its creator, then run: ip route del {destination}"
+                name="route-stolen",
+                seen=f"the node's route to {destination} leads over {device}, not over {link.name}",
+                remedy=f"find its creator, then run: ip route del {destination}",
+                containers=_names([user for user in users if _has_address_in(node, user[0], destination)]),
             )
-        elif not own:
+        if not own and not others:
             mends = (Mend("add-route", link.name, (str(subnet),), _names(users)),)
             yield about(name="subnet-route-missing", seen=f"the node has no such route over {link.name}", mends=mends)
+
+
+def _has_address_in(node: NodeState, attachment: Attachment, destination: str) -> bool:
+    network = ipaddress.ip_network(destination)
+    return any(ipaddress.ip_address(address) in network for address in node.addresses_of(attachment))
 
 
 def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
@@ -277,18 +313,14 @@ def _host_side(
     documents = node.documents(attachment)
     names = [bridge_of(document) for document in documents if document.get("type") == "bridge"]
     bridges = {host.links[name].index: name for name in names if name in host.links}
+    wants_hairpin = any(document.get("hairpinMode") is True for document in documents)
     for link in node.host_ends(attachment):
         if bridges and link.master not in bridges and not renamed_bridge(node, attachment):
             bridge = next(iter(bridges.values()))
             seen = f"its host interface {link.name} is not on bridge {bridge}"
-            yield _error(
-                attachment, "off-bridge", seen, _CUT_OFF, mends=(_link_mend("join", attachment, link, bridge),)
-            )
-        elif (
-            bridges
-            and "hairpin on" not in link.settings
-            and any(document.get("hairpinMode") is True for document in documents)
-        ):
+            mend = _link_mend("join", attachment, link, bridge, *["hairpin on"] * wants_hairpin)
+            yield _error(attachment, "off-bridge", seen, _CUT_OFF, mends=(mend,))
+        elif bridges and wants_hairpin and "hairpin on" not in link.settings:
             yield finding_about(
                 "interfaces", "warning", attachment, "hairpin-off",
                 f"hairpin mode of its host interface {link.name} is off, and its network's configuration sets it",
@@ -429,7 +461,9 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
         instead = f", which has {some(others)} instead" if others else ""
         about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}{instead}")
         meaning = "the container cannot be reached at its recorded address"
-        if held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
+        if not takes(inside.links[name], address):
+            yield about(meaning, f"{command_in(netns, let_take(inside.links[name]))}; then call repair again")
+        elif held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
         elif any(
             reservation.container_id != attachment.container_id and os.path.dirname(reservation.path) in directories

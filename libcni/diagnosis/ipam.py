@@ -65,6 +65,10 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
         meaning = f"its address {address} belongs to the recorded attachment {recorded}: a release would free it"
         return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
     where = f"its address {address} is on {link.name} in {space.path}"
+    if about.containers[0].partition(":")[0] == os.path.basename(space.path):
+        # Its name is that of the namespace: a mend of "unreserved" has reserved the address.
+        remedy = "when it has ended, remove the namespace: then repair frees the address"
+        return replace(about, severity="note", meaning=f"{where}, and the reservation keeps it", remedy=remedy)
     if not space.process:
         # Its runtime may have been killed within the ADD, or may just be starting it.
         remedy = "let its runtime remove it (crictl rmp); when the namespace has gone, repair frees the address"

@@ -11,7 +11,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Severity
 from libcni.errors import some
-from libcni.kernel.link_settings import FILTERS_VLANS, RUNS_XDP
+from libcni.kernel.link_settings import FILTERS_VLANS, RUNS_XDP, WITHOUT_IPV6
 from libcni.kernel.netlink import Link, Network
 
 Documents = Sequence[Mapping[str, Any]]
@@ -155,6 +155,21 @@ class HardwareAddresses:
                     meaning="packets to this address are lost",
                     remedy=command_in(netns, f"ip neigh del {entry.address} dev {shlex.quote(link.name)}"),
                 )  # fmt: skip
+
+
+_SMALLEST_MTU_OF_IPV6 = 1280
+
+
+def takes(link: Link, address: str) -> bool:
+    """Return whether the kernel accepts an address on an interface. It may refuse those of IPv6."""
+    return ":" not in address or (WITHOUT_IPV6 not in link.settings and not 0 < link.mtu < _SMALLEST_MTU_OF_IPV6)
+
+
+def let_take(link: Link) -> str:
+    """Return the command after which the kernel accepts an IPv6 address on an interface."""
+    if WITHOUT_IPV6 in link.settings:
+        return f"sysctl -w net/ipv6/conf/{link.name}/disable_ipv6=0"
+    return f"ip link set {shlex.quote(link.name)} mtu {_SMALLEST_MTU_OF_IPV6}"
 
 
 def command_in(netns: str, command: str) -> str:

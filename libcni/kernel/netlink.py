@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field
@@ -29,7 +29,8 @@ from libcni.kernel.namespace import netlink_socket, open_namespace
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
 _NLM_F_DUMP_INTR = 0x10
 _NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
-_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
+_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK, _RTM_SETLINK = 16, 17, 18, 19
+_IFLA_PROTINFO, _BRPORT_MODE = 12 | 0x8000, 4
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
@@ -41,7 +42,7 @@ _IFLA_INFO_DATA, _IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_EXT_MASK = 
 _IFLA_AF_SPEC, _BRIDGE_VLAN_INFO, _PVID = 26, 2, 2
 _WITH_VLANS, _WITHOUT_STATISTICS = 2, 8
 _NDA_DST, _NDA_LLADDR = 1, 2
-_NUD_PERMANENT = 0x80
+_NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -147,6 +148,18 @@ class Neighbour:
     ifindex: int
 
 
+class BridgeEntry(NamedTuple):
+    """An entry in the table of a bridge that somebody has made by hand: the bridge does not learn it anew.
+
+    Attributes:
+        mac: the hardware address.
+        port: the number of the port over which the bridge sends the packets for it.
+    """
+
+    mac: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """The interfaces of a network namespace by name, its routes, and its cookie.
@@ -158,6 +171,7 @@ class Network:
         reader: the number that this namespace uses for the namespace of the program that read it; None if no link
             connects the two.
         neighbours: the permanent entries in its tables of neighbours.
+        bridge_entries: the entries by hand in the tables of its bridges; only of the reader's own namespace.
     """
 
     links: dict[str, Link]
@@ -165,6 +179,7 @@ class Network:
     cookie: int = 0
     reader: int | None = None
     neighbours: tuple[Neighbour, ...] = ()
+    bridge_entries: tuple[BridgeEntry, ...] = ()
 
 
 def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Network:
@@ -187,7 +202,7 @@ def network_of(kernel: Conversation) -> Network:
     routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
     return Network(
         links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
-        tuple(kernel.neighbours()),
+        tuple(kernel.neighbours()), tuple(kernel.bridge_entries() if kernel.is_own else ()),
     )  # fmt: skip
 
 
@@ -195,6 +210,12 @@ def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -
     """Set an interface up, or join it to a bridge. Raises OSError."""
     flags, attributes = (_IFF_UP, b"") if master is None else (0, _attribute(_IFLA_MASTER, struct.pack("=I", master)))
     _change(netns, _RTM_NEWLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, ifindex, flags, flags) + attributes)
+
+
+def set_hairpin(netns: str | None, ifindex: int) -> None:
+    """Let the bridge of an interface send packets back to it. Raises OSError."""
+    mode = _attribute(_IFLA_PROTINFO, _attribute(_BRPORT_MODE, b"\1"))
+    _change(netns, _RTM_SETLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_BRIDGE, 0, ifindex, 0, 0) + mode)
 
 
 def add_address(netns: str | None, ifindex: int, address: str) -> None:
@@ -276,7 +297,7 @@ class Conversation:
         self.socket = connection
         self._until = system.monotonic() + seconds
         self._bytes_left: float = float("inf") if is_own else _MOST_BYTES
-        self._is_own = is_own
+        self.is_own = is_own
         with suppress(OSError):
             # From here on the kernel refuses messages to this socket from everybody but itself. Those that came
             # earlier are recognised by their sender.
@@ -291,6 +312,12 @@ class Conversation:
         """Return the VLAN of packets without a tag of bridges and their ports, each with its number. Raises OSError."""
         body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
+
+    def bridge_entries(self) -> list[BridgeEntry]:
+        """Return the entries that somebody has made in the tables of bridges. Raises OSError."""
+        body = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
+        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, body, _bridge_entry)
+        return [entry for entry in found if entry is not None]
 
     def neighbours(self) -> list[Neighbour]:
         """Return the permanent entries in the tables of neighbours. Raises OSError."""
@@ -331,7 +358,7 @@ class Conversation:
             found, is_consistent = self._list(serial, wanted, parse)
             if is_consistent:
                 return found
-        if self._is_own:
+        if self.is_own:
             return found
         raise OSError(errno.EAGAIN, "its interfaces, addresses or routes change while they are read")
 
@@ -460,6 +487,13 @@ def _neighbour(body: bytes) -> Neighbour | None:
     attributes = _attributes(body[_NEIGHBOUR.size :])
     address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
     return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index)
+
+
+def _bridge_entry(body: bytes) -> BridgeEntry | None:
+    _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
+    mac = _attributes(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
+    # A permanent entry is the bridge's own, or that of its port; those with this flag are of other devices.
+    return BridgeEntry(mac, port) if state & _NUD_NOARP and not flags & _NTF_SELF else None
 
 
 def _address(body: bytes) -> tuple[int, str] | None:

@@ -277,4 +277,10 @@ def test_the_address_of_a_living_interface_without_a_record_is_reserved(node: Op
     found = node.mend("it is neither reserved nor on record")
     assert (found.name, found.mends[0].interrupts) == ("unreserved", ())
     assert node.leased() == {f"{node.net}.2": f"{namespace.name}\neth0"}
+    assert [(one.name, one.severity) for one in node.diagnose().findings] in ([], [("unrecorded", "note")])
+    node.age_leases()
+    kept = node.finding("is reserved for a container without a record")
+    assert (kept.severity, kept.remedy) == (
+        "note", "when it has ended, remove the namespace: then repair frees the address"
+    )  # fmt: skip
     assert node.attach("c2").addresses("eth0") == [f"{node.net}.3/24"]

@@ -14,7 +14,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import LOCALNET
 from libcni.diagnosis.rules import check_rules
-from libcni.kernel.netlink import IPRoute, Link, Neighbour
+from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour
 
 SHAPED = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
@@ -210,6 +210,69 @@ def test_a_bridge_that_drops_what_the_node_sends_to_its_own_ports(made: MadeNode
     made.more["forwards"][LOCALNET] = False
     change_config(made, b'"portMappings": true}', b'"portMappings": true}, "snat": false')
     assert made.findings(check_ports) == []
+
+
+def test_a_static_entry_of_a_bridge_that_leads_to_another_port(made: MadeNode) -> None:
+    mac = made.attach("c1").links["eth0"].mac
+    made.attach("c2")
+    ports = {name: made.host.links[f"veth{name}"].index for name in ("c1", "c2")}
+    object.__setattr__(made.host, "bridge_entries", (BridgeEntry(mac, ports["c1"]),))
+    assert made.findings(check_interfaces) == []
+    object.__setattr__(made.host, "bridge_entries", (BridgeEntry(mac, ports["c2"]),))
+    found = made.finding(check_interfaces)
+    assert (found.name, found.containers) == ("wrong-neighbour", ("c1:eth0",))
+    assert found.remedy == f"bridge fdb del {mac} dev vethc2 master"
+
+
+@pytest.mark.parametrize(
+    ("settings", "mtu", "remedy"),
+    [(("disable_ipv6 1",), 1500, "sysctl -w net/ipv6/conf/{}/disable_ipv6=0"), ((), 1000, "ip link set {} mtu 1280")],
+)
+def test_an_address_of_ipv6_is_not_added_to_an_interface_that_takes_none(
+    made: MadeNode, settings: tuple[str, ...], mtu: int, remedy: str
+) -> None:
+    """The kernel has removed it, and refuses it."""
+    inside = made.attach("c1")
+    result = (made.records[0].result or "").replace("10.1.0.2/24", "fd01::2/64").replace("10.1.0.1", "fd01::1")
+    made.records[0] = made.records[0].with_fields(result=result.replace("0.0.0.0/0", "fd09::/64"))
+    for link in (inside.links["eth0"], made.host.links["br0"]):
+        link.settings, link.mtu, link.addresses = settings, mtu, []
+    found = {one.name: (one.remedy, one.mends) for one in made.findings(check_interfaces)}
+    netns = made.netns("c1")
+    assert found["gateway-missing"] == (remedy.format("br0"), ())
+    assert found["address-lost"] == (f"nsenter --net={netns} {remedy.format('eth0')}; then call repair again", ())
+
+
+def test_a_fault_of_a_bridge_hides_none_of_its_containers(made: MadeNode) -> None:
+    made.attach("c1").links["eth0"].is_up = False
+    made.host.links["br0"].addresses = []
+    assert {one.name for one in made.findings(check_interfaces)} == {"gateway-missing", "interface-down"}
+
+
+def test_a_port_that_repair_puts_on_its_bridge_again_has_hairpin_mode_as_before(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "hairpinMode": True})
+    made.host.links["vethc1"].master = 0
+    [mend] = made.finding(check_interfaces).mends
+    assert (mend.kind, mend.details) == ("join", ("br0", "hairpin on"))
+
+
+def test_a_stolen_route_is_about_the_containers_behind_it(made: MadeNode) -> None:
+    made.attach("c1")
+    made.attach("c2")
+    taken = [IPRoute(f"10.1.0.{last}/32", "", -1) for last in (3, 77)]
+    object.__setattr__(made.host, "routes", (*made.host.routes, *taken))
+    found = {one.remedy.rpartition(" ")[2]: one.containers for one in made.findings(check_interfaces)}
+    assert found == {"10.1.0.3/32": ("c2:eth0",), "10.1.0.77/32": ()}
+
+
+@pytest.mark.real
+def test_a_veth_off_its_bridge_comes_back_with_hairpin_mode(node: OperatorNode) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24", hairpinMode=True))
+    node.attach("c1")
+    [veth] = [one for one in node.host.links() if one.startswith("veth")]
+    subprocess.run(["ip", "link", "set", veth, "nomaster"], check=True)
+    assert node.mend("is not on bridge").name == "off-bridge"
+    node.assert_healthy()
 
 
 @pytest.mark.real

@@ -20,7 +20,7 @@ from nodes import Namespace
 from kernel import answers
 from kernel.answers import GOOD, READS, Kernel
 from libcni.kernel import netlink
-from libcni.kernel.netlink import IPRoute, Neighbour, read_network
+from libcni.kernel.netlink import IPRoute, Neighbour, open_netlink, read_network
 
 
 def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
@@ -209,6 +209,8 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         "ip neigh add fd09::9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
         "sysctl -qw net.ipv4.conf.br0.forwarding=0 net.ipv4.conf.br0.rp_filter=1 net.ipv4.conf.br0.arp_ignore=8",
         "sysctl -qw net.ipv4.conf.br0.route_localnet=1",
+        "bridge fdb replace 02:00:00:00:00:44 dev eth0 master static",
+        "sysctl -qw net.ipv6.conf.end.disable_ipv6=1",
     ):
         container.run(*command.split())
     found = read_network(container.path)
@@ -217,6 +219,10 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
     assert set(end.settings) >= {
         "hairpin on", "flood off", "bcast_flood off", "isolated on", "locked on", "qdisc tbf",
     }  # fmt: skip
+    assert "disable_ipv6 1" in found.links["end"].settings
+    assert found.bridge_entries == (), "only of the reader's own bridges"
+    with open_netlink(container.path) as kernel:
+        assert netlink.Conversation(kernel).bridge_entries() == [("02:00:00:00:00:44", end.index)]
     assert set(found.neighbours) == {
         Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
         Neighbour("fd09::9", "02:00:00:00:00:09", bridge.index),
