@@ -78,6 +78,7 @@ class BreakableNode(OperatorNode):
             f"ip link set outside netns {self.outside.name}",
             f"ip address add {UPLINK}/24 dev uplink",
             "ip link set uplink up",
+            f"ip route add default via {OUTSIDE}",
         ):
             subprocess.run(command.split(), check=True)
         self.outside.run("ip", "address", "add", f"{OUTSIDE}/24", "dev", "outside")

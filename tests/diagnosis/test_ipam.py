@@ -108,7 +108,7 @@ def test_the_reservation_of_a_delegate_is_that_of_the_recorded_container(made: M
 
 def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:
     """Its record is lost, or another runtime's."""
-    netns = str(made.netns("lost"))
+    netns = str(made.netns("cni-1"))
     made.live_in(netns, interface_with("10.1.0.77"))
     found = made.finding(check_ipam)
     assert (found.mends, "nothing runs in that namespace" in found.meaning) == ((), True), "killed within its ADD"
