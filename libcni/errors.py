@@ -23,7 +23,7 @@ Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. 
 from __future__ import annotations
 
 import os
-from errno import EACCES, EFBIG, EMFILE, ENFILE, EPERM
+from errno import EACCES, EFBIG, EMFILE, ENFILE, ENOTDIR, EPERM
 
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
@@ -676,6 +676,8 @@ class RecordError(CNIError):
             return Hint("run this program as root")
         if self.errno in LIMIT_HINTS:
             return Hint(LIMIT_HINTS[self.errno])
+        if self.errno == ENOTDIR:
+            return Hint("a file is at its path: name another record directory with {argument}", argument="cache_dir")
         return Hint("see what is wrong with the disk", "doctor") if self.errno else None
 
 

@@ -55,7 +55,7 @@ def manual_page() -> str:
     for one in COMMON:
         lines += of_argument(one)
     lines += [".SH EXIT STATUS", escaped(EXIT_CODES)]
-    lines += ["libcni doctor exits with 0 (ok), 1 (warnings) or 2 (errors).", ".SH FILES"]
+    lines += ["libcni doctor exits with 0 (ok), 1 (warnings), 2 (errors) or 3 (it could not run).", ".SH FILES"]
     for path, text in FILES:
         lines += [".TP", f"\\fI{escaped(path)}\\fR", escaped(text)]
     lines += [".SH SEE ALSO", ".BR cnitool (8),", ".BR ip-netns (8)"]

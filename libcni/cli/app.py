@@ -11,7 +11,7 @@ from types import FrameType
 
 import libcni
 from libcni.cli.commands import COMMANDS
-from libcni.cli.failures import exit_code, print_error
+from libcni.cli.failures import exit_code, print_error, without_findings
 from libcni.cli.inputs import Selection, Target
 from libcni.cli.listing import check_order
 from libcni.cli.parser import closest, complete, read_words
@@ -72,7 +72,10 @@ def _run(argv: Sequence[str]) -> None:
         print_block(f"error: there is no command {argv[0]}; {meant}", sys.stderr)
         raise SystemExit(2)
     function, _ = command.load()
-    options = read_words(command, argv[1:])
+    try:
+        options = read_words(command, argv[1:])
+    except SystemExit as end:
+        raise SystemExit(without_findings(int(end.code or 0), command.name)) from end
     _let_signals_interrupt()
     common = {name: options.pop(name) for name in Session.__dataclass_fields__ if name != "command"}
     session = Session(**common, command=command.name)
@@ -85,7 +88,7 @@ def _run(argv: Sequence[str]) -> None:
         function(session, **options)
     except libcni.CNIError as error:
         print_error(error, session)
-        raise SystemExit(exit_code(error)) from error
+        raise SystemExit(without_findings(exit_code(error), command.name)) from error
     except KeyboardInterrupt as interruption:
         # All other commands leave the records as they are.
         if command.name in _CHANGING:

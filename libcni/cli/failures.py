@@ -26,6 +26,8 @@ from libcni.diagnosis import executable_problem
 
 T = TypeVar("T")
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
+_DOCTORS = (FAILED, USAGE)
+"""The exit codes by which the doctor says what it has found. If it could not run, it exits with another one."""
 
 
 class UsageError(CNIError):
@@ -51,6 +53,11 @@ def exit_code(error: CNIError) -> int:
         codes = {exit_code(inner) for inner in error.exceptions if isinstance(inner, CNIError)}
         return codes.pop() if len(codes) == 1 else FAILED
     return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
+
+
+def without_findings(code: int, command: str) -> int:
+    """Return the exit code of a command that could not run: not one that says what the command has found."""
+    return CONFIGURATION if command == "doctor" and code in _DOCTORS else code
 
 
 def outcomes_of(verb: Callable[[], Sequence[T]]) -> Sequence[T | CNIError]:
@@ -114,7 +121,8 @@ def hint_fields(error: CNIError, session: Session) -> dict[str, str]:
         return {}
     value = "" if hint.value in {True, None} else f" {hint.value}"
     words = hint.words(f"{session.option_of(hint.argument)}{value}" if hint.argument else "")
-    fields = {"hint": words, "type": Verbatim(session.hint_command(hint))}
+    is_own = hint.command == session.command == "doctor"  # it would fail in the same way
+    fields = {"hint": words, "type": Verbatim("" if is_own else session.hint_command(hint))}
     return {name: text for name, text in fields.items() if text}
 
 
@@ -173,4 +181,4 @@ def error_data(error: CNIError, session: Session) -> dict[str, Any]:
         data["cause"] = cause
     if notes := _notes(error):
         data["notes"] = notes
-    return {**data, **hint_fields(error, session), "exit": exit_code(error)}
+    return {**data, **hint_fields(error, session), "exit": without_findings(exit_code(error), session.command)}

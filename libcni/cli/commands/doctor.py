@@ -28,7 +28,8 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
     """Check this node, and print the commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
-    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings) or 2 (errors).
+    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings), 2 (errors) or 3 (the
+    doctor could not run).
 
     Example:
       libcni doctor --check

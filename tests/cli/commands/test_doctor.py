@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cli.node import DBNET, GONE, CommandNode, containers
 
 
@@ -63,3 +65,11 @@ def test_the_doctor_of_one_container(broken_node: CommandNode) -> None:
     ran = broken_node.run("doctor", "web-9")
     assert (ran.code, "there is no record of container web-9" in ran.err) == (4, True), "it is no container in order"
     assert len(containers(broken_node)) == 4
+
+
+@pytest.mark.parametrize("words", [["--cache-dir", "/etc/hostname"], ["--cache-dirr"], ["--timeout", "never"]])
+def test_a_doctor_that_could_not_run_has_found_nothing(node: CommandNode, words: list[str]) -> None:
+    """Its exit codes 1 and 2 are findings: a monitor must not count a typing mistake as errors of the node."""
+    ran = node.run("doctor", *words)
+    assert (ran.code, ran.out) == (3, "")
+    assert "type " not in ran.err, "the same command would fail in the same way"
