@@ -5,7 +5,8 @@
 | ADD, reload  | before the first plugin   | is the name free, in the same namespace?        | ``obstacle``        |
 | ADD, reload  | after each plugin         | which interface did the plugins make?           | ``learn``           |
 | ADD, reload  | before each other plugin  | are namespace and interface the same ones?      | ``verify``          |
-| DEL, reload  | before each plugin        | may it remove the interface that it would find? | ``path_for_del``    |
+| DEL, reload  | before the first plugin   | would it be refused? Asks only                  | ``may_remove``      |
+| DEL, reload  | before each plugin        | may it remove the interface that it would find? | ``prepare_del``     |
 
 The interface can still be replaced between an answer and the plugin's own system calls, some milliseconds later: no
 kernel call deletes an interface on the condition that it has a certain index and address.
@@ -17,7 +18,7 @@ import logging
 from contextlib import suppress
 from typing import Literal
 
-from libcni._dataclass import dataclass
+from libcni._dataclass import dataclass, replace
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.kept_namespaces import is_abandoned
@@ -147,10 +148,28 @@ class Claim:
             return True
         return False
 
-    # DEL: verify before each plugin.
+    # DEL: ask whether it may run, and verify before each plugin.
 
-    def path_for_del(self) -> str:
+    def may_remove(self) -> bool:
+        """Return whether the plugins of a DEL may remove the interface of this name. Changes nothing on the node.
+
+        Raises:
+            NamespaceMismatchError: DEL would be refused; see ``prepare_del``.
+        """
+        if not self.path or self.is_any:
+            return bool(self.path)
+        claim = replace(self, path=self._living_path())
+        seen = claim._find(everywhere=True)  # noqa: SLF001 - this class's own
+        if seen.found_as:
+            return True  # DEL removes it by its index
+        claim._refuse_address_in_use(seen)  # noqa: SLF001
+        return not claim._is_others(seen)  # noqa: SLF001
+
+    def prepare_del(self) -> str:
         """Return the CNI_NETNS for the next plugin of DEL: the path, or "" if the interface is not this attachment's.
+
+        Before the first plugin, use another path to the namespace if its own path is lost, and remove the interface by
+        its index if it was renamed in an abandoned namespace.
 
         Raises:
             NamespaceMismatchError: the interface was renamed or moved, so its address must not be freed while it
@@ -159,19 +178,21 @@ class Claim:
         if not self.path or self.is_any:
             return self.path
         is_first = self.seen is None
-        if is_first:
-            self._take_other_path()
+        if is_first and (path := self._living_path()) != self.path:
+            text = "%s does not lead to the namespace any more, but it exists: DEL uses %s"
+            logger.warning(text, self.path, path)
+            self.path = path
         seen = self._find(everywhere=is_first)
+        if seen.found_as:
+            self._remove_abandoned(seen.found_as)
+            seen = self.look()
         if is_first:
             self._refuse_address_in_use(seen)
-        # If the namespace does not exist, another one may appear at the path at any time.
-        is_others = compare(self.place, seen) in NOT_THE_SAME
-        if not is_others and isinstance(seen.interface, Known):
-            is_others = self._is_anothers(seen)
-            if is_first and not is_others:
-                # The plugins of this DEL may change the hardware address: tuning restores the address from before
-                # the ADD. No other namespace can get the same identity: the node's socket keeps this namespace alive.
-                self.place = seen.with_interface(Known(seen.number))
+        is_others = self._is_others(seen)
+        if is_first and not is_others and isinstance(seen.interface, Known):
+            # The plugins of this DEL may change the hardware address: tuning restores the address from before the ADD.
+            # No other namespace can get the same identity: the node's socket keeps this namespace alive.
+            self.place = seen.with_interface(Known(seen.number))
         if is_others and seen.exists:
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
         self.seen = seen
@@ -190,43 +211,47 @@ class Claim:
         seen = self.look()
         return isinstance(seen.interface, Known) and not is_certain(self.record, self.place, seen)
 
-    def _take_other_path(self) -> None:
-        """Use another path to the recorded namespace if it lives, although its own path does not lead to it any more.
+    def _living_path(self) -> str:
+        """Return the path, or another path to the recorded namespace if it lives and the path does not lead to it.
 
         With an empty CNI_NETNS the plugins would free the address of an interface that still exists.
         """
         record, sight = self.record, self.node.sight
         if record is None or not self.place.cookie or same_namespace(self.place, sight.namespace(self.path)):
-            return
-        if path := sight.reach(record):
-            logger.warning("%s does not lead to the namespace any more, but it exists: DEL uses %s", self.path, path)
-            self.path = path
+            return self.path
+        return sight.reach(record) or self.path
 
     def _find(self, *, everywhere: bool) -> Place:
-        """Return the present place; raises NamespaceMismatchError if the interface was renamed or moved."""
-        seen = self.node.sight.find(self.record, self.place, self.path, self.ifname, everywhere=everywhere)
-        if not seen.found_as:
-            return seen
-        if self._removes_abandoned():
-            return self.look()
-        hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
-        raise mismatch(self.record, f"its interface {self.ifname} is now {seen.found_as}", self.path, hint)
+        """Return the present place. It has ``found_as`` if the interface was renamed in an abandoned namespace.
 
-    def _removes_abandoned(self) -> bool:
-        """Remove the renamed interface by its index if nothing lives in a namespace that only this library keeps.
-
-        Otherwise nobody could free its address: its container has ended, and nobody is left to rename it back.
+        Raises:
+            NamespaceMismatchError: the interface was renamed or moved elsewhere.
         """
-        number, cookie = self.place.number, self.place.cookie
-        if not number or not cookie or not is_abandoned(self.node.settings.cache_dir, self.path):
-            return False
+        seen = self.node.sight.find(self.record, self.place, self.path, self.ifname, everywhere=everywhere)
+        if seen.found_as and not self._is_abandoned():
+            raise self._renamed(seen.found_as)
+        return seen
+
+    def _is_abandoned(self) -> bool:
+        """Return whether nothing lives in the namespace, which only this library keeps, and the index is certain.
+
+        Then DEL removes a renamed interface: its container has ended, and nobody is left to rename it back.
+        """
+        return bool(self.place.number and self.place.cookie) and is_abandoned(self.node.settings.cache_dir, self.path)
+
+    def _remove_abandoned(self, found_as: str) -> None:
+        """Remove the renamed interface of an abandoned namespace; raises NamespaceMismatchError if that fails."""
         try:
-            self.node.sight.remove(self.path, number)
+            self.node.sight.remove(self.path, self.place.number)
         except OSError as error:
             logger.warning("%s: the renamed interface of %s cannot be removed: %s", self.path, self.ifname, error)
-            return False
-        logger.warning("%s: nothing lives there, so the interface that was %s was removed", self.path, self.ifname)
-        return True
+            raise self._renamed(found_as) from error
+        text = "%s: nothing lives there, so the interface that was %s was removed"
+        logger.warning(text, self.path, self.ifname)
+
+    def _renamed(self, found_as: str) -> NamespaceMismatchError:
+        hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
+        return mismatch(self.record, f"its interface {self.ifname} is now {found_as}", self.path, hint)
 
     def _refuse_address_in_use(self, seen: Place) -> None:
         """Raise NamespaceMismatchError if another interface in the recorded namespace has the attachment's address.
@@ -245,8 +270,14 @@ class Claim:
             )
             raise mismatch(record, problem, self.path, hint)
 
-    def _is_anothers(self, seen: Place) -> bool:
-        """Return whether the interface that was seen may belong to the attachment of another record."""
+    def _is_others(self, seen: Place) -> bool:
+        """Return whether the interface of this name is not the attachment's, or may be that of another record."""
+        # If the namespace does not exist, another one may appear at the path at any time.
+        if compare(self.place, seen) in NOT_THE_SAME:
+            return True
+        return isinstance(seen.interface, Known) and self._is_of_other_record(seen)
+
+    def _is_of_other_record(self, seen: Place) -> bool:
         if is_certain(self.record, self.place, seen):
             return False
         other = next(self.node.others.with_interface(seen, self.record), None)

@@ -292,7 +292,7 @@ async def _try_configurations(
     """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
         await claim.node.on_disk(claim.node.others.read)
-    return await _try_chains(_chains(claim, net, rt.with_netns(claim.path_for_del()), policy), claim, policy)
+    return await _try_chains(_chains(claim, net, rt.with_netns(claim.prepare_del()), policy), claim, policy)
 
 
 def _chains(claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> list[Chain]:
@@ -403,7 +403,7 @@ async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharer
         try:
             text = results.text()  # each time, because another attachment can get an address while a plugin runs
             if chain.rt is not None and chain.rt.netns:  # once it was empty, it stays empty
-                chain = chain.with_netns(claim.path_for_del())
+                chain = chain.with_netns(claim.prepare_del())
             left += left_behind(chain, index, claim)
             invocation = chain.invocation("DEL", index, text)
             then = index - 1 if index and chain.executables[index - 1] else None

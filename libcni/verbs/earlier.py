@@ -180,8 +180,8 @@ async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: O
     """Detach the earlier attachments; ``note`` gets a text for each resource that their plugins could not remove."""
     node = chain.node
     # First check whether this ADD is refused: a refused ADD must not detach anything.
-    for other in earlier.live:  # raise the error that names a renamed interface
-        Claim.of(node, other, other.netns).path_for_del()
+    if earlier.live:  # raise the error that names a renamed interface
+        await node.on_disk(lambda: [Claim.of(node, other, other.netns).may_remove() for other in earlier.live])
     if earlier.to_detach and on_existing != "allow":
         _refuse_anothers_interface(node, record, earlier.to_detach)
     if earlier.live and on_existing == "replace":

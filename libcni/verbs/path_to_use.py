@@ -53,7 +53,7 @@ def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: boo
     at_recorded = node.sight.namespace(record.netns)
     recorded_path, given_path = _recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)
     if recorded_path == "gone" and given_path != "the same" and node.sight.reach(record):
-        recorded_path = "its own"  # another path leads to it: DEL finds that path (``Claim.path_for_del``)
+        recorded_path = "its own"  # another path leads to it: DEL finds that path (``Claim.prepare_del``)
     path = _PATHS[recorded_path, given_path]
     if path == "refuse":
         problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"

@@ -60,13 +60,14 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
         NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
         RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
-    parts = await node.lock_all(
+    records = await node.lock_all(
         attachment.network,
         attachment.container_id,
         lambda: _find(node, attachment),
-        lambda parts: [part.record.network for part in parts],
+        lambda records: [record.network for record in records],
     )
-    _refuse_rules_of_others(node, parts)
+    # This examines namespaces, may read all records, and lists the rules: an event loop must not wait for it.
+    parts = await node.on_disk(lambda: _checked_parts(node, records))
     with ExitStack() as stack:
         for number, part in enumerate(parts):
             pending = part.record.for_reload(place_of(part.record).interface)
@@ -146,22 +147,22 @@ async def reload_each(
 # Find the attachments to reload.
 
 
-def _find(node: Node, attachment: Attachment) -> list[_Part]:
-    """Return the attachment and all that share rules with it, in the order of their ADDs."""
+def _find(node: Node, attachment: Attachment) -> list[Record]:
+    """Return the records of the attachment and of all that share rules with it."""
     identity = attachment.record.identity
     target = find_target(node, identity)
     if not isinstance(target, Recorded):
         raise not_attached(identity, "this attachment has no usable record")
     record = target.record
     check_unchanged(record, attachment.record)
-    parts = [_part(node, record)]
     records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
     others = [other for other in records if other.identity != identity]
     _refuse_shared_interface(record, others)
     # Repeat until nothing is added: the second attachment may share rules with a third.
-    while further := [other for other in others if _is_further(parts, other)]:
-        parts += [_part(node, other) for other in further]
-    return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
+    found = [record]
+    while further := [other for other in others if other not in found and _is_further(node, found, other)]:
+        found += further
+    return found
 
 
 def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
@@ -172,21 +173,28 @@ def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
         )
 
 
-def _is_further(parts: list[_Part], other: Record) -> bool:
+def _is_further(node: Node, found: Iterable[Record], other: Record) -> bool:
     """Return whether another attachment shares rules with one that is reloaded, and can be reloaded too."""
-    is_new = all(other.identity != part.record.identity for part in parts)
-    return is_new and can_reload(other, other.state) and any(_share_rules(part, other) for part in parts)
+    return can_reload(other, other.state) and any(_share_rules(node, record, other) for record in found)
 
 
-def _share_rules(part: _Part, other: Record) -> bool:
+def _share_rules(node: Node, record: Record, other: Record) -> bool:
     """Return whether the DEL of one attachment can remove rules of another attachment of the same container.
 
     bridge, ptp and portmap use one iptables chain for all interfaces of a container on a network, and portmap marks its
     nftables rules with the container's ID alone.
     """
-    net = network_to_use(other, load=part.node.configured)
-    types = {plugin.type for plugin in net.plugins}
-    return other.network == part.record.network or _PORTMAP in types & part.types
+    if record.network == other.network:
+        return True
+    nets = [network_to_use(one, load=node.configured) for one in (record, other)]
+    return all(_PORTMAP in [plugin.type for plugin in net.plugins] for net in nets)
+
+
+def _checked_parts(node: Node, records: Iterable[Record]) -> list[_Part]:
+    """Return the attachments to reload in the order of their ADDs, after all checks. Changes nothing on the node."""
+    parts = [_part(node, record) for record in records]
+    _refuse_rules_of_others(node, parts)
+    return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
 
 
 def _part(node: Node, record: Record) -> _Part:
@@ -204,7 +212,7 @@ def _part(node: Node, record: Record) -> _Part:
     if not place.exists:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     claim = Claim.of(node, record, record.netns)
-    if not claim.path_for_del() and claim.path:
+    if claim.path and not claim.may_remove():
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
     net = network_to_use(record, load=node.configured)
     chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)

@@ -129,7 +129,7 @@ def without_result(record: Record, event: str = "") -> bytes:
     return record_format.encode(record.with_fields(partial=None) if event == "reload" else record, event)
 
 
-LOOK = Claim.path_for_del
+LOOK = Claim.prepare_del
 
 
 def look_once(self: Claim) -> str:
@@ -234,7 +234,7 @@ FAULTS = {
     "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
     "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),
     "roll-back-without-result": Fault("killed_add_and_an_orphan", put(Journal, "write", write_no_result)),
-    "the-look-only-once": Fault("interface_replaced_during_del", put(Claim, "path_for_del", look_once)),
+    "the-look-only-once": Fault("interface_replaced_during_del", put(Claim, "prepare_del", look_once)),
     "number-and-address-of-two-looks": Fault(
         "interface_replaced_while_add_fails", put(EnteredNamespace, "_interface", address_and_number)
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -52,6 +52,7 @@ from libcni.store.model import (
     Unreadable,
     taken,
 )
+from libcni.store.other_records import OtherRecord, OtherRecords
 from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
 from libcni.verbs import claim
 from libcni.verbs.add import add as add_verb
@@ -784,7 +785,7 @@ def test_the_del_of_a_container_that_has_ended_warns_of_nothing(caplog: pytest.L
 
 
 def test_the_question_of_a_claim_without_a_path() -> None:
-    assert Claim(World(), None, Place(), "", "eth0").path_for_del() == ""
+    assert Claim(World(), None, Place(), "", "eth0").prepare_del() == ""
 
 
 def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None:
@@ -903,6 +904,64 @@ def reload(world: World) -> list[Any]:
     record = next(iter(world.recorded.values()))
     listed = Attachment("c1", "eth0", "net", "/here", "ready", None, record.path, record=record)
     return list(world.run(reload_verb, listed).values())
+
+
+@pytest.mark.parametrize("on_existing", ["replace", "allow"])
+def test_an_add_that_fails_for_a_full_disk_has_removed_no_renamed_interface(
+    on_existing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "is_abandoned", lambda *_: True)
+    full = RecordError("the disk is full")
+    world = World({"ensure-writable": full, "again": full}, records=[recorded()])
+    world.interfaces, world.macs = {("/here", "e"): 2}, {("/here", "e"): MAC}
+    with pytest.raises(RecordError, match="full"):
+        world.run(add_verb, CHAIN, HERE, on_existing=on_existing)
+    assert (list(world.interfaces), world.calls) == ([("/here", "e")], [])
+
+
+def test_to_ask_whether_an_interface_may_be_removed_changes_and_says_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    lose_path(world)
+    asked = Claim.of(world, recorded(), "/here")
+    assert asked.may_remove()
+    assert (asked.path, asked.seen, caplog.messages) == ("/here", None, [])
+    assert asked.prepare_del() == asked.path == "/alias"
+    replaced = World()
+    replace_interface(replaced)
+    assert not Claim.of(replaced, recorded(), "/here").may_remove()
+    assert Claim.to_any(replaced, recorded(), "/here", "eth0").may_remove()
+    assert not Claim.of(World(), recorded(), "").may_remove()
+
+
+@pytest.mark.parametrize("verb", ["reload", "replace"])
+def test_an_event_loop_does_not_wait_while_the_records_of_all_are_read(verb: str) -> None:
+    """On an asyncio client ``on_disk`` is a thread."""
+    reads = []
+
+    class Watched(World):
+        is_in_thread = False
+
+        async def on_disk(self, work: Callable[[], Any], *, is_short: bool = False) -> Any:
+            self.is_in_thread = True
+            try:
+                return await super().on_disk(work, is_short=is_short)
+            finally:
+                self.is_in_thread = False
+
+    class Watching(OtherRecords):
+        def with_interface(self, seen: Place, but: Record | None) -> Iterator[OtherRecord]:
+            reads.append(world.is_in_thread)
+            return super().with_interface(seen, but)
+
+    world = Watched(records=[of_go(result=json.dumps(WITH_MAC))], after={"DEL a": remove_interface})
+    world.others = Watching(world.records)
+    if verb == "reload":
+        reload(world)
+    else:
+        world.run(add_verb, CHAIN, HERE, on_existing="replace")
+    assert reads[0]
 
 
 def test_attachments_that_share_rules_are_attached_again_in_the_order_of_their_adds() -> None:
