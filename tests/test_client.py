@@ -145,6 +145,13 @@ def test_the_environment(node: FakeNode, rt: RuntimeConf, monkeypatch: pytest.Mo
     replaced = env_with(env={"PATH": "/bin", "MINE": "2", "EMPTY": "", "CNI_ARGS": "x", "CNI_FOO": "y"})
     assert [replaced[name] for name in ("PATH", "MINE", "EMPTY", "CNI_ARGS")] == ["/bin", "2", "", ""]
     assert not replaced.keys() & {"KEPT", "CNI_FOO"}
+    # They are decoded once, and again after each change.
+    monkeypatch.setenv("KEPT", "\udcff2")
+    assert env_with()["KEPT"] == "\udcff2"
+    monkeypatch.delenv("KEPT")
+    assert "KEPT" not in env_with()
+    monkeypatch.setattr(os, "environ", {**os.environ, "KEPT": "3"})
+    assert env_with()["KEPT"] == "3"
 
 
 def test_a_string_is_split_like_cni_path(node: FakeNode) -> None:
