@@ -23,8 +23,8 @@ Severity = Literal["error", "warning", "note"]
 
 FindingName = Literal[
     "address-lost", "bridge-address", "bridge-missing", "bridge-renamed", "changed-configuration", "check-failed",
-    "corrupt-record", "dead", "default-changed", "dropped", "duplicate-address", "duplicate-mac", "empty-pod",
-    "ended", "file-missing", "full", "gateway-doubled", "gateway-missing", "hairpin-off", "half-done",
+    "corrupt-record", "dead", "default-changed", "dropped", "dropped-in-part", "duplicate-address", "duplicate-mac",
+    "empty-pod", "ended", "file-missing", "full", "gateway-doubled", "gateway-missing", "hairpin-off", "half-done",
     "host-end-down", "host-route-missing", "ignored-addresses", "interface-down", "interface-missing",
     "interface-moved", "junk", "known-fault", "leak", "link-down", "link-setting", "localnet-off", "lost-path",
     "master-missing", "misplaced-record", "mtu-changed", "no-configuration", "no-default-route", "no-directory",

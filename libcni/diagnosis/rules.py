@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as joined
-from itertools import product, takewhile
+from itertools import product
 from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState, is_default
-from libcni.diagnosis.packets import Forwarding
+from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
@@ -35,7 +37,7 @@ from libcni.kernel.rules import (
 )
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
-from libcni.verbs.port_rules import after, options_of, target_of
+from libcni.verbs.port_rules import after, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
@@ -49,19 +51,21 @@ ACCEPT = (
 _TO_OUTSIDE = {"", "bond", "ipvlan", "macvlan", "team", "veth", "vlan"}
 """The kinds of interfaces with which a node is on a network of others; "": a network card."""
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
-_LOST_WITH = {
-    ("raw", "PREROUTING"): f"cannot reach {_OTHERS}",
-    ("mangle", "PREROUTING"): f"cannot reach {_OTHERS}",
-    ("mangle", "FORWARD"): f"cannot reach {_OTHERS}",
-    ("filter", "FORWARD"): f"cannot reach {_OTHERS}",
-    ("filter", "INPUT"): f"cannot reach {_NODE}",
-    ("filter", "OUTPUT"): f"cannot reach {_NODE}",
-}
+_LOST_WITH = (
+    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do it without masquerade and published ports"),
+    ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "PREROUTING", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("filter", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("filter", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("filter", "INPUT", True, f"cannot reach {_NODE}"),
+    ("filter", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
+)
+"""Where packets can be lost: table, chain, whether the container sends them, and what follows."""
 _OWN_TABLES = {MASQUERADE, *PORTS}
-_DROPS = {"DROP", "REJECT"}
-"""The verdicts after which no later rule sees the packet."""
-_GO_ON = {"", "CONNMARK", "CT", "LOG", "MARK", "NFLOG", "TRACE"}
-"""The targets after which the next rule sees the packet."""
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
     "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
@@ -330,10 +334,10 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find the first rules of a chain if they drop all packets, or all packets of a container or of a bridge."""
-    yield from _dropped_at_once(node, live)
-    everywhere: dict[str, dict[str, set[str]]] = {}
+    """Find the rules and policies that drop packets of containers."""
     forwarding = Forwarding(node.rules, node.inner_bridges)
+    yield from _lost(node, live, forwarding)
+    everywhere: dict[str, dict[str, set[str]]] = {}
     for attachment in live:
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
@@ -356,35 +360,44 @@ def _accepted(program: str, interface: str) -> str:
     return f"{program} -I FORWARD -i {interface} -j ACCEPT; {program} -I FORWARD -o {interface} {answers} -j ACCEPT"
 
 
-def _dropped_at_once(node: NodeState, live: list[Attachment]) -> Observations:
-    users: dict[str, dict[str, None]] = {}
+def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    """Find the rules that lose all packets of a container, or some that it alone has."""
+    losses: dict[tuple[str, str, str, Rule], tuple[dict[str, None], str]] = {}
     for attachment in live:
-        addresses = node.addresses_of(attachment)
-        families = set(map(program_of, addresses))
-        for matching in (*map(_host, addresses), *gateway_interfaces(node, attachment), *families):
-            users.setdefault(matching, {})[id_of(attachment)] = None
-    for program, ((table, chain), what) in product(_iptables_of(node), _LOST_WITH.items()):
-        rules = node.table(program, table).chains.get(chain, ())
-        for rule in takewhile(lambda rule: after(rule, "-j") in _DROPS | _GO_ON, rules):
-            containers = users.get(_matched(rule) or program.partition("-")[0], {})
-            if containers and after(rule, "-j") in _DROPS:
-                place = f"chain {chain} of {program}" + (f", table {table}" if table != "filter" else "")
-                yield NodeFinding(
-                    "rules", "error", "dropped", place, f"it begins with {' '.join(rule)}",
-                    f"{counted(len(containers), 'container')} {what}",
-                    "find out who added the rule, and remove it or move it to the end", (), tuple(containers),
-                )  # fmt: skip
+        is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
+        ways = [way for way in _LOST_WITH if way[0] != "nat" or is_masked]
+        # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
+        interfaces = list(gateway_interfaces(node, attachment)) or [""]
+        for address, interface in product(node.addresses_of(attachment), interfaces):
+            for (table, chain, is_sent, what), program in product(ways, _iptables_of(node, program_of(address))):
+                packet = Packet(ipaddress.ip_address(address), interface, is_sent)
+                if rule := forwarding.lost_by(program, table, chain, packet):
+                    losses.setdefault((program, table, chain, rule), ({}, what))[0][id_of(attachment)] = None
+    for (program, table, chain, rule), (containers, what) in losses.items():
+        place = f"chain {chain} of {program}" + (f", table {table}" if table != "filter" else "")
+        yield NodeFinding(
+            "rules", "error", "dropped", place, f"its packets end at the rule {' '.join(rule)}",
+            f"{counted(len(containers), 'container')} {what}",
+            f"find out who added the rule, and remove it: {_removal(program, table, rule)}", (), tuple(containers),
+        )  # fmt: skip
+    for program in _iptables_of(node):
+        for rules in node.table(program, "filter").chains.values():
+            for rule in (rule for rule in rules if after(rule, "-j") in {"DROP", "REJECT"}):
+                hosts = [word.partition("/")[0] for word in rule if word.endswith(("/32", "/128"))]
+                users = dict.fromkeys(
+                    id_of(other) for host in hosts for other in node.recorded_addresses.get(host, ()) if other in live
+                )
+                if users and not any(rule == lost for *_, lost in losses):
+                    yield NodeFinding(
+                        "rules", "note", "dropped-in-part", f"chain {rule[1]} of {program}",
+                        f"a rule drops some packets of {some(list(users))}: {' '.join(rule)}",
+                        "somebody may want it so", f"if not: {_removal(program, 'filter', rule)}", (), tuple(users),
+                    )  # fmt: skip
 
 
-def _matched(rule: Rule) -> str:
-    """Return the address or interface whose packets a rule matches, all of them; "" for all packets, "?" for fewer."""
-    words = rule[: rule.index("-j")] if "-j" in rule else rule
-    options = [one for one in options_of(words) if one[:2] != ("-m", "comment") and one[0] != "--comment"]
-    wanted = [value for option, value, is_negated in options if not is_negated and option in {"-s", "-d", "-i", "-o"}]
-    # Docker's rules are like this: from a bridge, and not back to it.
-    others = [value for option, value, is_negated in options if is_negated and option in {"-i", "-o"}]
-    is_known = len(options) == len(wanted) + len(others) and len(wanted) <= 1 and others in ([], wanted)
-    return "".join(wanted) if is_known else "?"
+def _removal(program: str, table: str, rule: Rule) -> str:
+    """Return the command that removes a rule of iptables."""
+    return shlex.join([program, *(["-t", table] if table != "filter" else []), "-D", *rule[1:]])
 
 
 def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from nodes import PLUGINS
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni import RuntimeConf
-from libcni.diagnosis.packets import Forwarding
+from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding
 from libcni.diagnosis.rules import check_rules
@@ -92,6 +93,71 @@ def test_an_accept_for_packets_to_a_bridge_of_containers_is_none_to_other_networ
     rules = tables(f"-A FORWARD {rule}", FORWARD="DROP")
     assert bool(drops_forwarded(rules, ADDRESS, CNI0, ["cni0", "docker0"])) == is_dropped
     assert not drops_forwarded(rules, ADDRESS, CNI0), "unknown bridges"
+
+
+@pytest.mark.parametrize(
+    ("rules", "lost"),
+    [
+        (["-A FORWARD -j DROP"], 0),
+        (["-A FORWARD -s 10.1.0.0/24 -j DROP"], 0),
+        (["-A FORWARD -s 10.2.0.0/24 -j DROP"], None),
+        (["-A FORWARD ! -s 10.2.0.0/24 -j DROP"], 0),
+        (["-A FORWARD -i cni0 ! -o cni0 -j REJECT --reject-with icmp-port-unreachable"], 0),
+        (["-A FORWARD -p tcp -m tcp --dport 80 -j DROP", "-A FORWARD -j DROP"], 1),
+        (["-A FORWARD -m conntrack --ctstate INVALID -j DROP"], None),
+        (["-A FORWARD -m comment --comment mine -m conntrack --ctstate NEW -j DROP"], 0),
+        (["-A FORWARD -m set --match-set bad src -j DROP"], None),
+        (["-A FORWARD -s 10.1.0.2/32 -j ACCEPT", "-A FORWARD -j DROP"], None),
+        (["-A FORWARD -s 10.1.0.3/32 -j ACCEPT", "-A FORWARD -j DROP"], 1),
+        (["-A FORWARD -p tcp -j ACCEPT", "-A FORWARD -j DROP"], None),  # some are dropped
+        (["-A FORWARD -j NFQUEUE --queue-num 0", "-A FORWARD -j DROP"], None),
+        (["-A FORWARD -j OWN", "-A OWN -s 10.1.0.2/32 -j DROP"], 1),
+        (["-A FORWARD -p tcp -j OWN", "-A OWN -j DROP"], None),
+        (["-A FORWARD -j OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN", "-A OWN -j ACCEPT"], 1),
+        (["-A FORWARD -j OWN", "-A OWN -m set --match-set good src -j RETURN", "-A OWN -j DROP"], None),
+        (["-A FORWARD -g OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN"], None),
+    ],
+)
+def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: int | None) -> None:
+    packet = Packet(ipaddress.ip_address(ADDRESS), CNI0)
+    found = Forwarding(tables(*rules)).lost_by("iptables", "filter", "FORWARD", packet)
+    assert found == (None if lost is None else tuple(rules[lost].split()))
+    assert Forwarding(tables(*rules)).lost_by("ip6tables", "filter", "FORWARD", packet) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "rule", "is_found"),
+    [
+        ("raw", "-A PREROUTING -s 10.1.0.0/24 -j NOTRACK", True),
+        ("raw", "-A PREROUTING -s 10.1.0.0/24 -j CT --notrack", True),
+        ("raw", "-A PREROUTING -s 10.1.0.0/24 -j CT --zone 7", False),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -j ACCEPT", True),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -j RETURN", True),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -d 10.0.0.0/8 -j RETURN", False),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 ! -o br0 -j MASQUERADE", False),
+    ],
+)
+def test_a_rule_that_comes_before_masquerade(made: MadeNode, table: str, rule: str, is_found: bool) -> None:
+    made.attach("c1")
+    made.make_rules("c1", "10.1.0.2")
+    reading = made.reading()
+    chain, words = rule.split()[1], tuple(rule.split())
+    reading.rules["iptables"].setdefault(table, Table()).chains.setdefault(chain, []).insert(0, words)
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))] * is_found
+    if found:
+        command = f"iptables -t {table} -D {rule.removeprefix('-A ')}"
+        assert found[0].remedy == f"find out who added the rule, and remove it: {command}"
+
+
+def test_a_rule_between_two_containers_is_named_and_no_fault(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    made.attach("c2", {**BRIDGE, "ipMasq": False})
+    rule = "FORWARD -s 10.1.0.2/32 -d 10.1.0.3/32 -j DROP"
+    made.rules.append(f"-A {rule}")
+    found = made.finding(check_rules)
+    assert (found.name, found.severity, found.containers) == ("dropped-in-part", "note", ("c1:eth0", "c2:eth0"))
+    assert found.remedy == f"if not: iptables -D {rule}"
 
 
 def test_the_bridges_of_containers_are_those_without_a_default_route(made: MadeNode) -> None:

@@ -283,7 +283,13 @@ def test_a_firewall_that_drops_the_packets_of_containers_is_named(
     found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.containers, one.mends) for one in found] == [("dropped", containers, ())] * bool(containers)
     chains["FORWARD"].reverse()
-    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == [], "it comes last"
+    for host in ("10.1.0.2/32", "10.1.0.3/32"):
+        for option in ("-s", "-d"):
+            reading.rules["iptables"]["filter"].add("CNI-FORWARD", ("-A", "CNI-FORWARD", option, host, "-j", "ACCEPT"))
+    reading = replace(reading, rules=reading.rules)  # without what was found before
+    assert {one.name for one in check_rules(reading) if isinstance(one, NodeFinding)} <= {"dropped-in-part"}, (
+        "it is last"
+    )
 
 
 def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
