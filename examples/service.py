@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -60,7 +61,14 @@ async def run_job(manager: AsyncNetworkManager, job: dict[str, Any]) -> str:
 
 
 async def lines() -> AsyncIterator[str]:
-    """Yield the lines of stdin."""
+    """Yield the lines of stdin: a pipe, a terminal, a file or /dev/null."""
+    try:
+        with select.epoll() as poll:
+            poll.register(sys.stdin, select.EPOLLIN)
+    except PermissionError:  # a file or /dev/null: an event loop cannot wait for it, and need not
+        for text in sys.stdin:
+            yield text
+        return
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():

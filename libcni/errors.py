@@ -461,8 +461,15 @@ class PluginError(CNIError):
             return Hint(f"{fault.meaning}; see whose it is, and what to do", "doctor")
         if self.rollback_errors:
             return Hint.about(self, "correct the cause, then detach the container", "del")
-        if fault is not None and fault.cure == "again":
-            return Hint(f"{fault.meaning}: repeat the call")
+        if fault is not None:
+            return Hint(
+                f"{fault.meaning}: "
+                + (
+                    "repeat the call"
+                    if fault.cure == "again"
+                    else "a known fault of the plugin; the container may be healthy"
+                )
+            )
         return self._hint_of_end()
 
     def _hint_of_end(self) -> Hint | None:

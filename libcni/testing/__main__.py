@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from libcni._defaults import PLUGIN_PATH
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.conformance import GROUPS, check_plugin
+from libcni.testing.examination import MISSING
 from libcni.testing.fakes import FakePlugins
-from libcni.testing.namespaces import network_namespace
+from libcni.testing.namespaces import network_namespace, why_no_namespaces
 
 _FAKES = ("fake", "fake-bridge", "fake-ipam", "fake-portmap", "fake-tuning")
 
@@ -37,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     command.add_argument("--ipam", action="store_true", help="it is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")
-    command.add_argument("--path", default="/opt/cni/bin", help="CNI_PATH (%(default)s)")
+    path = os.environ.get("CNI_PATH", PLUGIN_PATH)
+    command.add_argument("--path", default=path, help="CNI_PATH (%(default)s)")
     command.add_argument("--args", default="", help="CNI_ARGS")
     command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="only these versions")
     command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"only of {', '.join(GROUPS)}")
@@ -71,14 +75,23 @@ def _check(options: argparse.Namespace) -> int:
         "prev_result": _json(options.prev_result) if options.prev_result else None,
     }  # fmt: skip
     plugin, config = Path(options.plugin).absolute(), _json(options.config)
+    if not (plugin.is_file() and os.access(plugin, os.X_OK)):
+        raise OSError(f"{plugin} is no executable file")
+    if options.namespace and (reason := why_no_namespaces()):
+        raise OSError(f"--namespace: {reason}")
     with network_namespace() if options.namespace else nullcontext() as namespace:
         report = check_plugin(plugin, config, namespace=namespace, **given)
     sys.stdout.write(f"{report}\n")
+    if not options.namespace and any(MISSING in failure.problem for failure in report.failures):
+        sys.stdout.write("If the plugin enters the container's namespace, it needs --namespace.\n")
     return 1 if report.failures else 0
 
 
 def _json(text: str) -> dict[str, Any]:
-    document = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
+    try:
+        document = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{text} is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{text} must be a JSON object")  # noqa: TRY004 - one error for all wrong arguments
     return document

@@ -96,10 +96,14 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
 
     Raises:
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
-            an address. ``only`` has an unknown group.
+            an address. ``only`` has an unknown group, ``versions`` an unknown version, or none that
+            the plugin supports.
     """
-    if unknown := {*only} - {*GROUPS}:
-        raise ValueError(f"there is no group of checks {', '.join(sorted(unknown))}: only {', '.join(GROUPS)}")
+    choices: Sequence[tuple[str, Collection[str], Collection[str]]]
+    choices = ("group of checks", only, GROUPS), ("version", versions, ALL_VERSIONS)
+    for what, given, possible in choices:
+        if unknown := {*given} - {*possible}:
+            raise ValueError(f"there is no {what} {', '.join(sorted(unknown))}: only {', '.join(possible)}")
     examination = Examination(
         plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout,
         surroundings=surroundings,
@@ -111,6 +115,8 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             stack.enter_context(own_host(examination))
             supported = check_version_verb(examination)
             report.versions = tuple(version for version in supported if version in versions)
+            if supported and not report.versions:
+                raise ValueError(f"the plugin supports no version {', '.join(versions)}: only {', '.join(supported)}")
             if report.versions:
                 examination.recorder = stack.enter_context(recording_ipam(examination))
             for group in [group for group in GROUPS if group in only] if report.versions else ():

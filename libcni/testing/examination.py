@@ -28,6 +28,8 @@ ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "C
 """The variables that a verb without an attachment does not get."""
 
 IFNAME = "cnitest0"
+MISSING = "libcni-gone-"
+"""The start of the name of a namespace that does not exist."""
 
 _FIRST_OWN_CODE = 100
 _SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
@@ -73,7 +75,7 @@ class Examination:
     check_works: bool = False
     gc_frees: bool = False
     # A random name, so that no other test creates a namespace at this path.
-    missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
+    missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"{MISSING}{uuid4().hex[:12]}"))
     _observed: dict[str, set[str]] = field(default_factory=lambda: {check: set() for check in _OBSERVATIONS})
 
     def __post_init__(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from plugin.plugins import config
 
-from libcni.testing import Answer, FakePlugins, call_plugin
+from libcni.plugin import Plugin
+from libcni.testing import Answer, FakePlugins, call_plugin, check_plugin
 from libcni.testing.__main__ import main
 from testing.faulty import write_shell_plugin
 
@@ -167,7 +168,34 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
         == 1
     )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
-    assert main(["check", plugin, "{}", "--only", "live"]) == 2
+    capsys.readouterr()
+    for words, text in (
+        ((plugin, "{}", "--only", "live"), "there is no group of checks live: only refusals"),
+        ((plugin, "{}", "--versions", "1.1"), "there is no version 1.1: only 0.1.0"),
+        ((plugin, "{no"), "{no is no JSON: Expecting property name"),
+        ((plugin + "s", "{}"), f"{plugin}s is no executable file"),
+    ):
+        assert main(["check", *words]) == 2
+        assert text in capsys.readouterr().err
+
+
+def test_the_command_takes_cni_path_and_names_the_option_for_a_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f'{{ echo "$CNI_PATH" >> {tmp_path}/paths; echo "no $CNI_NETNS" >&2; exit 1; }}'
+    plugin = write_shell_plugin(tmp_path, ADD=line)
+    monkeypatch.setenv("CNI_PATH", "/own")
+    assert main(["check", str(plugin), "{}", "--only", "life", "--versions", "1.1.0"]) == 1
+    assert "it needs --namespace" in capsys.readouterr().out
+    assert "/own\n" in (tmp_path / "paths").read_text()
+
+
+def test_a_check_of_no_version_is_no_check() -> None:
+    old = Plugin("old", versions=["0.4.0"])
+    for register in (old.add, old.check, old.delete):
+        register(lambda _request: None)
+    with pytest.raises(ValueError, match=r"supports no version 1\.1\.0: only 0\.4\.0"):
+        check_plugin(old, {}, versions=["1.1.0"])
 
 
 @pytest.mark.real
