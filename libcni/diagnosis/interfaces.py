@@ -248,7 +248,7 @@ def _state_of(
             name="mtu-changed", severity="warning", seen=seen, meaning="large packets may be lost", remedy=remedy
         )
     for other in (one for one in links if one.index != link.index and one.is_up):
-        if doubled := [cidr for cidr in gateways if other.has_address(cidr)]:
+        if doubled := [cidr.partition("/")[0] for cidr in gateways if other.has_address(cidr)]:
             yield about(
                 name="gateway-doubled", severity="warning", seen=f"its address {some(doubled)} is on {other.name}, too",
                 meaning="the node may send packets for its containers there",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from libcni.config.host_local import range_sets
+from libcni.config.delegates import delegated
+from libcni.config.host_local import range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.mends import Mend, id_of
@@ -25,6 +27,7 @@ def check_next(node: NodeState) -> Observations:
     if not node.networks:
         return
     yield from _default_network(node)
+    yield from _shared_pools(node)
     if node.host is None:
         yield NotChecked("next", "bridges", node.unread.get("this node", "the node's interfaces are unknown"))
         return
@@ -57,15 +60,45 @@ def _default_network(node: NodeState) -> Observations:
         renamed_network(node, alike[0]) is default for name, alike in pods.items() if name not in with_file
     )
     if with_file and default.name not in pods and not is_renamed:
-        files = [f"{name} of {os.path.basename(net.file or '?')}" for name, net in with_file.items()]
+        second = node.networks[1]
         yield NodeFinding(
             "next", "warning", "default-changed", default.file or default.name,
             f"{what}, because its name sorts first; all pods of this node are on {some(sorted(pods))}",
             "pods of two networks may not reach each other, and two networks may want the same bridge",
-            f"if it is left over, move it away: then the next pod is attached to {some(files)}",
+            f"if it is left over, move it away: then the next pod is attached to {second.name} of "
+            f"{os.path.basename(second.file or '?')}",
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
     yield Checked("next", what)
+
+
+def _shared_pools(node: NodeState) -> Iterator[NodeFinding]:
+    """Find addresses in the pools of two networks on one link, or on two bridges of the node, that are in use."""
+    used = {attachment.network for attachment, _ in node.live} | {node.networks[0].name}
+    directories = {directory for (_, directory), reserved in node.reservations.items() if reserved}
+    nets = [net for net in node.networks if net.name in used or directories & reservation_directories(net)]
+    for one, other in itertools.combinations(nets, 2):
+        if reservation_directories(one) & reservation_directories(other) or not _links(one) & _links(other):
+            continue
+        for pool, same in itertools.product(*([*itertools.chain(*range_sets(net))] for net in (one, other))):
+            if pool.start in same or same.start in pool:
+                first, last = max(pool.start, same.start, key=int), min(pool.end, same.end, key=int)
+                yield NodeFinding(
+                    "next", "warning", "pools-overlap",
+                    f"networks {one.name} of {one.file} and {other.name} of {other.file}",
+                    f"both give containers the addresses from {first} to {last}",
+                    "host-local keeps their reservations apart: a container may get the address of another one",
+                    "give one of the two another subnet, or ranges of its own",
+                )  # fmt: skip
+
+
+def _links(net: NetworkConfigList) -> set[str]:
+    """Return where the addresses of a network must be unique: its bridges and masters, and "" for the node's routes."""
+    documents = [ran for document in plugin_documents(net) for _, ran in delegated(net.name, document)]
+    bridges = [document for document in documents if document.get("type") == "bridge"]
+    links = {bridge_of(document) for document in bridges}
+    links |= {str(document["master"]) for document in documents if document.get("master")}
+    return links | ({""} if any(map(is_gateway, bridges)) else set())
 
 
 def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> Iterator[NodeFinding]:

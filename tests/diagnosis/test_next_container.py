@@ -75,7 +75,8 @@ def test_a_file_whose_subnet_was_changed_while_containers_live(made: MadeNode) -
 def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode) -> None:
     made.attach("c1", args=POD)
     configure(made)
-    first = {"cniVersion": "1.0.0", "name": "left", "plugins": [{**BRIDGE, "bridge": "br1", "ipam": IPAM}]}
+    plugin = {**BRIDGE, "bridge": "br1", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}}
+    first = {"cniVersion": "1.0.0", "name": "left", "plugins": [plugin]}
     Path(made.cni.conf_dir, "00-left.conflist").write_text(json.dumps(first), encoding="utf-8")
     found = made.finding(check_next)
     assert (found.name, found.severity) == ("default-changed", "warning")
@@ -83,6 +84,36 @@ def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode)
     assert found.remedy.endswith("then the next pod is attached to net of net.conflist")
     made.records[0] = made.records[0].with_fields(args=())
     assert made.findings(check_next) == [], "podman and nerdctl choose the network of a container"
+
+
+NO_GATEWAY = {"isGateway": False, "isDefaultGateway": False}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name", "shared"),
+    [
+        (
+            {**BRIDGE, "bridge": "br1", "ipam": {**IPAM, "subnet": "10.1.0.128/25"}},
+            "00-new",
+            "10.1.0.129 to 10.1.0.254",
+        ),
+        ({**BRIDGE, **NO_GATEWAY}, "00-new", "10.1.0.1 to 10.1.0.254"),
+        ({**BRIDGE, "bridge": "br1", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}}, "00-new", ""),
+        ({**BRIDGE, "bridge": "br1", **NO_GATEWAY}, "00-new", ""),  # a link of its own
+        (BRIDGE, "zz-unused", ""),
+        ({**BRIDGE, "ipam": {"type": "dhcp"}}, "00-new", ""),
+    ],
+)
+def test_two_networks_that_are_in_use_share_no_addresses(
+    made: MadeNode, plugin: dict[str, object], name: str, shared: str
+) -> None:
+    made.attach("c1")
+    configure(made)
+    plugin = {"ipam": IPAM, **plugin}
+    text = json.dumps({"cniVersion": "1.0.0", "name": "other", "plugins": [plugin]})
+    Path(made.cni.conf_dir, f"{name}.conflist").write_text(text, encoding="utf-8")
+    found = [one for one in made.findings(check_next) if one.name == "pools-overlap"]
+    assert [one.seen for one in found] == ([f"both give containers the addresses from {shared}"] if shared else [])
 
 
 @pytest.mark.parametrize("other", [[{**BRIDGE, "bridge": "br1"}], [BRIDGE]])
