@@ -453,23 +453,30 @@ class PluginError(CNIError):
         fault = fault_of(self)
         return self.well_known == _TRY_AGAIN_LATER or (fault is not None and fault.cure == "again")
 
+    @property
+    def known_fault(self) -> str:
+        """What is wrong with the plugin if its CHECK is known to fail for containers that are in order; else "".
+
+        To attach such a container again does not help.
+        """
+        from libcni._known_faults import fault_of
+
+        fault = fault_of(self)
+        return fault.meaning if fault is not None and fault.cure == "none" else ""
+
     def _usual_hint(self) -> Hint | None:
         from libcni._known_faults import fault_of
 
         fault = fault_of(self)
+        if fault is not None and fault.cure == "none":
+            text = "the container may be healthy, and to attach it again does not help"
+            return Hint(f"a known fault of the plugin: {fault.meaning}; {text}")
         if fault is not None and fault.cure == "doctor":
             return Hint(f"{fault.meaning}; see whose it is, and what to do", "doctor")
         if self.rollback_errors:
             return Hint.about(self, "correct the cause, then detach the container", "del")
         if fault is not None:
-            return Hint(
-                f"{fault.meaning}: "
-                + (
-                    "repeat the call"
-                    if fault.cure == "again"
-                    else "a known fault of the plugin; the container may be healthy"
-                )
-            )
+            return Hint(f"{fault.meaning}: repeat the call")
         return self._hint_of_end()
 
     def _hint_of_end(self) -> Hint | None:

@@ -227,6 +227,17 @@ class NodeAgent:
 
     def _repair(self, container_id: str, planned: Plan, recorded: Recorded) -> None:
         """Run CHECK of a container, and attach what is damaged again, once."""
+        damaged = self._find_damage(planned)
+        change = compare(planned, recorded, damaged)
+        if change is None:
+            self._unproven.discard(container_id)
+        elif container_id in self._unproven:  # a CHECK that fails on a sound attachment must not cut it off for ever
+            raise CNIError(f"CHECK still fails after a repair: {change.reasons}")
+        elif self._apply(container_id, change):
+            self._unproven.add(container_id)
+
+    def _find_damage(self, planned: Plan) -> dict[tuple[str, str], str]:
+        """Return why CHECK of a network and interface finds the attachment damaged."""
         damaged = {}
         for one in planned:
             try:
@@ -238,17 +249,13 @@ class NodeAgent:
                     raise
                 damaged[one.net.name, one.rt.ifname] = str(error)
             except PluginError as error:
+                if error.known_fault:  # of the plugin: the container may be in order
+                    continue
                 # A timeout, a crash, or a plugin that could not look is no reason to detach anything.
                 if error.code is None or error.well_known not in DAMAGE:
                     raise
                 damaged[one.net.name, one.rt.ifname] = str(error)
-        change = compare(planned, recorded, damaged)
-        if change is None:
-            self._unproven.discard(container_id)
-        elif container_id in self._unproven:  # a CHECK that fails on a sound attachment must not cut it off for ever
-            raise CNIError(f"CHECK still fails after a repair: {change.reasons}")
-        elif self._apply(container_id, change):
-            self._unproven.add(container_id)
+        return damaged
 
     def _apply(self, container_id: str, change: Change) -> bool:
         """Do one change, unless it has to wait; return whether it was done."""

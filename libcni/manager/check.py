@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
+from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, PluginError, VersionError
 from libcni.manager.networks import NetworkSet
 from libcni.manager.operation import ManagerOperation
 from libcni.manager.report import Item, Report
@@ -12,7 +12,7 @@ from libcni.verbs.client_base import attachment_conf, attachment_operation
 
 
 async def check(operation: ManagerOperation, container_id: str, networks: NetworkSet) -> Report:
-    """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
+    """Check every attachment of a container; raise all errors but known faults as one CNIErrorGroup with the report.
 
     Raises NotAttachedError if the container has no record.
     """
@@ -29,7 +29,7 @@ async def check(operation: ManagerOperation, container_id: str, networks: Networ
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
     items = [await _check(operation, attachment, networks) for attachment in in_order(recorded)]
     report = Report(tuple(items))
-    errors = [item.error for item in items if item.error is not None]
+    errors = [item.error for item in items if item.error is not None and item.outcome != "known-fault"]
     CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", errors, report)
     return report
 
@@ -46,5 +46,7 @@ async def _check(operation: ManagerOperation, attachment: Attachment, networks: 
     except VersionError:
         return Item("unsupported", *identity)
     except CNIError as error:
-        return Item("failed", *identity, error=error)
+        # If the caller attached these containers again, it would do so after each CHECK.
+        has_known_fault = isinstance(error, PluginError) and error.known_fault
+        return Item("known-fault" if has_known_fault else "failed", *identity, error=error)
     return Item("ok", *identity)

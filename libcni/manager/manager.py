@@ -85,7 +85,10 @@ class NetworkManager(ManagerBase[CNIConfig]):
         return run_to_end(self._tear_down(container, timeout))
 
     def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
-        """Check all attachments of a container. The report marks those whose version has no CHECK.
+        """Check all attachments of a container.
+
+        The report marks those whose version has no CHECK (``unsupported``), and those for which CHECK failed by a known
+        fault of the plugin (``known-fault``).
 
         ``timeout``: seconds for each network, and for the wait for the container.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libcni import CNIErrorGroup, NotAttachedError, RecordError
+from libcni import CNIErrorGroup, NotAttachedError, PluginError, RecordError
 from libcni.manager import Container
 from manager.fakes import ManagerNode, fails
 
@@ -23,6 +23,21 @@ def test_check_of_a_version_without_check_is_reported_as_such(node: ManagerNode)
     manager = node.manager()
     manager.set_up(Container("c1", "/ns", ["old", "new"]))
     assert [one.outcome for one in manager.check("c1").items] == ["unsupported", "ok"]
+
+
+def test_a_known_fault_of_a_plugin_is_an_outcome_of_its_own_and_no_error(node: ManagerNode) -> None:
+    node.plugin("portmap", fails("CHECK", msg="could not check ipv6 dnat"))
+    node.configure("ports", "portmap")
+    node.configure("b")
+    manager = node.manager()
+    manager.set_up(Container("c1", "/ns", ["ports", "b"]))
+    known, passed = manager.check("c1").items
+    assert (known.outcome, passed.outcome) == ("known-fault", "ok")
+    assert isinstance(known.error, PluginError)
+    assert known.error.known_fault
+    node.plugin("portmap", fails("CHECK", msg="the rule is missing"))
+    with pytest.raises(CNIErrorGroup):
+        manager.check("c1")
 
 
 def test_check_works_with_loopback_and_without_configurations(node: ManagerNode) -> None:

@@ -152,3 +152,16 @@ def test_a_torn_record_keeps_a_namespace_with_an_interface_and_no_other(
     manager.tear_down(other)
     record.write_bytes(data[:50])  # without an interface in the namespace it cannot mean an attachment there
     assert removed(manager.tear_down(one)) == [path]
+
+
+def test_a_healthy_container_with_a_port_is_not_damaged_for_debians_portmap(
+    real_node: RealNode, options: dict[str, Any], names: list[str]
+) -> None:
+    """With the machine's own PATH, CHECK of portmap 1.1.1 fails for each container that publishes a port."""
+    manager = NetworkManager(real_node.client(env={"PATH": os.defpath + ":/usr/sbin:/sbin"}), **options)
+    manager.set_up(Container(names[0], None, BOTH[:1], capability_args=PORTS))
+    ports = manager.check(names[0]).items[-1]
+    assert ports.outcome in {"ok", "known-fault"}
+    if ports.outcome == "known-fault":
+        assert "attach it again does not help" in str(ports.error)
+    manager.tear_down(names[0])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import Namespace
+from nodes import Namespace, RealNode
 
 import libcni.diagnosis
 import libcni.engines.oci
@@ -75,23 +75,43 @@ def test_the_page_runs_and_prints_what_it_says(
         assert capsys.readouterr().out == (match["out"] or "")
 
 
+def restart_of_page(cni: libcni.CNIConfig) -> Any:
+    """Return the function ``restart`` of the page, with a client."""
+    page = (DOCS / "how-to/embed.md").read_text()
+    names: dict[str, Any] = {"libcni": libcni, "cni": cni}
+    end = page.index('\n\ncni.add_network_list("dbnet", libcni.RuntimeConf("old"')
+    exec(page[page.index("def restart(") : end], names)
+    return names["restart"]
+
+
 @pytest.mark.real
 def test_the_recipe_for_a_restart_detaches_keeps_and_mends(
     places: dict[str, str], fake_state: Path, container: Namespace
 ) -> None:
-    page = (DOCS / "how-to/embed.md").read_text()
     cni = libcni.CNIConfig(places["/opt/cni/bin"], places["/var/lib/cni"], conf_dir=places["/etc/cni/net.d"])
-    names: dict[str, Any] = {"libcni": libcni, "cni": cni}
-    end = page.index('\n\ncni.add_network_list("dbnet", libcni.RuntimeConf("old"')
-    exec(page[page.index("def restart(") : end], names)
+    restart = restart_of_page(cni)
     alive = {"kept": container.path, "damaged": container.path}
     for name, ifname in (("kept", "eth0"), ("old", "eth9")):
         cni.add_network_list("dbnet", libcni.RuntimeConf(name, container.path, ifname))
-    names["restart"]("dbnet", alive)
+    restart("dbnet", alive)
     (fake_state / "interfaces/damaged.eth0").unlink()
-    names["restart"]("dbnet", alive)
+    restart("dbnet", alive)
     assert sorted(one.container_id for one in cni.get_cached_attachments()) == ["damaged", "kept"]
     assert sorted(path.name for path in (fake_state / "interfaces").iterdir()) == ["damaged.eth0", "kept.eth0"]
+
+
+@pytest.mark.real
+def test_the_recipe_for_a_restart_leaves_a_healthy_container_with_a_port_alone(
+    real_node: RealNode, container: Namespace
+) -> None:
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    cni = real_node.client(env={"PATH": f"{os.defpath}:/usr/sbin:/sbin"})  # with it, CHECK of portmap 1.1.1 fails
+    real_node.configure("dbnet", real_node.bridge("10.79.3.0/24"), ports)
+    wanted = {"portMappings": [{"hostPort": 18082, "containerPort": 80, "protocol": "tcp"}]}
+    cni.add_network_list("dbnet", libcni.RuntimeConf("web", container.path, "eth0", capability_args=wanted))
+    before = container.link("eth0")
+    restart_of_page(cni)("dbnet", {"web": container.path})
+    assert container.link("eth0") == before
 
 
 def test_the_networks_among_the_answers_load() -> None:
