@@ -978,6 +978,23 @@ def test_attachments_that_share_rules_are_attached_again_in_the_order_of_their_a
     ]
 
 
+def test_an_attachment_that_shares_rules_and_cannot_be_reloaded_stops_no_reload() -> None:
+    """Its ADD was killed before any plugin ended, so nobody uses it."""
+    killed = attached(CHAIN, replace(HERE, ifname="eth1"), state=PENDING, result=None, path="/cache/net-c1-eth1")
+    world = World(records=[recorded(), killed], after={"DEL a": remove_interface})
+    assert [type(outcome) for outcome in reload(world)] == [Result]
+
+
+def test_a_reload_is_refused_if_another_interface_has_the_address() -> None:
+    record = recorded(result=REPORTED.text)
+    world = World(records=[record])
+    remove_interface(world)
+    world.carriers = dict.fromkeys(own_addresses(record), "br0")
+    with pytest.raises(NamespaceMismatchError, match="br0 has its address"):
+        reload(world)
+    assert (world.calls, list(world.recorded.values())) == ([], [record])
+
+
 def test_what_a_failed_plugin_of_a_reload_did_not_make_is_not_removed() -> None:
     def come(world: World) -> None:
         if "ADD a" in world.verbs():  # a neighbour comes during the roll-back
