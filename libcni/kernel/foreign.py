@@ -14,7 +14,7 @@ from contextlib import suppress
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass
 from libcni.kernel.namespace import NamespaceId, open_known
-from libcni.kernel.netlink import SECONDS, Conversation, Link, Network, network_of, open_netlink
+from libcni.kernel.netlink import Conversation, Link, Network, network_of, open_netlink
 
 _NS_GET_USERNS = 0xB701
 _WITH_ANOTHER_END = frozenset({"veth", "macvlan", "macvtap", "ipvlan", "ipvtap"})
@@ -59,40 +59,31 @@ def is_trusted(descriptor: int) -> bool:
         system.close(owner)
 
 
-class Foreign:
-    """A reader of namespaces that knows the trusted ones, to which interfaces may be tied.
+def read_space(
+    identity: NamespaceId, path: str, process: str = "", trusted: Collection[tuple[str, NamespaceId]] = ()
+) -> Space | None:
+    """Read the namespace at a path; return None if another one is at the path, or none.
 
-    ``seconds``: the time for each namespace.
+    ``trusted``: paths of the trusted namespaces, with what is there, except this program's own.
     """
-
-    def __init__(self, *, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
-
-    def read(
-        self, identity: NamespaceId, path: str, process: str = "", trusted: Collection[tuple[str, NamespaceId]] = ()
-    ) -> Space | None:
-        """Read the namespace at a path; return None if another one is at the path, or none.
-
-        ``trusted``: paths of the trusted namespaces, with what is there, except this program's own.
-        """
+    try:
+        # By descriptor: the process at the path may end, or leave a namespace that it only visited.
+        descriptor = open_known(path, identity)
+    except (OSError, ValueError) as error:
+        is_there = isinstance(error, PermissionError) or getattr(error, "errno", 0) in {errno.EMFILE, errno.ENFILE}
+        return Space(path, process, problem=_reason(error)) if is_there else None
+    try:
+        trust = is_trusted(descriptor)
         try:
-            # By descriptor: the process at the path may end, or leave a namespace that it only visited.
-            descriptor = open_known(path, identity)
-        except (OSError, ValueError) as error:
-            is_there = isinstance(error, PermissionError) or getattr(error, "errno", 0) in {errno.EMFILE, errno.ENFILE}
-            return Space(path, process, problem=_reason(error)) if is_there else None
-        try:
-            trust = is_trusted(descriptor)
-            try:
-                with open_netlink(f"/proc/self/fd/{descriptor}") as connection:
-                    kernel = Conversation(connection, seconds=self._seconds)
-                    network = network_of(kernel)
-                    tied = frozenset() if trust else _tied(kernel, network, trusted)
-            except OSError as error:
-                return Space(path, process, problem=_reason(error), is_trusted=trust)
-            return Space(path, process, network, "", trust, tied)
-        finally:
-            system.close(descriptor)
+            with open_netlink(f"/proc/self/fd/{descriptor}") as connection:
+                kernel = Conversation(connection)
+                network = network_of(kernel)
+                tied = frozenset() if trust else _tied(kernel, network, trusted)
+        except OSError as error:
+            return Space(path, process, problem=_reason(error), is_trusted=trust)
+        return Space(path, process, network, "", trust, tied)
+    finally:
+        system.close(descriptor)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -29,10 +29,11 @@ from typing import Literal, NamedTuple
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, replace
 from libcni.kernel.cached import cached_property
-from libcni.kernel.foreign import Foreign, Space, is_trusted
+from libcni.kernel.foreign import Space, is_trusted, read_space
 from libcni.kernel.namespace import (
     AF_NETLINK,
     NamespaceId,
+    cookie_of,
     namespace_identity,
     netlink_socket,
     new_namespace,
@@ -49,7 +50,7 @@ from libcni.kernel.namespace_holders import (
     is_mounted_here,
     signs_of,
 )
-from libcni.kernel.netlink import Conversation, Link, cookie_of, open_netlink
+from libcni.kernel.netlink import Conversation, Link, open_netlink
 
 Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0
@@ -221,7 +222,6 @@ class Life:
     def __init__(self, *, by_handle: bool = True, old_after: float | None = None, only_threads: bool = False) -> None:
         self._by_handle = by_handle
         self._only_threads = only_threads
-        self._reader = Foreign()
         self._old_after = OLD_AFTER if old_after is None else old_after
 
     # The questions.
@@ -345,7 +345,7 @@ class Life:
         return {identity: space for identity, space in spaces.items() if space is not None}
 
     def _read(self, identity: NamespaceId, held: Held, trusted: Collection[tuple[str, NamespaceId]]) -> Space | None:
-        read = (self._reader.read(identity, path, held.process, trusted) for path in held.all_paths)
+        read = (read_space(identity, path, held.process, trusted) for path in held.all_paths)
         space = next((space for space in read if space is not None), None)
         if space is None and is_mounted_here(identity[1]):
             # No holder has ended: another mount covers it.
@@ -447,7 +447,7 @@ class Life:
         try:
             with open_netlink() as connection:
                 kernel = Conversation(connection, is_own=True)
-                named = [(kernel.link(name=name), mac) for name, mac in subject.host_ends]
+                named = [(kernel.link(name), mac) for name, mac in subject.host_ends]
         except OSError:
             return "none"
         veths = [link for link, mac in named if link is not None and link.kind == "veth" and mac in {"", link.mac}]

@@ -16,6 +16,7 @@ import libcni.kernel.system as system
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket as AnySocket  # noqa: N812 - of this module, or of socket
     from collections.abc import Callable
     from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 AF_NETLINK = 16
 _MS_BIND, _MS_REC, _MS_SHARED, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1 << 12, 1 << 14, 1 << 20, 2, 8
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_SO_NETNS_COOKIE = 71
 
 NamespaceId = tuple[int, int]
 """(device, inode) of a namespace."""
@@ -250,6 +252,14 @@ def netlink_socket(namespace: int) -> int:
     # In a thread that ends: a rootless program may enter a namespace of its own and not return, and no signal handler
     # runs in it.
     return call_in_thread(lambda: _visit(namespace, -1)[0])
+
+
+def cookie_of(connection: AnySocket) -> int:
+    """Return the kernel's cookie of a socket's network namespace; 0 before Linux 5.14."""
+    try:
+        return int.from_bytes(connection.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def _visit(namespace: int, home: int) -> tuple[int, bool]:

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field
 from libcni.kernel.link_settings import FILTERS_VLANS, settings_of
-from libcni.kernel.namespace import netlink_socket, open_namespace
+from libcni.kernel.namespace import cookie_of, netlink_socket, open_namespace
 
 _NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
 _NLM_F_DUMP_INTR = 0x10
@@ -46,7 +46,6 @@ _NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
-_SO_NETNS_COOKIE = 71
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
 _DROPPING_TYPES = {6, 7, 8}  # the types blackhole, unreachable and prohibit
@@ -182,14 +181,14 @@ class Network:
     bridge_entries: tuple[BridgeEntry, ...] = ()
 
 
-def read_network(netns: str | None = None, *, seconds: float = SECONDS) -> Network:
+def read_network(netns: str | None = None) -> Network:
     """Read the links, addresses and routes of the network namespace at a path; None: of this thread's namespace.
 
     Raises OSError if the path is no network namespace, if this user may not enter it, if the answers are malformed or
-    too large, or if they are not complete after ``seconds``.
+    too large, or if they are not complete after ``SECONDS``.
     """
     with open_netlink(netns) as connection:
-        return network_of(Conversation(connection, seconds=seconds, is_own=netns is None))
+        return network_of(Conversation(connection, is_own=netns is None))
 
 
 def network_of(kernel: Conversation) -> Network:
@@ -269,18 +268,6 @@ def open_netlink(netns: str | None = None) -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
 
 
-def cookie_of(connection: _socket.socket) -> int:
-    """Return the kernel's cookie of a socket's network namespace; 0 before Linux 5.14."""
-    with suppress(OSError):
-        return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
-    return 0
-
-
-def read_links(connection: _socket.socket) -> list[Link]:
-    """Read the interfaces of a netlink socket's namespace, without their IP addresses; raises OSError."""
-    return Conversation(connection).links()
-
-
 class Conversation:
     """Requests to the kernel about one network namespace, over a netlink socket in it.
 
@@ -329,10 +316,9 @@ class Conversation:
         found = self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
         return [pair for pair in found if pair is not None]
 
-    def link(self, *, index: int = 0, name: str = "") -> Link | None:
-        """Return the interface with an index or a name, or None if there is none. Raises OSError."""
-        body = _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0)
-        body += _attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0") if name else b""
+    def link(self, name: str) -> Link | None:
+        """Return the interface with a name, or None if there is none. Raises OSError."""
+        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + _attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0")
         try:
             kind, answer = self.ask(_RTM_GETLINK, _NLM_F_REQUEST, body)
         except OSError as error:

@@ -229,9 +229,9 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def change(program: str, rule: Rule, env: Mapping[str, str] | None = None) -> None:
+def change(program: str, rule: Rule) -> None:
     """Run nft, or iptables on the table ``nat``. Raises OSError if it fails."""
-    _run([program, *rule] if program == "nft" else [program, "--wait", "5", "-t", "nat", *rule], env)
+    _run([program, *rule] if program == "nft" else [program, "--wait", "5", "-t", "nat", *rule], None)
 
 
 def _run(command: list[str], env: Mapping[str, str] | None, seconds: float = _SECONDS) -> str:

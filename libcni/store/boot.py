@@ -33,14 +33,6 @@ def boot_id() -> str:
 def pid_namespace() -> int | None:
     """Return the inode of this process's PID namespace, or None if it is unknown."""
     try:
-        return _inode_of_pid_namespace()
+        return system.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return None
-
-
-@functools.cache  # a process stays in its PID namespace; a forked child may be in another one
-def _inode_of_pid_namespace() -> int:
-    return system.stat("/proc/self/ns/pid").st_ino
-
-
-os.register_at_fork(after_in_child=_inode_of_pid_namespace.cache_clear)

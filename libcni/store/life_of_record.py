@@ -17,7 +17,7 @@ from libcni.store.recorded_interface import last_result
 DEFAULT_BRIDGE = "cni0"
 
 
-def life_of(record: Record, life: Life | None = None, *, walk: bool = True) -> Answer:
+def life_of(record: Record, life: Life | None = None) -> Answer:
     """Return whether the container of a record lives; see ``Life.of``.
 
     ``life``: the look at the node, shared by the questions about several records; None: a new one.
@@ -26,7 +26,7 @@ def life_of(record: Record, life: Life | None = None, *, walk: bool = True) -> A
     if record.state != STALE_BOOT and life.by_path(record.netns, record.netns_id, record.netns_cookie or 0):
         # The usual case: do not decode the result.
         return Answer("alive", "path", "its path leads to its namespace", record.netns, record.netns_id)
-    return life.of(subject_of(record), walk=walk)
+    return life.of(subject_of(record))
 
 
 def has_ended(record: Record, life: Life) -> bool:

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 import struct
-import sys
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator
@@ -20,7 +19,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import libcni.kernel.system as system
 from libcni._dataclass import replace
-from libcni.kernel.namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
+from libcni.kernel.namespace import (
+    AF_NETLINK,
+    CLONE_NEWNET,
+    cookie_of,
+    namespace_identity,
+    netlink_socket,
+    open_namespace,
+)
 from libcni.store.model import (
     ABSENT,
     LOST_PATH,
@@ -42,9 +48,8 @@ from libcni.store.recorded_interface import place_of
 
 if TYPE_CHECKING:
     from libcni.kernel.life import Life
-    from libcni.kernel.netlink import Link
+    from libcni.kernel.netlink import Conversation, Link
 
-_SO_NETNS_COOKIE = 71
 _NS_GET_NSTYPE = 0xB703
 _SO_BINDTODEVICE = 25
 _SIOCGIFHWADDR, _SIOCGIFINDEX, _ARPHRD_ETHER = 0x8927, 0x8933, 1
@@ -133,10 +138,7 @@ class EnteredNamespace:
 
     def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
         self._socket = system.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
-        cookie = b""
-        with suppress(OSError):  # before Linux 5.14 there is no cookie
-            cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
-        self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
+        self.namespace: Place = Place(identity, cookie_of(self._socket))
         _entered.add(self)
 
     @classmethod
@@ -209,22 +211,21 @@ class EnteredNamespace:
 
     def carrier(self, addresses: Collection[str]) -> str:
         """Return the name of an interface that has one of these IP addresses, or "". Raises OSError."""
-        from libcni.kernel.netlink import Conversation
-
-        kernel = Conversation(self._socket)
+        kernel = self._kernel()
         found = {index for index, address in kernel.addresses() if address.partition("/")[0] in addresses}
         return next((link.name for link in kernel.links() if link.index in found), "")
 
     def remove(self, number: int) -> None:
         """Remove the interface with an index. Raises OSError."""
-        from libcni.kernel.netlink import Conversation
-
-        Conversation(self._socket).remove_link(number)
+        self._kernel().remove_link(number)
 
     def _links(self) -> list[Link]:
-        from libcni.kernel.netlink import read_links  # few verbs need it
+        return self._kernel().links()
 
-        return read_links(self._socket)
+    def _kernel(self) -> Conversation:
+        from libcni.kernel.netlink import Conversation  # few verbs need it
+
+        return Conversation(self._socket)
 
     def close(self) -> None:
         """Close the socket, so that the namespace can end."""

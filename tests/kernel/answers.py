@@ -19,7 +19,7 @@ READS: Reads = {
     ),
     "vlans": netlink.Conversation.vlans,
     "neighbours": netlink.Conversation.neighbours,
-    "link": lambda kernel: kernel.link(index=2),
+    "link": lambda kernel: kernel.link("one0"),
     "number": lambda kernel: kernel.number_of(0),
     "change": lambda kernel: kernel.ask(netlink._RTM_NEWLINK, netlink._NLM_F_CHANGE, b""),
 }

@@ -19,11 +19,12 @@ import pytest
 from nodes import Namespace
 
 import libcni.kernel.system as system
-from libcni.kernel.foreign import Foreign, Space
+from libcni.kernel import life as life_module
+from libcni.kernel.foreign import Space, read_space
 from libcni.kernel.life import Answer, Life, Subject
-from libcni.kernel.namespace import NamespaceId, namespace_identity
+from libcni.kernel.namespace import NamespaceId, cookie_of, namespace_identity
 from libcni.kernel.namespace_holders import Walk, _cover_of, _unescaped
-from libcni.kernel.netlink import cookie_of, links, open_netlink
+from libcni.kernel.netlink import links, open_netlink
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
@@ -129,6 +130,8 @@ def test_an_inode_that_another_namespace_has_now(container: Namespace, by_handle
         earlier = replace(subject, cookie=cookie_of(inside) + 1_000_000)
     answer = Life(by_handle=by_handle).of(earlier)
     assert (answer.verdict, answer.sign) == ("dead", "inode")
+    assert not Life(by_handle=by_handle).is_held(replace(earlier, path="/none")), "a walk finds the number alone"
+    assert Life(by_handle=by_handle).is_held(replace(subject, path="/none"))
 
 
 def test_no_sign_at_all(container: Namespace, by_handle: bool) -> None:
@@ -676,15 +679,15 @@ def test_very_many_namespaces_of_users_hold_nothing_up(
     host.run("ip", "link", "add", "veth78", "type", "veth", "peer", "name", "eth0", "netns", str(pod.pid))
     host.run("nsenter", f"--net=/proc/{pod.pid}/ns/net", "ip", "address", "add", f"{ADDRESS}/24", "dev", "eth0")
     of_users = {namespace_identity(f"/proc/{user.pid}/ns/net") for user in users}
-    read, real = list[str](), Foreign.read
+    read = list[str]()
 
-    def slow(reader: Foreign, identity: NamespaceId, *rest: Any) -> Space | None:
+    def slow(identity: NamespaceId, *rest: Any) -> Space | None:
         if identity in of_users:
             clock.append(3.0)
             read.append(rest[0])
-        return real(reader, identity, *rest)
+        return read_space(identity, *rest)
 
-    monkeypatch.setattr(Foreign, "read", slow)
+    monkeypatch.setattr(life_module, "read_space", slow)
     life = Life()
     answers = [life.of(Subject(addresses=(one,), age=1000.0)) for one in (ADDRESS, FREE)]
     assert [(one.verdict, one.sign) for one in answers] == [("alive", "address"), ("dead", "walk")]

@@ -596,7 +596,6 @@ def in_place_of_the_system() -> Iterator[None]:
 def forget_the_boot() -> None:
     """Drop what the library keeps as long as the machine runs."""
     boot.boot_id.cache_clear()
-    boot._inode_of_pid_namespace.cache_clear()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from processes import fork, wait
 from libcni.kernel import system
 from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespace
 from libcni.kernel.netlink import Link
-from libcni.store import boot, present_interfaces
+from libcni.store import present_interfaces
 from libcni.store.boot import pid_namespace
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
 from libcni.store.other_records import OtherRecords
@@ -144,7 +144,6 @@ def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
 
 
 def test_a_pid_namespace_that_was_unknown_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    boot._inode_of_pid_namespace.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(system, "stat", lambda _: os.lstat("/none"))
         assert pid_namespace() is None
