@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -158,23 +159,25 @@ async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, .
 
 
 def _masquerade(network: str, container_id: str, addresses: list[str]) -> None:
-    """Create the missing rules of ``ipMasq``: a chain of the container, and a jump to it from each address."""
+    """Fill the container's chain of ``ipMasq`` anew, with a jump to it from each address.
+
+    All at once: a packet in between would leave with the container's own address. Somebody may have put a rule before
+    those of the plugin; those for the container's other interfaces on the network stay.
+    """
     chain, comment = rules.masquerade_chain(network, container_id), f'name: "{network}" id: "{container_id}"'
     about = ("-m", "comment", "--comment", comment)
-    for cidr in addresses:
-        program = rules.program_of(cidr)
+    for program in sorted(set(map(rules.program_of, addresses))):
+        own = [ipaddress.ip_interface(cidr) for cidr in addresses if rules.program_of(cidr) == program]
         table = rules.saved_rules(program).get("nat", rules.Table())
-        if chain not in table.chains:
-            rules.change(program, ("-N", chain))
-        for rule in (
-            ("-A", chain, "-d", cidr, "-j", "ACCEPT"),
-            ("-A", chain, "!", "-d", _MULTICAST[program], "-j", "MASQUERADE"),
-            ("-A", "POSTROUTING", "-s", cidr.partition("/")[0], "-j", chain),
-        ):
-            try:
-                rules.change(program, ("-C", *rule[1:], *about))
-            except OSError:  # the rule does not exist
-                rules.change(program, (*rule, *about))
+        inside: list[rules.Rule] = [
+            ("-A", chain, "-d", str(address.network), *about, "-j", "ACCEPT") for address in own
+        ]
+        inside += [rule for rule in table.chains.get(chain, ()) if rule[-1] == "ACCEPT" and comment in rule]
+        inside = [*dict.fromkeys(inside), ("-A", chain, "!", "-d", _MULTICAST[program], *about, "-j", "MASQUERADE")]
+        jumps = [
+            ("-A", "POSTROUTING", "-s", f"{address.ip}/{address.max_prefixlen}", *about, "-j", chain) for address in own
+        ]
+        rules.restore(program, "nat", {chain: inside}, set(jumps) - set(table.leading_to(chain)))
 
 
 def _remove_rules(node: NodeState, mend: Mend) -> None:

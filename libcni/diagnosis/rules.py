@@ -177,10 +177,14 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
     nat, allowed = node.table(program, "nat"), node.table(program, "filter")
     for rule in nat.chains.get("POSTROUTING", ()):
         inside = nat.chains.get(rule[-1], ())
-        if (source := _host_after(rule, "-s")) and any("MASQUERADE" in entry for entry in inside):
+        if (source := _host_after(rule, "-s")) and _masquerades(inside):
             yield Fact("masquerade", rule[-1], source), _owner("iptables", rule)
-    for rule in nat.chains.get("CNI-HOSTPORT-DNAT", ()) if nat.find("PREROUTING", "CNI-HOSTPORT-DNAT") else ():
-        for entry in nat.chains.get(rule[-1], ()):
+    is_asked = all(nat.find(chain, "CNI-HOSTPORT-DNAT") for chain in ("PREROUTING", "OUTPUT"))
+    for rule in nat.chains.get("CNI-HOSTPORT-DNAT", ()) if is_asked else ():
+        inside = nat.chains.get(rule[-1], ())
+        # For connections from the node and from the container itself.
+        is_marked = any(after(entry, "-j") == "CNI-HOSTPORT-SETMARK" for entry in inside)
+        for entry in inside if not is_marked or _marks_ports(nat) else ():
             if "--to-destination" in entry and after(entry, "-p") == after(rule, "-p"):
                 kind = f"port {after(entry, '--dport')}/{after(entry, '-p')}"
                 yield Fact(kind, rule[-1], target_of(entry)), _owner("iptables", rule)
@@ -188,6 +192,24 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
         forward = allowed.chains.get("CNI-FORWARD", ())
         sources, targets = ({_host_after(rule, option) for rule in forward} for option in ("-s", "-d"))
         yield from ((Fact("firewall", "", address), None) for address in sources & targets if address)
+
+
+def _marks_ports(nat: Table) -> bool:
+    """Return whether portmap's rules for all containers mark packets, and masquerade the marked ones."""
+    marks = any("MARK" in rule for rule in nat.chains.get("CNI-HOSTPORT-SETMARK", ()))
+    masquerades = any("MASQUERADE" in rule for rule in nat.chains.get("CNI-HOSTPORT-MASQ", ()))
+    return marks and masquerades and bool(nat.find("POSTROUTING", "CNI-HOSTPORT-MASQ"))
+
+
+def _masquerades(chain: Sequence[Rule]) -> bool:
+    """Return whether a chain masquerades packets to other networks: before a rule ends it for all of them."""
+    for rule in chain:
+        if "MASQUERADE" in rule:
+            return True
+        is_of_all = not {"-s", "-d", "-p", "-i", "-o"} & set(rule)
+        if is_of_all and after(rule, "-j") in {"ACCEPT", "DROP", "RETURN"}:
+            return False
+    return False
 
 
 def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | None]]:

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 PROGRAMS = ("iptables", "ip6tables", "nft")
@@ -229,12 +229,34 @@ def _is_address(text: str) -> bool:
         return False
 
 
+def restore(program: str, table: str, chains: Mapping[str, Iterable[Rule]], rules: Iterable[Rule]) -> None:
+    """Fill chains of a table of iptables anew, create those that do not exist, and carry out rules; all at once.
+
+    Raises OSError, and changes nothing, if it fails.
+
+    Args:
+        program: iptables or ip6tables.
+        table: the table.
+        chains: the rules of each chain.
+        rules: further rules, such as ``-A CHAIN ...``.
+    """
+    lines = [f"*{table}", *(f":{chain} - [0:0]" for chain in chains)]
+    lines += [" ".join(map(_quoted, rule)) for rule in itertools.chain(*chains.values(), rules)]
+    _run([f"{program}-restore", "--noflush", "--wait", "5"], None, given="\n".join([*lines, "COMMIT", ""]))
+
+
+def _quoted(word: str) -> str:
+    """Return a word for iptables-restore, which knows double quotation marks only."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{plain}"' if plain != word or " " in word or not word else word
+
+
 def change(program: str, rule: Rule) -> None:
     """Run nft, or iptables on the table ``nat``. Raises OSError if it fails."""
     _run([program, *rule] if program == "nft" else [program, "--wait", "5", "-t", "nat", *rule], None)
 
 
-def _run(command: list[str], env: Mapping[str, str] | None, seconds: float = _SECONDS) -> str:
+def _run(command: list[str], env: Mapping[str, str] | None, seconds: float = _SECONDS, given: str = "") -> str:
     # subprocess searches this process's PATH. A plugin would search the PATH of its own environment.
     path = os.environ.get("PATH") if env is None else env.get("PATH")
     for directory in (path or os.defpath).split(os.pathsep):
@@ -244,7 +266,13 @@ def _run(command: list[str], env: Mapping[str, str] | None, seconds: float = _SE
         raise FileNotFoundError(2, "the program is not in PATH", command[0])
     try:
         process = subprocess.run(  # noqa: S603 - iptables, iptables-save and nft
-            [executable, *command[1:]], env=env, capture_output=True, text=True, timeout=seconds, check=False
+            [executable, *command[1:]],
+            env=env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(110, f"the program did not end within {seconds:.0f} s", command[0]) from error

@@ -170,7 +170,7 @@ class MadeNode:
 
     def reading(self) -> NodeState:
         tables = {"nat": Table(), "filter": Table()}
-        shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
+        shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A OUTPUT -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
         for rule in map(shlex.split, [*shared, *self.rules]):
             tables["filter" if "FORWARD" in rule[1] else "nat"].add(rule[1], tuple(rule))
         life = Life(by_handle=False, old_after=300)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from nodes import Namespace
 
+from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
+from libcni import RuntimeConf
 from libcni.diagnosis import NodeFinding, rules
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.reading import FORWARDING, forwarding_of
@@ -455,3 +457,47 @@ def test_the_next_container_of_the_id_keeps_its_chains(published: MadeNode, host
         "--to-destination 10.1.0.20:80",
     ):
         assert bool(re.search(part, left)) == is_alive, part
+
+
+def test_a_chain_of_masquerade_that_a_rule_ends_at_its_beginning_is_filled_anew(published: MadeNode) -> None:
+    assert published.findings(check_rules) == []
+    at = next(place for place, rule in enumerate(published.rules) if rule.startswith(f"-A {CHAIN} "))
+    published.rules.insert(at, f"-A {CHAIN} -j RETURN")
+    found = published.finding(check_rules)
+    assert (found.seen, [one.kind for one in found.mends]) == ("missing rules: masquerade", ["add-rules"])
+
+
+@pytest.mark.parametrize(
+    "lost", ["-A OUTPUT -j CNI-HOSTPORT-DNAT", "-A CNI-HOSTPORT-SETMARK -j MARK", "-A POSTROUTING -j CNI-HOSTPORT-MASQ"]
+)
+def test_a_port_needs_the_rules_that_all_containers_share(published: MadeNode, lost: str) -> None:
+    published.rules += [
+        f"-A {DNAT} -s 10.1.0.0/24 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK",
+        "-A CNI-HOSTPORT-SETMARK -j MARK --set-xmark 0x2000/0x2000",
+        "-A POSTROUTING -j CNI-HOSTPORT-MASQ",
+        "-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE",
+    ]
+    assert published.findings(check_rules) == []
+    reading = published.reading()
+    table = reading.rules["iptables"]["nat"] = Table()
+    for chain, rules_of_chain in published.reading().rules["iptables"]["nat"].chains.items():
+        for rule in rules_of_chain:
+            if not " ".join(rule).startswith(lost):
+                table.add(chain, rule)
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert found.seen == "missing rules: port 8080/tcp"
+
+
+@pytest.mark.real
+def test_a_chain_of_masquerade_is_filled_anew_at_once(node: OperatorNode) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24", ipMasq=True, isDefaultGateway=True))
+    netns = node.new_namespace().path
+    for ifname in ("eth0", "eth1"):  # both have one chain
+        node.cni.add_network_list("net", RuntimeConf("c1", netns, ifname))
+    before = node.host.rules("nat")
+    chain = masquerade_chain("net", "c1")
+    for command in (f"-F {chain}", f"-A {chain} -j RETURN"):
+        subprocess.run(["iptables", "-t", "nat", *command.split()], check=True)
+    assert node.mend("missing rules: masquerade").name == "rules-missing"
+    assert sorted(node.host.rules("nat")) == sorted(before)
+    node.assert_healthy()
