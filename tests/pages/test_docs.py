@@ -60,6 +60,8 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
         "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
         "/tmp/tutorial/cni": str(tmp_path / "cache"),
         '"plugins-fake"': f'"{fake_path}"',
+        "/tmp/crowd/bin": fake_path,
+        "/tmp/crowd/cache": str(tmp_path / "crowd"),
     }
     (tmp_path / "net.d" / "10-db.conflist").unlink()
 

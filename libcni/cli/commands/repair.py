@@ -14,6 +14,7 @@ from libcni.cli.repair_text import examples, repair_commands, rows_of
 from libcni.cli.session import Session
 from libcni.config.timeouts import seconds
 from libcni.diagnosis import NodeFinding, NodeRepair, repair_node
+from libcni.errors import some
 
 ARGUMENTS = (
     Argument("names", nargs="*", metavar="NAME|CONTAINER", complete=CONTAINER.complete,
@@ -75,6 +76,9 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     for one, more in examples((one.check, one) for one in unseen):
         what = f"{more} more of the check {one.check}" if more else f"{one.subject}: {one.reason}"
         note(f"not checked, so not repaired: {what}")
+    young = [finding.subject for finding in done.report.findings if "(--pending-after)" in finding.remedy]
+    if young:
+        note(f"not repaired, because younger than {pending_after:g} s (--pending-after): {some(young)}")
     unknown = _unknown(cni, {*names, *interrupt} - {"all"}, done)
     for name in unknown:
         note(f"no finding and no container is named {name}")

@@ -60,7 +60,9 @@ def test_repair_leaves_an_add_that_may_still_run(node: CommandNode) -> None:
     node.add("young")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     node.change_record("young", "dbnet", state="pending", created=time.time() - 30, uptime=now - 30)
-    assert node.run("repair").out == "nothing to repair\n"
+    ran = node.run("repair")
+    assert ran.out == "nothing to repair\n"
+    assert "not repaired, because younger than 300 s (--pending-after): container young, dbnet, eth0" in ran.err
     shown = node.run("repair", "--pending-after", "10").out
     assert "detach young:eth0" in shown
     assert shown.splitlines()[-1].endswith("libcni repair --yes --pending-after 10")
