@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 from libcni._dataclass import dataclass
@@ -63,13 +63,13 @@ def left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
     return [Leftover(kind, plugin.type, *record.identity, addresses_of(record)) for kind in kinds]
 
 
-def still_there(node: Node, record: Record, left: Iterable[Leftover]) -> tuple[Leftover, ...]:
+def still_there(node: Node, record: Record, left: Sequence[Leftover]) -> tuple[Leftover, ...]:
     """Return those of the leftovers of a repeated DEL that exist, or may exist.
 
     bridge and ptp remove the interface before the rules, and may fail after both. So at the second DEL the interface is
     missing, and only the rules themselves show whether they are left.
     """
-    has_rules = _may_be_masqueraded(node, record)
+    has_rules = any(one.kind == "masquerade" for one in left) and _may_be_masqueraded(node, record)
     return tuple(one for one in left if one.kind != "masquerade" or has_rules)
 
 

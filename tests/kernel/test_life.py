@@ -356,6 +356,16 @@ def veth(host: Namespace, container: Namespace, name: str = "veth77") -> Subject
     return subject_of(container, index=links(container.path)["eth0"].index, host_ends=((name, mac),))
 
 
+def test_a_renamed_host_end_is_known_by_its_hardware_address_only_with_the_number_of_its_peer(host: Namespace) -> None:
+    """Some plugins give all their interfaces one hardware address."""
+    host.run("ip", "link", "add", "veth76", "type", "veth", "peer", "name", "peer76")
+    present = links()
+    subject = Subject(host_ends=(("none76", present["veth76"].mac),), index=present["peer76"].index)
+    assert not Life().has_lost_host_end(subject)
+    assert Life().has_lost_host_end(replace(subject, index=0))
+    assert Life().has_lost_host_end(replace(subject, index=subject.index + 1000))
+
+
 @UNSEEN
 def test_what_no_walk_sees_is_known_by_the_host_end(
     host: Namespace, container: Namespace, start: Start, program: str, by_handle: bool

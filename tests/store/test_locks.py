@@ -252,6 +252,17 @@ def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
     assert wait(fork(work)) == 0
 
 
+def test_the_callers_own_plugin_is_not_waited_for(hold: Make) -> None:
+    """It is this process."""
+    caller = hold(container="c1")
+    assert caller.try_acquire()
+    inherited = os.dup(caller.plugin_descriptor("ADD"))
+    try:
+        assert not hold(container="c1", token=caller.token).has_running_plugin()
+    finally:
+        os.close(inherited)
+
+
 # tokens and descriptors that others could misuse
 
 

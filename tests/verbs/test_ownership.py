@@ -54,7 +54,7 @@ from libcni.store.model import (
 )
 from libcni.store.other_records import OtherRecord, OtherRecords
 from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
-from libcni.verbs import claim
+from libcni.verbs import claim, leftovers
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
 from libcni.verbs.claim import Claim
@@ -1142,8 +1142,11 @@ DEVICE = network({"type": "host-device", "ipam": {"type": "host-local"}})
         ("stale-boot", replace_namespace, []),  # no rule survives a reboot
     ],
 )
-def test_del_says_which_rules_stay(state: State, change: Callable[[World], object], kinds: list[str]) -> None:
+def test_del_says_which_rules_stay(
+    state: State, change: Callable[[World], object] | None, kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """bridge reads the addresses of its masquerade rules from the interface."""
+    monkeypatch.setattr(leftovers, "_may_be_masqueraded", lambda *_: True)
     record = attached(MASKED, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
     world = World(records=[record])
     if change is not None:
@@ -1211,6 +1214,17 @@ def test_a_bridge_without_ip_masq_leaves_nothing() -> None:
     world = World(records=[attached(chain, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC))])
     remove_interface(world)
     assert delete(world, None, BARE).left == ()
+
+
+def test_plugins_that_have_made_nothing_of_a_kind_leave_nothing_of_it() -> None:
+    """An ADD without any result has created no rule, and a device without IPAM has no address."""
+    fields = {"netns_id": (4, 7), "netns_cookie": 70, "interface": Known(2, MAC)}
+    killed = attached(MASKED, HERE, state=PENDING, result=None, **fields)
+    bare = attached(network({"type": "host-device"}), HERE, state=STALE_BOOT, **fields)
+    for record in (killed, bare):
+        world = World(records=[record])
+        remove_interface(world)
+        assert delete(world, None, BARE).left == ()
 
 
 @pytest.mark.parametrize(("state", "kinds"), [("ready", []), ("stale-boot", ["reservation"])])
