@@ -262,9 +262,9 @@ class _Records(RecordStore):
         self._world.note("list")
         yield from list(self._world.recorded.values())
 
-    def candidates(self, identity: Identity) -> list[Record]:
+    def candidates(self, *identities: Identity) -> list[Record]:
         self._world.note("siblings")
-        return [record for one, record in self._world.recorded.items() if one == identity]
+        return [record for one, record in self._world.recorded.items() if one in identities]
 
     def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
         if isinstance(error := self._world.answers.get("list"), CNIError):

@@ -97,10 +97,16 @@ class RecordStore:
             if record and (container_id is None or record.container_id in {container_id, ""}):
                 yield record
 
-    def candidates(self, identity: Identity) -> list[Record]:
-        """Return the record of an identity, if it has one, and the unreadable files that may be its record."""
-        read = [self.read(name) for name in names_of(identity)]
-        return [one for one in read if one and (isinstance(one, Unreadable) or one.identity == identity)]
+    def candidates(self, *identities: Identity) -> list[Record]:
+        """Return the records of identities, as far as they have one, and the unreadable files that may be theirs."""
+        try:
+            with Directory(self.results) as directory:
+                read = [self._read(name, directory) for identity in identities for name in names_of(identity)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise record_error("the records cannot be read", self.results, error) from error
+        return [one for one in read if one and (isinstance(one, Unreadable) or one.identity in identities)]
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on any network, and corrupt records that may name it."""

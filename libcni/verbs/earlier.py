@@ -136,18 +136,13 @@ def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: C
     """
     if place.netns is None:
         return
-    for other in _usual_others(node, record):
+    network, container_id, own = record.identity
+    usual = [(network, container_id, ifname) for ifname in _USUAL_IFNAMES if ifname != own]
+    for other in node.records.candidates(*usual):
         if other not in to_detach and other.state in LIVING and _lives_elsewhere(node, other, place):
             text = "use another container ID, or detach the container first; {argument} attaches it in both"
             hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
             raise _other_namespace(other, record.netns, hint)
-
-
-def _usual_others(node: Node, record: Ours) -> Iterator[Record]:
-    """Yield the records of a container on a network with other usual interface names."""
-    for ifname in _USUAL_IFNAMES:
-        if ifname != record.ifname:
-            yield from node.records.candidates((record.network, record.container_id, ifname))
 
 
 def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str) -> None:

@@ -354,7 +354,7 @@ def test_replace_detaches_the_other_first_from_its_own_record(caplog: pytest.Log
         "siblings",
         "lock net other c1",
         "siblings",
-        *["siblings"] * 2,  # in another namespace
+        "siblings",  # in another namespace
         "ensure-writable net",
         "find x y",
         "detach other",
