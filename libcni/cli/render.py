@@ -173,7 +173,9 @@ def _printable(block: Table | Fields) -> Table | Fields:
 def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
     # Not broken after its first word, such as "error:", even if a long path follows.
     lines = fields.title.replace(" ", "\0", 1).split("\n")
-    first, *rest = [part for line in lines for part in (_folded(line, width, indent=4) if width else [line])]
+    first, *rest = [
+        part for line in lines for part in (_folded(line, max(width, _NARROWEST), indent=4) if width else [line])
+    ]
     word, space, text = first.replace("\0", " ").partition(" ")
     style = _STYLES.get(word, "")
     bold = _BOLD if style else ""
@@ -185,7 +187,7 @@ def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
         style = _STYLES.get(name) or _STYLES.get(text, "")
         lines = text.split("\n")
         if width and not isinstance(text, Verbatim):
-            lines = [part for line in lines for part in _folded(line, width - names - 4)]
+            lines = [part for line in lines for part in _folded(line, max(width - names - 4, _NARROWEST))]
         for index, line in enumerate(lines):
             start = f"  {'' if index else name:{names}}  "
             yield [(start, _DIM), (line, style)] if line else [(start.rstrip(), _DIM)]
@@ -203,9 +205,9 @@ def _table_lines(table: Table, width: int) -> Iterator[_Line]:
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
     room = width - 2 * (len(columns) - 1)
     if width and sum(words) > room:
-        # The terminal is too narrow for a table: each row becomes a list.
-        for row in table.rows:
-            yield from _field_lines(Fields(row[0], list(zip(table.columns, row, strict=True))[1:]), width)
+        # The terminal is too narrow for a table: each row becomes a list, with the rows that continue it.
+        for whole in _joined(table.rows):
+            yield from _field_lines(Fields(whole[0], list(zip(table.columns, whole, strict=True))[1:]), width)
         return
     while width and sum(widths) > room:
         widest = max(range(len(widths)), key=lambda index: widths[index] - words[index])
@@ -214,6 +216,17 @@ def _table_lines(table: Table, width: int) -> Iterator[_Line]:
         cells = [_folded(cell, wide) if len(cell) > wide else [cell] for cell, wide in zip(row, widths, strict=True)]
         styles = [_STYLES.get(cell, "") if number else _BOLD for cell in row]
         yield from (_table_line(parts, widths, styles) for parts in zip_longest(*cells, fillvalue=""))
+
+
+def _joined(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return rows in which a row without a first cell is part of the row before it."""
+    joined: list[list[str]] = []
+    for row in rows:
+        if row[0] or not joined:
+            joined.append(list(row))
+        else:
+            joined[-1] = ["\n".join(filter(None, both)) for both in zip(joined[-1], row, strict=True)]
+    return joined
 
 
 def _table_line(parts: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> _Line:
@@ -228,5 +241,5 @@ def _table_line(parts: Sequence[str], widths: Sequence[int], styles: Sequence[st
 def _folded(text: str, width: int, indent: int = 0) -> list[str]:
     """Return a text as lines that break between words. A longer word, such as a path, stays whole."""
     return textwrap.wrap(
-        text, max(width, _NARROWEST), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     ) or [""]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from libcni._dataclass import dataclass, field
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, ConfigError
+from libcni.errors import AttachmentExistsError, CNIError, ConfigError, Hint
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.operation import ManagerOperation
@@ -75,6 +75,12 @@ class SetUp:
             first = operation.node.sight.namespace(netns)
             results = [await self._attach(planned, netns, first) for planned in self.planned]
         except Exception as error:
+            if type(error) is AttachmentExistsError and error.container_id == self.container.id:
+                # The error names one interface. Without it, the next set-up would be refused for the next network.
+                text = "use {argument}, or first detach the container from all networks, as tear_down does"
+                error.suggest(
+                    Hint(text, "del", container_id=self.container.id, argument="on_existing", value="replace")
+                )
             await self._undo(error)
             raise
         except GeneratorExit:

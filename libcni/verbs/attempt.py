@@ -142,7 +142,7 @@ class Attempt:
             logger.warning(text, record.ifname, error)
 
     async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
-        """Roll a failed ADD back; note in its error if the namespace does not exist.
+        """Roll a failed ADD back; say in its error if the namespace does not exist.
 
         By default a cancelled ADD is not rolled back, because its caller must not wait: DEL or GC can do it later, with
         the pending record.
@@ -153,7 +153,7 @@ class Attempt:
             self.learn_after_failure()
         if isinstance(error, PluginError):
             with suppress(CNIError, OSError):  # a hint must not prevent the roll-back
-                _note_missing(node, netns, error)
+                _name_missing(node, netns, error)
                 _name_holder(self.chain, error)
         keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
         if rollback and not keeps:
@@ -207,12 +207,25 @@ class Attempt:
         return problems
 
 
-def _note_missing(node: Node, netns: str, error: PluginError) -> None:
-    """Note in an error that the namespace does not exist: each plugin reports this in other words."""
-    if netns and node.sight.namespace(netns).netns is None:
-        named_path = f"/run/netns/{netns.rpartition('/')[2]}"
-        suggestion = f": did you mean {named_path}?" if node.sight.namespace(named_path).netns is not None else ""
-        error.add_note(f"the namespace {netns} does not exist{suggestion}")
+def _name_missing(node: Node, netns: str, error: PluginError) -> None:
+    """Say in the hint that the namespace does not exist, because each plugin reports this in other words.
+
+    If the error has another hint, it becomes a note.
+    """
+    import shlex  # few ADDs fail
+
+    if not netns or node.sight.namespace(netns).netns is not None:
+        return
+    directory, _, name = netns.rpartition("/")
+    text, named_path = f"the namespace {netns} does not exist", f"/run/netns/{name}"
+    if node.sight.namespace(named_path).netns is not None:
+        text += f": did you mean {named_path}?"
+    elif directory in {"/run/netns", "/var/run/netns"}:
+        text += f"; create it first: {shlex.join(['ip', 'netns', 'add', name])}"
+    if error.hint is None:
+        error.hint = Hint(text)
+    else:
+        error.add_note(text)
 
 
 def _name_holder(chain: Chain, error: PluginError) -> None:

@@ -98,7 +98,7 @@ class PortHolders(NamedTuple):
         """
         for record, port, life, _ in self.owners:
             text = f"host port {port} is already published by container {record.container_id} ({record.path})"
-            hint = Hint("publish another port, or share this port ({argument})", argument="on_existing", value="allow")
+            hint = Hint(f"publish another port, or detach container {record.container_id}")
             if not life.is_alive:
                 text += (
                     f"; it is dead: {life.reason}"

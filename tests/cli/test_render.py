@@ -59,7 +59,16 @@ def test_a_folded_table_loses_no_word(
     lines = printed(TABLE, width, monkeypatch, capsys)
     words = " ".join(line[5:].strip() for line in lines[1:])
     assert words == "one two three /a/long/path and more"
-    assert all(len(line) <= max(width, 25) for line in lines)
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_table_of_several_folded_columns_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = ["a first cell with some words", "and a second one of the same kind, but longer", "12 warnings"]
+    for width in range(30, 90):
+        lines = printed(Table(("check", "checked", "result"), [cells]), width, monkeypatch, capsys)
+        assert max(map(len, lines)) <= width
 
 
 def test_a_terminal_that_is_too_narrow_for_a_table_gets_a_list(
@@ -67,6 +76,10 @@ def test_a_terminal_that_is_too_narrow_for_a_table_gets_a_list(
 ) -> None:
     assert printed(TABLE, 16, monkeypatch, capsys) == [
         "aaa", "  why  one two three", "b", "  why  /a/long/path and", "       more",
+    ]  # fmt: skip
+    continued = Table(("check", "checked", "result"), [["next", "the next container", "ok"], ["", "bridges", ""]])
+    assert printed(continued, 16, monkeypatch, capsys) == [
+        "next", "  checked  the next container", "           bridges", "  result   ok",
     ]  # fmt: skip
 
 

@@ -57,9 +57,13 @@ def test_a_second_set_up_is_refused_and_leaves_the_first_alone(node: ManagerNode
     node.configure("a")
     manager = node.manager()
     manager.set_up(Container("c1", "/ns"))
-    with pytest.raises(AttachmentExistsError):
+    with pytest.raises(AttachmentExistsError) as caught:
         manager.set_up(Container("c1", "/ns"))
     assert node.calls("DEL") == []
+    hint = caught.value.hint
+    assert hint
+    assert str(hint).startswith('use on_existing="replace", or first detach the container from all networks')
+    assert (hint.command, hint.container_id, hint.ifname, hint.network) == ("del", "c1", "", "")
     manager.set_up(Container("c1", "/ns"), on_existing="replace")
     assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0", "ADD a c1 eth0"]
 

@@ -536,18 +536,24 @@ def test_a_result_above_1_mib_is_refused_and_rolled_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "note"),
+    ("netns", "there", "said"),
     [
-        ({}, "the namespace web does not exist"),
-        ({"/run/netns/web": (1, 2)}, "the namespace web does not exist: did you mean /run/netns/web?"),
-        ({"web": (1, 2)}, None),
+        ("web", {}, "the namespace web does not exist"),
+        ("/run/netns/we b", {}, "the namespace /run/netns/we b does not exist; create it first: ip netns add 'we b'"),
+        ("web", {"/run/netns/web": (1, 2)}, "the namespace web does not exist: did you mean /run/netns/web?"),
+        ("web", {"web": (1, 2)}, None),
     ],
 )
-def test_a_plugin_that_fails_for_a_missing_namespace(there: dict[str, tuple[int, int]], note: str | None) -> None:
-    node = RecordingNode({("ADD", "a"): failed()}, namespaces=there)
-    with pytest.raises(PluginError) as caught:
-        node.run(add_verb, network("a"), RuntimeConf("c1", "web", "eth0"))
-    assert getattr(caught.value, "__notes__", [None]) == [note]
+def test_a_plugin_that_fails_for_a_missing_namespace(
+    netns: str, there: dict[str, tuple[int, int]], said: str | None
+) -> None:
+    """The hint says it. If the plugin's code has a hint, too, it is a note."""
+    for code in (999, 7):
+        node = RecordingNode({("ADD", "a"): failed(code)}, namespaces=there)
+        with pytest.raises(PluginError) as caught:
+            node.run(add_verb, network("a"), RuntimeConf("c1", netns, "eth0"))
+        notes = getattr(caught.value, "__notes__", [None])
+        assert ([caught.value.hint and str(caught.value.hint)] if code == 999 else notes) == [said]
 
 
 def test_an_add_whose_record_go_rewrites_fails_and_leaves_gos_record(tmp_path: Path) -> None:
