@@ -366,17 +366,15 @@ async def _asked_report(claim: Claim, report: DelReport) -> DelReport:
 async def _run_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers: int) -> DelReport:
     """Run DEL through the chain; raise the errors of its plugins, but not those that a reboot explains."""
     report, record = await _detach_chain(chain, claim, policy, sharers=sharers), claim.record
-    failed = [plugin for plugin in report.plugins if plugin.error is not None]
+    errors = report.errors
     if record is not None and record.is_of_earlier_boot:
+        for error in errors:
+            logger.warning("%s: DEL goes on, because the attachment is of an earlier boot: %s", record.path, error)
         # Of all resources only the reservations of IPAM plugins survive a reboot: they are on disk.
         keeping = {plugin.type for plugin in chain.net.plugins if plugin.ipam_type}
-        for plugin in failed:
-            logger.warning(
-                "%s: DEL goes on, because the attachment is of an earlier boot: %s", record.path, plugin.error
-            )
-        failed = [plugin for plugin in failed if plugin.plugin in keeping]
+        errors = [plugin.error for plugin in report.plugins if plugin.error and plugin.plugin in keeping]
     problem = f"DEL of network {chain.net.name}: {{}} of {len(report.plugins)} plugins failed"
-    CNIErrorGroup.raise_any(problem, [plugin.error for plugin in failed if plugin.error is not None], report)
+    CNIErrorGroup.raise_any(problem, errors, report)
     return report
 
 

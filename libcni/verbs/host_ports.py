@@ -25,6 +25,8 @@ _FEW = 500
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
     """Return the host ports that an attachment's plugins publish."""
+    if not args:
+        return ()
     ports = tuple(ports_in(args))
     return () if net.unused_capabilities({PORT_MAPPINGS: ports}) else ports
 
@@ -227,9 +229,6 @@ async def locked_host_ports(
 
     ``with_rules``: also ask the rules. That starts iptables-save: 2 ms, and 120 beside 2,000 containers with ports.
     """
-    if not ports:
-        yield PortHolders()
-        return
     locks = await node.lock_host_ports({port.number for port in ports})
     try:
         is_short = not with_rules and 0 < len(node.records.gists) < _FEW

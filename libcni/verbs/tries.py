@@ -140,6 +140,8 @@ class Tries:
                 lambda: find_earlier(node, record, self.on_existing),
                 lambda earlier: [other.network for other in earlier.to_detach],
             )
+            if not self.ports:
+                return await self._write(earlier)
             # The ports stay locked until the record is written: two ADDs at the same time would not find each other's
             # record. They are compared before anything is detached, because this ADD may be refused.
             async with locked_host_ports(node, record.container_id, self.ports, with_rules=self.strict) as found:
@@ -154,9 +156,12 @@ class Tries:
     async def _begin_again(self, earlier: Earlier) -> _Begun:
         """Begin a further try. Keep the locks: a DEL that waits for the end of this ADD must not run before it."""
         node, container_id = self.chain.node, self.record.container_id
+        now = Earlier(self.record.network, has_damaged=earlier.has_damaged)
+        if not self.ports:
+            return await self._write(now)
         async with locked_host_ports(node, container_id, self.ports, with_rules=self.strict) as found:
             found.check(self._note, strict=self.strict)
-            return await self._write(Earlier(self.record.network, has_damaged=earlier.has_damaged))
+            return await self._write(now)
 
     async def _write(self, earlier: Earlier) -> _Begun:
         """Detach the earlier attachments, and write the record."""
