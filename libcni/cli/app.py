@@ -26,8 +26,11 @@ _OTHER_WORDS = {
     "inspect": "show", "describe": "show", "rm": "del", "delete": "del", "remove": "del", "detach": "del",
     "disconnect": "del", "attach": "add", "connect": "add", "network": "networks", "prune": "gc", "fix": "repair",
     "restart": "reload", "version": "--version", "help": "--help",
+    "plugin": "python -m libcni.plugin --help", "build": "python -m libcni.plugin --help",
+    "testing": "python -m libcni.testing --help", "test": "python -m libcni.testing --help",
+    "fakes": "python -m libcni.testing --help",
 }  # fmt: skip
-"""Words of other tools, and the command of libcni that does the same."""
+"""Words of other tools and of plugin authors, and the command that does the same."""
 
 
 class _Warnings(logging.Handler):
@@ -68,7 +71,8 @@ def _run(argv: Sequence[str]) -> None:
     command = next((known for known in COMMANDS if known.name == argv[0]), None)
     if command is None:
         near = _OTHER_WORDS.get(argv[0]) or closest(argv[0], [known.name for known in COMMANDS])
-        meant = f"did you mean: libcni {near}" if near else "see: libcni --help"
+        program = "" if near.startswith("python") else "libcni "
+        meant = f"did you mean: {program}{near}" if near else "see: libcni --help"
         print_block(f"error: there is no command {argv[0]}; {meant}", sys.stderr)
         raise SystemExit(2)
     function, _ = command.load()

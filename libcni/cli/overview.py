@@ -21,7 +21,9 @@ def overview() -> str:
             section = command.section
             lines += ["", f"{section}:"]
         lines.append(f"  {command.name:17}{command.summary}")
-    return "\n".join([*lines, "", "libcni COMMAND --help has the options.", fill(f"Exit codes: {EXIT_CODES}", width())])
+    lines += ["", "libcni COMMAND --help has the options."]
+    lines += ["For plugin authors: python -m libcni.plugin --help, python -m libcni.testing --help."]
+    return "\n".join([*lines, fill(f"Exit codes: {EXIT_CODES}", width())])
 
 
 def width() -> int:

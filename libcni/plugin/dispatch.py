@@ -195,7 +195,7 @@ class Plugin:
         check_config(verb, config, self.versions)
         if verb in {"ADD", "DEL"}:
             check_netns(env)
-        request = Request(verb, env, config, stdin)
+        request = Request(verb, env, config, stdin, ipam=self.ipam)
         if verb != "ADD":
             self._forward(request)
             return ""

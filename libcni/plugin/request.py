@@ -49,8 +49,11 @@ class Request(ReceivedCall):
         'web'
     """
 
-    def __init__(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> None:
+    def __init__(
+        self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes, *, ipam: bool = True
+    ) -> None:
         super().__init__(verb, env, config, stdin)
+        self._declares_ipam = ipam
         self._result: PluginResult | None = None
         self._to_undo: list[Delegate] = []
 
@@ -262,10 +265,13 @@ class Request(ReceivedCall):
         Declare the delegation with ``Plugin(..., ipam=True)``: CHECK, DEL, GC and STATUS are then forwarded.
 
         Raises:
+            TypeError: the delegation is not declared.
             VerbError: with code 7, if the configuration names no IPAM plugin.
             PluginError: if the IPAM plugin fails.
             PluginNotFoundError: if it is not on CNI_PATH.
         """
+        if not self._declares_ipam:
+            raise TypeError("ipam_add() needs Plugin(..., ipam=True): otherwise no DEL frees the address")
         if not self.ipam_type:
             raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
         return self.delegate_add(self.ipam_type)

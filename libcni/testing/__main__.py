@@ -13,9 +13,8 @@ from typing import Any
 from libcni._defaults import PLUGIN_PATH
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.conformance import GROUPS, check_plugin
-from libcni.testing.examination import MISSING
 from libcni.testing.fakes import FakePlugins
-from libcni.testing.namespaces import network_namespace, why_no_namespaces
+from libcni.testing.namespaces import network_namespace
 
 _FAKES = ("fake", "fake-bridge", "fake-ipam", "fake-portmap", "fake-tuning")
 
@@ -68,32 +67,33 @@ def _write_fakes(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    if unexplained := [word for word in options.known if not word.partition("=")[2]]:
+        raise ValueError(f"--known needs CHECK=REASON, not {', '.join(unexplained)}")
     known = dict(word.partition("=")[::2] for word in options.known)
     given: dict[str, Any] = {
         "path": options.path, "ipam": options.ipam, "args": options.args, "versions": options.versions, "known": known,
         "only": options.only,
-        "prev_result": _json(options.prev_result) if options.prev_result else None,
+        "prev_result": _json("--prev-result", options.prev_result) if options.prev_result else None,
     }  # fmt: skip
-    plugin, config = Path(options.plugin).absolute(), _json(options.config)
-    if not (plugin.is_file() and os.access(plugin, os.X_OK)):
-        raise OSError(f"{plugin} is no executable file")
-    if options.namespace and (reason := why_no_namespaces()):
-        raise OSError(f"--namespace: {reason}")
+    plugin, config = Path(options.plugin).absolute(), _json("CONFIG", options.config)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{plugin}: up to a minute\n")
     with network_namespace() if options.namespace else nullcontext() as namespace:
         report = check_plugin(plugin, config, namespace=namespace, **given)
     sys.stdout.write(f"{report}\n")
-    if not options.namespace and any(MISSING in failure.problem for failure in report.failures):
-        sys.stdout.write("If the plugin enters the container's namespace, it needs --namespace.\n")
     return 1 if report.failures else 0
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(argument: str, text: str) -> dict[str, Any]:
+    """Return the object of an argument: a file, or JSON text."""
     try:
         document = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
+    except OSError as error:
+        raise ValueError(f"{argument} is no JSON object, and no file: {text}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{text} is no JSON: {error}") from error
+        raise ValueError(f"{argument} is no JSON: {text[:80]}: {error}") from error
     if not isinstance(document, dict):
-        raise ValueError(f"{text} must be a JSON object")  # noqa: TRY004 - one error for all wrong arguments
+        raise ValueError(f"{argument} must be a JSON object: {text[:80]}")  # noqa: TRY004 - one error for all wrong arguments
     return document
 
 

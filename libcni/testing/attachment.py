@@ -55,6 +55,8 @@ class Attachment:
         answer = self.exam.call(verb, config or self.config(verb), **given)
         if verb == "ADD":
             self.result = document_of(answer)[0]
+            self.exam.has_attached = self.exam.has_attached or answer.status == 0
+            self.exam.refused = shown(answer) if answer.status else self.exam.refused
         if verb == "ADD" and self.result:
             names = [part.get("name") for part in self.result.get("interfaces") or []]
             self.exam.makes_interface = self.ifname in names

@@ -66,6 +66,8 @@ class _Life:
             self.has_state = not one.has_fixed_addresses() if exam.ipam else one.see() != self.before
         exam.add_finding("ADD keeps prevResult", self._lost_of_prev_result())
         check_reality(exam, result)
+        if not exam.ipam and exam.prev_result is None and result.get("ips") and not result.get("interfaces"):
+            exam.add_note("ADD gives addresses and no interface: pass ipam=True (--ipam) for an IPAM plugin")
         if exam.has_verb("CHECK"):
             seen = one.see()
             checked = one.forwarded("CHECK")

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from io import BytesIO, StringIO
 from typing import Any, TypeAlias
 
-from libcni._dataclass import dataclass
+from libcni._dataclass import dataclass, field
 from libcni.plugin import Plugin
 
 __all__ = ["Answer", "call_plugin"]
 
 Target: TypeAlias = Plugin | str | os.PathLike[str]
+SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Answer:
         status: the exit status; negative for a signal.
         stdout: the plugin's whole stdout, undecodable bytes replaced.
         stderr: the plugin's whole stderr, undecodable bytes replaced.
+        verb: the verb of the call.
 
     Examples:
         >>> answer = Answer(1, '{"cniVersion": "1.1.0", "code": 11, "msg": "full"}', "")
@@ -36,15 +38,18 @@ class Answer:
     status: int
     stdout: str
     stderr: str
+    verb: str = field(default="", compare=False)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON object on stdout.
+        """The JSON object on stdout; {} after a CHECK, DEL, GC or STATUS that has succeeded.
 
         Raises:
             ValueError: if stdout does not hold exactly one JSON object.
         """
         if not self.stdout.strip():
+            if self.status == 0 and self.verb in SILENT_VERBS:
+                return {}
             said = f"; stderr: {self.stderr.strip()[-500:]!r}" if self.stderr.strip() else ""
             raise ValueError(f"the plugin printed nothing on stdout (exit status {self.status}){said}")
         document = json.loads(self.stdout)
@@ -87,11 +92,11 @@ def call_plugin(
     if isinstance(plugin, Plugin):
         stdout, stderr = StringIO(), StringIO()
         status = plugin.main(variables, BytesIO(stdin), stdout, stderr)
-        return Answer(status, stdout.getvalue(), stderr.getvalue())
-    return _call_executable(os.fspath(plugin), stdin, variables, timeout)
+        return Answer(status, stdout.getvalue(), stderr.getvalue(), verb)
+    return Answer(*_call_executable(os.fspath(plugin), stdin, variables, timeout), verb)
 
 
-def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
+def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
     pipe = subprocess.PIPE
     # A session of its own: at the timeout its children are killed with it.
     with subprocess.Popen([path], env=env, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:  # noqa: S603 - the caller's own plugin
@@ -105,7 +110,7 @@ def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: f
                     error.add_note("the plugin has ended, but a process that it started keeps its output open")
             raise
     out, err = (data.decode(errors="replace") for data in printed)
-    return Answer(process.returncode, out, err)
+    return process.returncode, out, err
 
 
 def environment(  # noqa: PLR0913 - one parameter per variable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from types import MappingProxyType
@@ -43,6 +44,8 @@ def assert_plugin_conforms(plugin: Target, config: Mapping[str, Any], **options:
     report = check_plugin(plugin, config, **options)
     if report.failures:
         raise AssertionError(str(report))
+    for note in report.notes:
+        warnings.warn(note, stacklevel=2)  # pytest shows it
     return report
 
 
@@ -96,14 +99,12 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
 
     Raises:
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
-            an address. ``only`` has an unknown group, ``versions`` an unknown version, or none that
-            the plugin supports.
+            an address. ``only`` or ``versions`` is empty or has an unknown word. Nothing can be examined: the
+            executable cannot be started, supports none of ``versions``, or needs a namespace; or no ADD has succeeded
+            and no check has failed.
     """
-    choices: Sequence[tuple[str, Collection[str], Collection[str]]]
-    choices = ("group of checks", only, GROUPS), ("version", versions, ALL_VERSIONS)
-    for what, given, possible in choices:
-        if unknown := {*given} - {*possible}:
-            raise ValueError(f"there is no {what} {', '.join(sorted(unknown))}: only {', '.join(possible)}")
+    _check_words("group of checks", only, GROUPS)
+    _check_words("version of the specification", versions, ALL_VERSIONS)
     examination = Examination(
         plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout,
         surroundings=surroundings,
@@ -115,8 +116,6 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             stack.enter_context(own_host(examination))
             supported = check_version_verb(examination)
             report.versions = tuple(version for version in supported if version in versions)
-            if supported and not report.versions:
-                raise ValueError(f"the plugin supports no version {', '.join(versions)}: only {', '.join(supported)}")
             if report.versions:
                 examination.recorder = stack.enter_context(recording_ipam(examination))
             for group in [group for group in GROUPS if group in only] if report.versions else ():
@@ -124,9 +123,14 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
                 for examination.version in report.versions if group == "life" else report.versions[-1:]:
                     with nullcontext() if group == "failures" else surroundings_of(examination):
                         GROUPS[group](examination)
+                    if examination.lacks_namespace:
+                        hint = "pass namespace= (--namespace) for a plugin that enters the namespace"
+                        raise ValueError(f"ADD needs a namespace that exists: {examination.refused}; {hint}")
             slow = ""
         except TooSlowError as error:
             slow = str(error)
+        else:
+            _check_examined(examination, supported, versions, only)
         examination.version = ""
         with suppress(FileNotFoundError):
             os.unlink(examination.missing_netns)  # a plugin that creates it has its finding
@@ -134,3 +138,23 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         examination.report_observations()
         report.apply_known(known)
     return report
+
+
+def _check_words(kind: str, given: Collection[str], words: Collection[str]) -> None:
+    unknown = [word for word in given if word not in words]
+    if unknown or not given:
+        raise ValueError(f"there is no {kind} {', '.join(unknown) or 'in an empty list'}: only {', '.join(words)}")
+
+
+def _check_examined(
+    exam: Examination, supported: Collection[str], versions: Collection[str], only: Collection[str]
+) -> None:
+    """Raise ValueError if the report would be green although nothing was examined."""
+    if supported and not exam.report.versions:
+        raise ValueError(f"it supports {', '.join(supported)}, and versions has only {', '.join(versions)}")
+    if exam.report.failures or exam.has_attached or (exam.report.versions and "refusals" in only and len(only) == 1):
+        return
+    if not exam.report.versions:
+        raise ValueError(f"it supports none of the versions {', '.join(ALL_VERSIONS)}")
+    reason = exam.refused or 'the group "addresses" is for IPAM plugins (ipam=True)'
+    raise ValueError(f"nothing was examined, because no ADD has succeeded: {reason}")

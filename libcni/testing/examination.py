@@ -15,7 +15,7 @@ from libcni._dataclass import dataclass, field
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.protocol.error_code import ErrorCode
-from libcni.testing.calling import Answer, Target, call_plugin
+from libcni.testing.calling import SILENT_VERBS, Answer, Target, call_plugin
 from libcni.testing.document_checks import error_problems
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
@@ -28,11 +28,8 @@ ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "C
 """The variables that a verb without an attachment does not get."""
 
 IFNAME = "cnitest0"
-MISSING = "libcni-gone-"
-"""The start of the name of a namespace that does not exist."""
 
 _FIRST_OWN_CODE = 100
-_SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
 _SILENCE, _CODES, _ERRORS = _OBSERVATIONS = (
     "only ADD and VERSION print on stdout",
     "error codes below 100 are the specification's",
@@ -53,6 +50,8 @@ class Examination:
         recorder: the recording IPAM plugin, if the plugin delegates.
         surroundings: makes a namespace, and what the plugin needs on the host, for each version.
         makes_interface: whether the last successful ADD reported the interface of CNI_IFNAME.
+        has_attached: whether an ADD has succeeded.
+        refused: the last ADD that failed, in words.
         check_works: whether the last CHECK of an attachment succeeded.
         gc_frees: whether GC has freed an attachment that is not valid.
         missing_netns: a path without a namespace.
@@ -72,10 +71,12 @@ class Examination:
     recorder: Recorder | None = None
     surroundings: Callable[[], AbstractContextManager[NetworkNamespace]] | None = None
     makes_interface: bool = False
+    has_attached: bool = False
+    refused: str = ""
     check_works: bool = False
     gc_frees: bool = False
     # A random name, so that no other test creates a namespace at this path.
-    missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"{MISSING}{uuid4().hex[:12]}"))
+    missing_netns: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
     _observed: dict[str, set[str]] = field(default_factory=lambda: {check: set() for check in _OBSERVATIONS})
 
     def __post_init__(self) -> None:
@@ -103,10 +104,20 @@ class Examination:
         """Return the interfaces of ``prev_result``."""
         return (self.prev_result or {}).get("interfaces") or []
 
+    @property
+    def lacks_namespace(self) -> bool:
+        """Whether each ADD has failed, because the plugin looked for the namespace that does not exist."""
+        return self.namespace is None and not self.has_attached and self.missing_netns in self.refused
+
     def add_finding(self, check: str, problems: str | Iterable[str]) -> None:
         """Add a finding; no problem means that the plugin follows the rule."""
         text = problems if isinstance(problems, str) else "; ".join(problems)
         self.report.findings.append(ConformanceFinding(check, self.version, text))
+
+    def add_note(self, note: str) -> None:
+        """Add a note, once for all versions."""
+        if note not in self.report.notes:
+            self.report.notes.append(note)
 
     def expect_success(self, check: str, answer: Answer) -> None:
         """Add a finding: no problem if the call has succeeded, else its failure."""
@@ -152,13 +163,18 @@ class Examination:
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
-        """Call the plugin; raises TooSlowError if it does not answer in time."""
+        """Call the plugin.
+
+        Raises TooSlowError if it does not answer in time, and ValueError if its first call cannot be started.
+        """
         try:
             answer = self.start(verb, config, timeout=self.timeout, **changes)
         except subprocess.TimeoutExpired as error:
             problem = [f"no answer to {verb} within {self.timeout:g} s", *getattr(error, "__notes__", ())]
             raise TooSlowError("; ".join([*problem, "the other checks were not run"])) from None
         except OSError as error:
+            if not self.report.findings:
+                raise ValueError(_why_not_started(self.report.plugin, error)) from error
             return Answer(127, "", f"it cannot be started: {error}")
         self._observe(verb, answer)
         return answer
@@ -171,7 +187,7 @@ class Examination:
 
     def _observe(self, verb: str, answer: Answer) -> None:
         if answer.status == 0:
-            if verb in _SILENT_VERBS and answer.stdout.strip():
+            if verb in SILENT_VERBS and answer.stdout.strip():
                 self._observed[_SILENCE].add(f"{verb}: {answer.stdout[:200]!r}")
             return
         document, problem = document_of(answer, must_fail=True)
@@ -186,6 +202,17 @@ class Examination:
         """Add the findings that concern all calls."""
         for check, problems in self._observed.items():
             self.add_finding(check, sorted(problems))
+
+
+def _why_not_started(path: str, error: OSError) -> str:
+    from libcni.diagnosis.executable import executable_problem  # imports the client, and most plugins start
+
+    if not os.path.isfile(path):
+        return f"{path} cannot be started: there is no such file"
+    if not os.access(path, os.X_OK):
+        return f"{path} cannot be started: it is not executable (chmod +x)"
+    problem = executable_problem(path)
+    return f"{path} cannot be started: {f'{problem[0]}; {problem[1]}' if problem else error.strerror}"
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -152,10 +152,15 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     Raises:
         OSError: if it cannot be made; ``why_no_namespaces`` gives the reason in advance.
     """
+    if os.geteuid() != 0:
+        raise PermissionError("network namespaces need root")
     # A random name, because the workers of a test run share /run/netns.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
-    os.makedirs(IP_NETNS_DIRECTORY, exist_ok=True)
-    make_namespace(namespace.path, lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
+    try:
+        os.makedirs(IP_NETNS_DIRECTORY, exist_ok=True)
+        make_namespace(namespace.path, lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
+    except OSError as error:  # root alone is not enough: a container may forbid unshare or mount
+        raise OSError(f"no network namespace can be made: {error}") from error
     try:
         yield namespace
     finally:
@@ -164,11 +169,8 @@ def network_namespace() -> Iterator[NetworkNamespace]:
 
 def why_no_namespaces() -> str | None:
     """Return the reason why this process cannot make network namespaces; None if it can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
     try:
-        # Root alone is not enough: a container may forbid unshare or mount.
         with network_namespace():
             return None
     except OSError as error:
-        return f"no network namespace can be made: {error}"
+        return str(error)

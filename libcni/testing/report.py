@@ -42,6 +42,7 @@ class ConformanceReport:
         plugin: its path or name.
         versions: the known spec versions that it claims to support.
         findings: in the order of the checks.
+        notes: what the examination may have missed, because of how it was called.
 
     Examples:
         >>> from libcni.plugin import Plugin
@@ -57,6 +58,7 @@ class ConformanceReport:
     plugin: str
     versions: tuple[str, ...] = ()
     findings: list[ConformanceFinding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def failures(self) -> list[ConformanceFinding]:
@@ -79,4 +81,4 @@ class ConformanceReport:
         failures = self.failures
         title = f"{self.plugin}: {len(failures)} of {len(self.findings)} checks failed"
         shown = [*failures, *(finding for finding in self.findings if finding.known)]
-        return "\n".join([title, *(f"  {finding}" for finding in shown)])
+        return "\n".join([title, *(f"  {finding}" for finding in shown), *(f"  note: {note}" for note in self.notes)])

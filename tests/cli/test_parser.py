@@ -68,6 +68,8 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("ps", "did you mean: libcni attachments"),
         ("inspect web", "did you mean: libcni show"),
         ("version", "did you mean: libcni --version"),
+        ("plugin build x.py", "there is no command plugin; did you mean: python -m libcni.plugin --help"),
+        ("testing", "there is no command testing; did you mean: python -m libcni.testing --help"),
         ("gc net --vlaid=a", "unrecognized arguments: --vlaid=a; did you mean --valid?"),
         ("attachments -c a", "did you mean CONTAINER without an option?"),
         ("show a eth0", "unrecognized arguments: eth0; did you mean --ifname eth0?"),

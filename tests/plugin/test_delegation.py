@@ -287,6 +287,13 @@ def test_a_declared_ipam_plugin_gets_every_verb(tmp_path: Path, verb: str) -> No
         assert answer.document == RESULT
 
 
+def test_an_ipam_plugin_that_is_not_declared_is_refused(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD=f"echo '{json.dumps(RESULT)}'")
+    answer = call_main(tmp_path, main_plugin(ipam=False))
+    assert answer.document["msg"] == "ipam_add() needs Plugin(..., ipam=True): otherwise no DEL frees the address"
+    assert calls(tmp_path) == []
+
+
 @pytest.mark.parametrize("verb", ["DEL", "GC"])
 def test_what_can_be_freed_is_freed_although_one_of_the_two_fails(tmp_path: Path, verb: str) -> None:
     called = []

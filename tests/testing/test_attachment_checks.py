@@ -43,11 +43,8 @@ def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:
     config = {"ipam": {"type": ipam}}
     forgetful, right = Plugin("forgetful"), Plugin("right", ipam=True)
 
-    def add(request: Request) -> None:
-        request.result = request.ipam_add()
-
-    for plugin in (forgetful, right):
-        plugin.add(add)
+    forgetful.add(lambda request: request.delegate_add(request.ipam_type))
+    right.add(lambda request: request.ipam_add())
     right.delete(nothing)
     forgetful.delete(lambda request: request.forward(ipam))
     report = check_plugin(forgetful, config, path=str(tmp_path), versions=NEWEST, only=["life"])

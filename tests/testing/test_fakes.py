@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from plugin.plugins import config
 
-from libcni.plugin import Plugin
-from libcni.testing import Answer, FakePlugins, call_plugin, check_plugin
+from libcni.testing import Answer, FakePlugins, call_plugin
 from libcni.testing.__main__ import main
 from testing.faulty import write_shell_plugin
 
@@ -169,12 +168,7 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
     )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
     capsys.readouterr()
-    for words, text in (
-        ((plugin, "{}", "--only", "live"), "there is no group of checks live: only refusals"),
-        ((plugin, "{}", "--versions", "1.1"), "there is no version 1.1: only 0.1.0"),
-        ((plugin, "{no"), "{no is no JSON: Expecting property name"),
-        ((plugin + "s", "{}"), f"{plugin}s is no executable file"),
-    ):
+    for words, text in (((plugin, "{}", "--only", "live"), "there is no group of checks live: only refusals"),):
         assert main(["check", *words]) == 2
         assert text in capsys.readouterr().err
 
@@ -185,17 +179,36 @@ def test_the_command_takes_cni_path_and_names_the_option_for_a_namespace(
     line = f'{{ echo "$CNI_PATH" >> {tmp_path}/paths; echo "no $CNI_NETNS" >&2; exit 1; }}'
     plugin = write_shell_plugin(tmp_path, ADD=line)
     monkeypatch.setenv("CNI_PATH", "/own")
-    assert main(["check", str(plugin), "{}", "--only", "life", "--versions", "1.1.0"]) == 1
-    assert "it needs --namespace" in capsys.readouterr().out
+    assert main(["check", str(plugin), "{}", "--only", "life", "--versions", "1.1.0"]) == 2
+    assert "pass namespace= (--namespace) for a plugin that enters the namespace" in capsys.readouterr().err
     assert "/own\n" in (tmp_path / "paths").read_text()
 
 
-def test_a_check_of_no_version_is_no_check() -> None:
-    old = Plugin("old", versions=["0.4.0"])
-    for register in (old.add, old.check, old.delete):
-        register(lambda _request: None)
-    with pytest.raises(ValueError, match=r"supports no version 1\.1\.0: only 0\.4\.0"):
-        check_plugin(old, {}, versions=["1.1.0"])
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["{x"], "CONFIG is no JSON: {x: Expecting property name"),
+        (["[]"], "CONFIG is no JSON object, and no file: []: No such file or directory"),
+        (["{}", "--prev-result", "nosuch"], "--prev-result is no JSON object, and no file: nosuch: "),
+        (["{}", "--known", "ADD"], "--known needs CHECK=REASON, not ADD"),
+        (["{}", "--versions", "1.1"], "there is no version of the specification 1.1: only 0.1.0, "),
+        (["{}"], "/nosuch cannot be started: there is no such file"),
+    ],
+)
+def test_a_wrong_argument_of_the_command_is_named(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "/nosuch", *words]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.startswith(problem)) == ("", True), printed.err
+
+
+def test_the_command_says_that_namespaces_need_root(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["check", "/nosuch", "{}", "--namespace"]) == 2
+    assert capsys.readouterr().err == "network namespaces need root\n"
 
 
 @pytest.mark.real

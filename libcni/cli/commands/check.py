@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import libcni
 from libcni.cli.failures import UsageError, raise_errors
@@ -43,6 +44,9 @@ def check(session: Session, target: Target, every: bool) -> None:
             # The usual hint is for DEL.
             error.hint = libcni.Hint.about(error, "check it in its recorded namespace", "check")
             raise
+        except libcni.PluginError as error:
+            if not _note_known_faults([error]):
+                raise
     else:
         raise UsageError("give CONTAINER, or NETWORK and NETNS, or --all")
 
@@ -56,10 +60,16 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
     table = Table(("container", "network", "interface", "check"), rows, empty="no attachments")
     session.show(data, *([table] if is_all else []))
-    faults = [known_fault(error) for _, _, error in outcomes if error is not None]
-    for (plugin, meaning), count in Counter(filter(None, faults)).items():
-        note(f"{counted(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
+    _note_known_faults([error for _, _, error in outcomes if error is not None])
     raise_errors("CHECK", [error for _, state, error in outcomes if state == "failed"])
+
+
+def _note_known_faults(errors: Iterable[libcni.CNIError]) -> bool:
+    """Print a note for each known fault of a plugin among the errors; return whether there is one."""
+    faults = Counter(filter(None, map(known_fault, errors)))
+    for (plugin, meaning), count in faults.items():
+        note(f"{counted(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
+    return bool(faults)
 
 
 def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
