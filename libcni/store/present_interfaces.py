@@ -307,11 +307,9 @@ class Sight:
             return seen
         if compare(recorded, seen) in {"same", "no namespace", "other namespace"}:
             return seen
-        # A path that Go recorded may lead to another container while this one still exists.
-        everywhere = everywhere and not (recorded.is_identified and isinstance(seen.interface, Known))
-        everywhere = everywhere and not (record is not None and self._has_lost_host_end(record))
+        searches_node = everywhere and self._may_be_elsewhere(record, recorded, seen)
         try:
-            for place in self._candidates(path, recorded, everywhere=everywhere):
+            for place in self._candidates(path, recorded, everywhere=searches_node):
                 # Hardware addresses are not unique: a user can choose them.
                 is_proved = is_certain(record, recorded, place)
                 if is_proved or next(self._others.with_interface(place, record), None) is None:
@@ -319,6 +317,13 @@ class Sight:
         except OSError:  # its container may prevent the reading, so an interface that was not seen may be there
             return replace(seen, interface=UNKNOWN)
         return seen
+
+    def _may_be_elsewhere(self, record: Record | None, recorded: Place, seen: Place) -> bool:
+        """Return whether an interface that is not at its name may be in another namespace of the node."""
+        # A path that Go recorded may lead to another container while this one still exists.
+        if recorded.is_identified and isinstance(seen.interface, Known):
+            return False
+        return record is None or not self._has_lost_host_end(record)
 
     def carrier(self, netns: str, addresses: Collection[str]) -> str:
         """Return the name of an interface in a namespace that has one of these IP addresses, or "".

@@ -155,8 +155,8 @@ class Attempt:
             with suppress(CNIError, OSError):  # a hint must not prevent the roll-back
                 _name_missing(node, netns, error)
                 _name_holder(self.chain, error)
-        keeps = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
-        if rollback and not keeps:
+        stays_pending = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if rollback and not stays_pending:
             await node.shielded(self.roll_back(error))
 
     async def roll_back(self, error: BaseException) -> None:
