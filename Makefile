@@ -25,7 +25,8 @@ help: ## show this list
 
 setup: $(READY) ## make .venv with everything that development needs
 
-$(READY): pyproject.toml scripts/setup
+# "pip install ." in this environment would leave a copy of the sources, which the tests would test.
+$(READY): pyproject.toml scripts/setup $(wildcard .venv/lib/python3*/site-packages/libcni/__init__.py)
 	@scripts/setup
 
 # Otherwise each worker of the first run compiles all tests.

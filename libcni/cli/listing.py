@@ -93,8 +93,14 @@ def _meant(cni: libcni.CNIConfig, container: str) -> libcni.Hint | None:
     recorded = _recorded_ids(cni)
     if container in recorded:
         return libcni.Hint("see the container's attachments", "attachments", container_id=container)
-    near = [name for name in recorded if name.startswith(container)] or get_close_matches(container, recorded, 1)
+    near = [name for name in recorded if name.startswith(container) and is_of_engine(name)]
+    # A name with another number is a neighbour, which must not be detached by mistake.
+    near = near or [one for one in get_close_matches(container, recorded, 1) if _letters(one) != _letters(container)]
     return libcni.Hint(f"did you mean container {near[0]}? Give its whole ID") if near else None
+
+
+def _letters(name: str) -> str:
+    return "".join(char for char in name if not char.isdigit())
 
 
 def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
@@ -104,8 +110,9 @@ def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
 def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) -> str:
     """Return the ID of the recorded container that ``text`` names; else ``text`` itself.
 
-    ``text`` is an ID, the start of a random one, or a pod as ``NAMESPACE/NAME`` or ``NAME``. Names are not completed:
-    the up-arrow key repeats a command, and after c1 has been detached, "libcni del c1" must not mean c12.
+    ``text`` is an ID, the start of a random one, a pod as ``NAMESPACE/NAME`` or ``NAME``, or the path of a namespace.
+    Names are not completed: the up-arrow key repeats a command, and after c1 has been detached, "libcni del c1" must
+    not mean c12.
 
     Args:
         cni: the client with the records.
@@ -123,6 +130,8 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) 
     if not text or text in ids:
         return text
     found = {one.container_id for one in recorded if text in {one.pod, one.pod.rpartition("/")[2]}}
+    if text.startswith("/"):
+        found = {one.container_id for one in recorded if one.netns == os.path.abspath(text)}
     if not found and len(text) >= least:
         found = {container for container in ids if container.startswith(text) and is_of_engine(container)}
     if len(found) > 1:

@@ -19,6 +19,12 @@ from libcni.cli.options import COMMON
 from libcni.cli.overview import width as overview_width
 from libcni.cli.render import Fields, print_block
 
+_MEANT = {
+    ("-c", "--container"): "CONTAINER without an option", ("--json", "-j", "--format"): "-o json",
+    ("--fix", "--repair"): "libcni repair", ("-p", "--port", "--ports", "--publish"): "--capabilities",
+}  # fmt: skip
+"""Options of other programs, and what does the same here."""
+
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors look like those of the commands."""
@@ -82,8 +88,9 @@ def refusal(line: str) -> str:
 
 def _probably_meant(word: str, flags: Sequence[str]) -> str:
     """Suggest an option or words for an unrecognized word; "" if nothing is similar."""
-    if word in {"-c", "--container"}:
-        return "CONTAINER without an option"
+    for words, meant in _MEANT.items():
+        if word in words and (meant in flags or not meant.startswith("--")):
+            return meant
     option = next((flag for flag in ("--ifname", "--validate") if flag in flags), "")
     if option and not word.startswith("-"):
         return f"{option} {word}"

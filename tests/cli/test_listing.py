@@ -137,6 +137,20 @@ def test_fewer_digits_than_the_tables_show_are_another_container(node: CommandNo
     assert containers(node) == []
 
 
+def test_a_neighbour_is_not_suggested(node: CommandNode) -> None:
+    node.add("p12")
+    assert "p12" not in node.run("del", "p11").err
+    assert "did you mean container p12?" in node.run("del", "p_12").err
+
+
+def test_a_container_is_found_by_the_path_of_its_namespace(node: CommandNode) -> None:
+    assert node.run("add", "dbnet", node.netns("a")).code == 0
+    assert node.run("show", node.netns("a"), "-o", "json").data[0]["container_id"].startswith("cnitool-")
+    assert node.run("show", node.netns("b")).code == 2
+    assert node.run("del", node.netns("a")).code == 0
+    assert containers(node) == []
+
+
 def test_the_start_of_a_name_is_not_enough_to_remove(node: CommandNode) -> None:
     """The up-arrow key repeats a command: after web-frontend has been detached, it must not mean web-frontend-1."""
     for container in ("web-frontend", "web-frontend-1"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import libcni
-from libcni.cli.failures import error_data, exit_code, in_one_line
+from libcni.cli.failures import CONFIGURATION, error_data, exit_code, in_one_line
 from libcni.cli.inputs import network_of
 from libcni.cli.options import NETWORK, Argument
 from libcni.cli.render import Table
@@ -56,6 +56,8 @@ def networks(session: Session, validate: list[str] | None) -> None:
         found = validated(session.client(), found)
     tables = _tables(session, found, default, empty="" if validate else _none(session))
     session.show({"directory": directory.directory, "default": default, **_data(session, found)}, *tables)
+    if not validate and not os.path.isdir(session.conf_dir):
+        raise SystemExit(CONFIGURATION)
     if validate is not None and found.problems:
         raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", [error for _, error in found.problems])))
 

@@ -7,9 +7,9 @@ from cli.node import CommandNode
 
 def test_a_missing_directory_of_configurations_is_named(node: CommandNode) -> None:
     nowhere = node.root / "nowhere"
-    assert (
-        node.run("networks", NETCONFPATH=str(nowhere)).out == f"no networks in {nowhere}: there is no such directory\n"
-    )
+    for words in ((), ("--validate",)):
+        ran = node.run("networks", *words, NETCONFPATH=str(nowhere))
+        assert (ran.code, ran.out) == (3, f"no networks in {nowhere}: there is no such directory\n")
 
 
 def test_a_broken_drop_in_is_listed_with_its_directory(node: CommandNode) -> None:
