@@ -30,7 +30,9 @@ class Shell:
         words, setup = SHELLS[name]
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
-            env = {**node.env, "PATH": f"{os.path.dirname(node.command[0])}:{node.env['PATH']}"}
+            path = f"{os.path.dirname(node.command[0])}:{node.env['PATH']}"
+            # fish makes /tmp/fish.USER otherwise.
+            env = {**node.env, "PATH": path, "XDG_RUNTIME_DIR": str(node.root)}
             os.chdir(node.root)
             os.execvpe(name, [name, *words], env)
         self.type(f"{setup}; echo re''ady\r", "ready")
