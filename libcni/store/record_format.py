@@ -332,11 +332,11 @@ class Gist(NamedTuple):
         return self.words is None or not wanted.isdisjoint(self.words.split(b" "))
 
 
-def gist_of(data: bytes, stamp: Stamp, *, is_settled: bool) -> Gist:
-    """Return the Gist of a file's bytes; ``is_settled``: whether any later change gives the file another time."""
+def gist_of(data: bytes, stamp: Stamp | None) -> Gist:
+    """Return the Gist of a file's bytes."""
     # Only these escape sequences can stand for a character of an address, of a key or of a number.
     if b"\\" in data and b"\\u00" in data:
-        return Gist(stamp if is_settled else None, None, may_grow=True)
+        return Gist(stamp, None, may_grow=True)
     words = _ADDRESS.findall(data)
     if b'"ip"' in data:  # results before 0.3.0
         words += _OLD_ADDRESS.findall(data)
@@ -345,13 +345,8 @@ def gist_of(data: bytes, stamp: Stamp, *, is_settled: bool) -> Gist:
     ports = _PUBLISHED.findall(data.lower()) if b'"capabilityArgs"' in data else []
     # A port in another form, such as 808e1, is a number too.
     is_plain = all(map(bytes.isdigit, ports))
-    is_own = _OWN_HEAD in data
-    return Gist(
-        # Each event of a journal changes the size.
-        stamp if is_own or is_settled else None,
-        b" ".join(words + [b"#" + port for port in ports]) if is_plain else None,
-        not (is_own and _COMPLETE in data),
-    )
+    found = b" ".join(words + [b"#" + port for port in ports]) if is_plain else None
+    return Gist(stamp, found, not (_OWN_HEAD in data and _COMPLETE in data))
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -152,8 +152,9 @@ class RecordStore:
             problem = record_error("cannot be read", f"{self.results}/{name}", error)
             logger.warning("the interface, addresses and ports of this attachment are unknown: %s", problem)
             return None
-        # A further change within a tick of the kernel's clock keeps the time, and may keep the size.
-        return gist_of(data, _stamp(status), is_settled=status.st_ctime_ns < settled)
+        # A further change within a tick of the kernel's clock keeps the time, and may keep the size. If a container is
+        # detached and attached again, its new file may have the inode of the old one.
+        return gist_of(data, _stamp(status) if status.st_ctime_ns < settled else None)
 
     def stamp_of_names(self) -> Stamp | None:
         """Return the stamp of the directory, which each new and each removed file changes; None if a change may not.

@@ -179,7 +179,7 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     """Otherwise nobody would decode the file."""
 
     def words(of: Record) -> list[bytes] | None:
-        found = gist_of(encode(of), (0, 0, 0), is_settled=True).words
+        found = gist_of(encode(of), None).words
         return None if found is None else found.split()
 
     ips = f'"ip4":{space}{{"ip":{space}"{first}/24"}}' if is_old else f'"ips":[{{"address"{space}:"{first}/24"}}]'
@@ -268,7 +268,7 @@ def test_a_further_question_of_a_verb_looks_at_adds_that_run(
 def test_a_file_that_was_written_just_now_is_read_again(
     store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A further write of Go's within a tick of the kernel's clock leaves its time, and may leave its size."""
+    """A further write within a tick of the kernel's clock leaves its time, and may leave its size and its inode."""
     written(store, record("c1", "10.0.0.1"))
     written(store, record("c2", "10.0.0.2"))
     path = Path(store.results) / "net-c1-eth0"
@@ -277,7 +277,7 @@ def test_a_file_that_was_written_just_now_is_read_again(
     monkeypatch.setattr(system, "time_ns", lambda: changed)
     reads.clear()
     assert addresses(OtherRecords(store)) == addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.2"]
-    assert reads == {"net-c1-eth0": 4, "net-c2-eth0": 3}  # as text, then as the record that has the address
+    assert set(reads.values()) == {4}  # as text, then as the record that has the address
 
 
 def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(
