@@ -95,9 +95,9 @@ def test_adds_in_threads_beside_forks_signals_and_foreign_code_that_waits(node: 
     while any(thread.is_alive() for thread in threads):
         mine += 1
         try:
-            _armed[0] = True
             timer = threading.Timer(0.001 + mine % 40 / 1000, os.kill, (os.getpid(), signal.SIGUSR1))
             timer.start()
+            _armed[0] = True  # not before: the signal may come while the timer starts, which Python cannot undo
             inner(f"main{mine}")
             _armed[0] = False
         except _RaisedError:
