@@ -497,7 +497,10 @@ class PluginError(CNIError):
 
 
 class PluginTimeoutError(PluginError, TimeoutError):
-    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL."""
+    """A plugin was stopped at its deadline: SIGTERM, then SIGKILL 0.4 s later (``ProcessExecutor(grace=...)``).
+
+    Attributes: those of PluginError. ``stderr`` and ``seconds`` are those until the stop.
+    """
 
     def _usual_hint(self) -> Hint | None:
         if self.rollback_errors:
@@ -584,10 +587,11 @@ class InterfaceExistsError(AttachmentExistsError):
 
 
 class NamespaceMismatchError(_AttachmentError):
-    """The namespace for DEL or CHECK is not the recorded one, and both exist. Nothing was run.
+    """The namespace is not the recorded one.
 
-    ADD and reload raise this error if the namespace is replaced meanwhile. Then the container is not attached. ADD also
-    raises it if the container is attached in another namespace: plugins know a container by its ID alone.
+    DEL and CHECK raise this error before any plugin runs, if both namespaces exist. ADD does so if the container is
+    attached in another namespace: plugins know a container by its ID alone. If the namespace is replaced while an ADD
+    or a reload runs, no further plugin runs, and the container is not attached.
 
     Attributes:
         container_id (str): the container.

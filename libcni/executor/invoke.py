@@ -72,7 +72,12 @@ def args_from_env(env: Mapping[str, str] | None = None) -> PluginArgs:
 
 
 def delegate_args(command: str, env: Mapping[str, str] | None = None) -> PluginArgs:
-    """Return the parameters that this process received, for another verb: a plugin's call of its delegate."""
+    """Return the parameters that this process received, with another verb: for a plugin's call of its delegate.
+
+    Args:
+        command: the verb.
+        env: the variables with the parameters; None: those of this process.
+    """
     return replace(args_from_env(env), command=command)
 
 

@@ -172,7 +172,7 @@ def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatch
 
 
 async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: OnExisting, note: Note) -> None:
-    """Detach the earlier attachments; ``note`` gets a text for each resource that their plugins could not remove."""
+    """Detach the earlier attachments; ``note`` gets a text for each unfinished or dead one, and for what stays."""
     node = chain.node
     # First check whether this ADD is refused: a refused ADD must not detach anything.
     if earlier.live:  # raise the error that names a renamed interface
@@ -184,9 +184,9 @@ async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: O
         node.records.ensure_writable(record)
     for replaced in earlier.to_detach:
         # A caller that replaces a complete attachment expects this. Any other one was left by an interruption.
-        level = logging.INFO if replaced in earlier.live else logging.WARNING
+        tell = logger.info if replaced in earlier.live else note
         state = node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
-        logger.log(level, "%s: detaching this attachment (%s) before the ADD", replaced.path, state)
+        tell(f"{replaced.path}: detaching this attachment ({state}) before the ADD")
         with _noted(replaced, str(state)):
             _note_left(await _detach_earlier(chain, earlier, replaced), note)
 
@@ -226,8 +226,8 @@ async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
     # Another verb may have detached it, or attached it again, before the lock.
     if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
         return
-    text = "%s: detaching this attachment before the ADD: it publishes host port %s, and it is dead: %s"
-    logger.warning(text, record.path, owner.port, owner.life.reason)
+    text = f"it publishes host port {owner.port}, and it is dead: {owner.life.reason}"
+    note(f"{record.path}: detaching this attachment before the ADD: {text}")
     conf = RuntimeConf(record.container_id, None, record.ifname)
     with _noted(record, f"dead and publishes host port {owner.port}"):
         _note_left(await detach(node, current, None, conf, DelPolicy()), note)

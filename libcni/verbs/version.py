@@ -63,7 +63,7 @@ class ValidationReport:
 
     @property
     def problems(self) -> tuple[CNIError, ...]:
-        """All problems; () for a network that can be used."""
+        """All problems, a tuple of CNIErrors; () for a network that can be used."""
         return tuple(plugin.problem for plugin in self.plugins if plugin.problem is not None)
 
     @property

@@ -451,11 +451,12 @@ def test_what_is_stale_is_detached_first(
     stale = attached(path="/cache/net-c1-eth0", **more)
     node = RecordingNode(records=[stale], namespaces=BLUE)
     with caplog.at_level(logging.WARNING, "libcni"):
-        add(node, on_existing=on_existing)
+        result = add(node, on_existing=on_existing)
     assert node.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
     assert [call.env["CNI_NETNS"] for call in node.calls] == [netns, netns, "/run/netns/blue", "/run/netns/blue"]
     state = "gone" if stale.state == READY else stale.state  # as a listing calls it
-    assert f"/cache/net-c1-eth0: detaching this attachment ({state}) before the ADD" in caplog.messages
+    assert result.notes == (f"/cache/net-c1-eth0: detaching this attachment ({state}) before the ADD",)
+    assert f"container c1, network net: {result.notes[0]}" in caplog.messages
     assert ("prevResult" in node.stdin("DEL", "a")) == (stale.result is not None)
 
 

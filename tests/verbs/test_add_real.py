@@ -94,7 +94,7 @@ def test_a_restart_in_a_new_namespace_says_what_is_left_of_the_old_one(
         first = real_node.cni.add_network_list(net, rt("c1", "/run/netns/next-gone"))
     finally:
         subprocess.run(["ip", "netns", "del", "next-gone"], check=True)
-    [note] = real_node.cni.add_network_list(net, rt("c1", container.path)).notes
+    _, note = real_node.cni.add_network_list(net, rt("c1", container.path)).notes
     address = first.ips[0].address.partition("/")[0]
     assert note.startswith(f"bridge leaves the masquerade rules of {address}, ")
 
