@@ -58,9 +58,8 @@ def belongings_of(node: NodeState) -> AllBelongings:
         if identity != own and space.network is not None:
             addresses = _addresses_in(space)
             # What a user can have made by himself changes as he likes.
-            evidence = [link for link in space.network.links.values() if space.is_evidence(link)]
             is_ours = any(
-                text.partition("/")[0] in node.reservations_of for link in evidence for text in link.addresses
+                text.partition("/")[0] in node.reservations_of for link in space.evidence for text in link.addresses
             )
             # A rule or a reservation of another container for the same address is left of one that has ended.
             owners = {attachment.container_id for attachment in recorded.get(identity, ())} | {""}

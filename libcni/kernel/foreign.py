@@ -45,6 +45,11 @@ class Space:
         """Return whether an interface here proves something: only root can have made it. Each namespace has a lo."""
         return link.name != "lo" and (self.is_trusted or link.index in self.tied)
 
+    @property
+    def evidence(self) -> list[Link]:
+        """The interfaces that prove something; [] if they cannot be read."""
+        return list(filter(self.is_evidence, self.network.links.values())) if self.network is not None else []
+
 
 def is_trusted(descriptor: int) -> bool:
     """Return whether the user namespace of an open namespace is this program's, or an ancestor of it."""
@@ -97,7 +102,9 @@ def _tied(kernel: Conversation, network: Network, trusted: Collection[tuple[str,
         if link.peer_namespace is not None and link.kind in _WITH_ANOTHER_END:
             wanted.setdefault(link.peer_namespace, []).append(link.index)
     tied: list[int] = list(wanted.pop(network.reader, ())) if network.reader is not None else []
-    for path, identity in trusted if wanted else ():
+    for path, identity in trusted:
+        if not wanted:
+            break
         with suppress(OSError, ValueError):
             other = open_known(path, identity)
             try:
@@ -105,6 +112,4 @@ def _tied(kernel: Conversation, network: Network, trusted: Collection[tuple[str,
             finally:
                 system.close(other)
             tied += wanted.pop(number, ()) if number is not None else ()
-        if not wanted:
-            break
     return frozenset(tied)

@@ -300,10 +300,9 @@ class Life:
         A namespace that this library keeps with a mount of its own is dead if nothing else holds it: then its
         interfaces can be removed. The mount may be in every mount namespace, below another directory.
         """
-        held = self.walk.held.get(netns[1])
-        for sign, path in signs_of(held) if held is not None else ():
-            mounts = held.mounts if held is not None else ()
-            if sign != "mount" or not all(any(one.endswith(path) for path in but) for one in mounts):
+        held = self.walk.held.get(netns[1], Held())
+        for sign, path in signs_of(held):
+            if sign != "mount" or not all(mount.endswith(tuple(but)) for mount in held.mounts):
                 return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path, netns)
         if blind := self.why_blind(None):
             return Answer("unknown", "blind", blind)
@@ -363,8 +362,8 @@ class Life:
         """The interfaces that prove something, by their IP addresses."""
         found: dict[str, list[tuple[NamespaceId, Link]]] = {}
         for identity, space in self.spaces.items():
-            for link in space.network.links.values() if space.network is not None else ():
-                for text in link.addresses if space.is_evidence(link) else ():
+            for link in space.evidence:
+                for text in link.addresses:
                     found.setdefault(text.partition("/")[0], []).append((identity, link))
         return found
 

@@ -191,8 +191,9 @@ def _nft_rule(name: str, chain: str, line: str) -> Rule:
 
 def port_rules(tables: Mapping[str, Table], container_id: str) -> Iterator[tuple[str, str, Rule]]:
     """Yield (table, chain, rule) of portmap's rules in nftables for a container, on any network."""
-    for name, table in tables.items():
-        for chain in table.chains if name in PORTS else ():
+    for name in PORTS:
+        table = tables.get(name, Table())
+        for chain in table.chains:
             yield from ((name, chain, rule) for rule in table.find(chain, container_id))
 
 

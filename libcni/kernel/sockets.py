@@ -44,7 +44,9 @@ def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]
     """
     if protocol == "sctp":
         yield from (found for found in _endpoints() if found.number in numbers)
-    for family in (socket.AF_INET, socket.AF_INET6) if protocol in _PROTOCOLS else ():
+    if protocol not in _PROTOCOLS:
+        return
+    for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError):
             for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol]):
                 number = int.from_bytes(port, "big")
@@ -58,8 +60,8 @@ def _endpoints() -> Iterator[Socket]:
     with suppress(OSError, ValueError), open(_SCTP, encoding="ascii") as file:
         for line in file.readlines(_MOST_BYTES)[1:]:
             _, _, _, state, _, port, _, inode, *addresses = line.split()
-            for address in addresses if state == _SCTP_LISTENING else ():
-                yield Socket(int(port), _address(ipaddress.ip_address(address)), inode)
+            if state == _SCTP_LISTENING:
+                yield from (Socket(int(port), _address(ipaddress.ip_address(one)), inode) for one in addresses)
 
 
 def _dump(family: int, protocol: int, state: int) -> list[tuple[int, bytes, bytes, int]]:
@@ -81,10 +83,12 @@ def processes_of(inodes: Collection[str]) -> dict[str, tuple[str, tuple[str, ...
 
     Of another user's process the name alone.
     """
+    if not inodes:
+        return {}
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     deadline, wanted = time.monotonic() + _SECONDS, {f"socket:[{inode}]": inode for inode in inodes}
     with suppress(OSError):
-        for process in filter(str.isdecimal, os.listdir("/proc")) if wanted else ():
+        for process in filter(str.isdecimal, os.listdir("/proc")):
             if time.monotonic() > deadline or len(found) == len(inodes):
                 break
             with suppress(OSError):

@@ -347,13 +347,14 @@ class Sight:
         if entered is None:
             return
         yield from entered.find(recorded)
+        if not everywhere or not recorded.mac:
+            return
         # Not in this program's namespace: plugins such as host-device move their device back to it.
         known = {entered.namespace.netns, namespace_identity("/proc/thread-self/ns/net")}
-        for identity, space in self._life().spaces.items() if everywhere and recorded.mac else ():
+        for identity, space in self._life().spaces.items():
             if space.network is None or identity in known:
                 continue
-            links = (link for link in space.network.links.values() if space.is_evidence(link))
-            for place in _places(Place(identity, space.network.cookie), links):
+            for place in _places(Place(identity, space.network.cookie), space.evidence):
                 # Users can choose hardware addresses. An interface that was moved keeps its index if it is free there.
                 if recorded.number in {0, place.number} and place.mac == recorded.mac:
                     yield replace(place, found_as=f"{place.found_as} in {space.path}")

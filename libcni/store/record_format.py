@@ -391,8 +391,10 @@ def _own_fields(members: Members, own: Members) -> dict[str, Any]:
 def _sandbox(result: Any, ifname: str) -> str:
     """Return the namespace's path in a result that Go 1.1 recorded, which stores it nowhere else; "" if none."""
     interfaces = result.get("interfaces") if isinstance(result, dict) else None
+    if not isinstance(interfaces, list):
+        return ""
     sandboxes: dict[str, str] = {}
-    for interface in interfaces if isinstance(interfaces, list) else ():
+    for interface in interfaces:
         if isinstance(interface, dict) and interface.get("sandbox"):
             sandboxes[_environment_text(_text(interface["sandbox"]))] = _text(interface.get("name"))
     named = [path for path, name in sandboxes.items() if name == ifname] or list(sandboxes)

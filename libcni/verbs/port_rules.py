@@ -150,8 +150,10 @@ def _of_nft(rule: Rule) -> Iterator[Translation]:
 
 
 def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
+    if depth >= DEEPEST:
+        return
     let_go: list[Translation] = []
-    for rule in table.chains.get(chain, ()) if depth < DEEPEST else ():
+    for rule in table.chains.get(chain, ()):
         match, target = _narrowed(above, rule), after(rule, "-j")
         if match is None:
             continue

@@ -234,7 +234,9 @@ def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
         if part.types & (_MASQUERADING | {_PORTMAP})
         for chain_of in (rules.masquerade_chain, rules.ports_chain)
     }
-    for program in rules.PROGRAMS if chains else ():
+    if not chains:
+        return
+    for program in rules.PROGRAMS:
         marked = _container_rules(node, program, container_id, chains)
         strangers = {address for rule in marked for address in rules.addresses_of(rule)} - own
         if strangers:
