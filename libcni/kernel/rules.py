@@ -137,10 +137,25 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None, seconds: float
             table.chains.setdefault(chain, [])
             table.policies[chain] = policy
         elif line.startswith("-A"):
-            # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared take 60 MB.
-            words = tuple(sys.intern(plain or _ESCAPED.sub(r"\1", text)) for text, plain in _WORD.findall(line))
+            words = _iptables_rule(line)
             table.add(words[1], words)
     return tables
+
+
+def _iptables_rule(line: str) -> Rule:
+    # shlex.split takes 10 s for the rules of 10,000 containers, and equal words that are not shared take 60 MB.
+    return tuple(sys.intern(plain or _ESCAPED.sub(r"\1", text)) for text, plain in _WORD.findall(line))
+
+
+def rules_in(program: str, table: str, chain: str) -> list[Rule]:
+    """Return the rules of one chain of iptables or ip6tables; [] if it does not exist. Raises OSError."""
+    try:
+        listed = _run([program, "--wait", "5", "-t", table, "-S", chain], None)
+    except TimeoutError:
+        raise
+    except OSError:  # the program has no exit status of its own for a missing chain
+        return []
+    return [_iptables_rule(line) for line in listed.splitlines() if line.startswith("-A")]
 
 
 def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Table]:
