@@ -41,7 +41,11 @@ def _missing(exam: Examination, view: PluginResult) -> Iterator[str]:
         where, links = ("in the namespace", inside) if interface.get("sandbox") else ("on the host", host)
         if interface.get("sandbox") not in {None, "", namespace.path}:
             continue
-        link = links.get(str(interface.get("name")))
+        name = str(interface.get("name"))
+        link = links.get(name)
+        if link is None and name in inside:
+            yield f"{name} is in the namespace, and the result has no sandbox for it"
+            continue
         if (interface.get("name"), interface.get("mac")) not in old_links:
             yield from _wrong_link(interface, link, where)
         addresses = [ip["address"] for ip in view.ips if ip.get("interface") == index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -20,7 +21,7 @@ from testing.faulty import PREVIOUS, SHELL_IPAM, write_executable
 from libcni.plugin import Request
 from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
-from plugin.plugins import LIBRARY, PAGE, ROOT, TITLED, Recorder, config, example, source_of
+from plugin.plugins import LIBRARY, PAGE, ROOT, TITLED, Recorder, config, example, source_of, write_example
 
 TYPED = re.findall(r"^\$ \.venv/bin/python (.*)$", PAGE, re.MULTILINE)
 
@@ -52,6 +53,35 @@ def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
         add = partial(call_plugin, tmp_path / "counter", "ADD", document)
         answers = list(threads.map(lambda number: add(container_id=f"at-once-{number}"), range(24)))
     assert len({one.document["ips"][0]["address"] for one in answers}) == 24
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_the_network_of_the_page_goes_from_an_address_to_a_published_port(
+    tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]
+) -> None:
+    write_example(tmp_path, "counter")
+    [conflist] = re.findall(r'^```json title="my.conflist"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "my.conflist").write_text(conflist.replace("/tmp/mynet", f"{tmp_path}/pool"), encoding="utf-8")
+    typed = re.findall(r"^# (.*)$", PAGE[PAGE.index("# export PATH") :], re.MULTILINE)
+    (paths,), (add,), (delete,) = ([line for line in typed if word in line] for word in ("export", "add ./", "del ./"))
+    [(host, inside)] = re.findall(r"hostPort: (\d+), containerPort: (\d+)", add)
+    with cni_namespaces() as machine, cni_namespaces() as container, machine.entered():
+        machine.run("ip", "link", "set", "lo", "up")
+
+        def run(line: str) -> None:
+            line = re.sub(r"libcni (add|del)", rf"libcni \1 --cache-dir {tmp_path}/records", line)
+            line = f"{paths}; {line}".replace("/run/netns/c1", container.path).replace("$PWD/.venv", sys.prefix)
+            env = {**os.environ, "PYTHONPATH": str(LIBRARY)}
+            subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, env=env)
+
+        run(add)
+        with container.echo_server(int(inside)):
+            assert machine.echo("127.0.0.1", int(host)) == "hello"
+        assert [path.name for path in (tmp_path / "pool/mynet").iterdir()] == ["2"]
+        run(delete.replace("ip netns delete c1", "true"))
+        assert [*(tmp_path / "pool/mynet").iterdir()] == []
+        assert [*container.interfaces()] == ["lo"]
 
 
 def test_the_piece_on_settings_works() -> None:

@@ -266,6 +266,13 @@ MAIN_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
             )
         ],
     ),
+    (
+        "reports its interface without a sandbox",
+        "life",
+        "ADD reports what exists",
+        "cnitest0 is in the namespace, and the result has no sandbox for it",
+        [("sandbox=r.netns", "sandbox=''")],
+    ),
 ]
 
 
