@@ -22,6 +22,10 @@ from libcni.store.records import RecordStore
 logger: logging.Logger = logging.getLogger("libcni")
 
 
+Look = Mapping[str, Gist]
+"""What each file mentioned at a look."""
+
+
 class OtherRecord(NamedTuple):
     """The recorded interface, addresses and host ports of one attachment.
 
@@ -65,10 +69,10 @@ class OtherRecords:
     def __init__(self, records: RecordStore, *, once: bool = False) -> None:
         self._records = records
         self._once = once
-        self._gists: Mapping[str, Gist] | None = None
+        self._gists: Look | None = None
         self._stamp: Stamp | None = None
 
-    def read(self) -> Mapping[str, Gist]:
+    def read(self) -> Look:
         """Look at the files, and return what they mention. Log a warning if the directory cannot be read."""
         last = self._gists
         if last is not None and self._once:
@@ -85,10 +89,16 @@ class OtherRecords:
             logger.warning("the interfaces, addresses and ports of other attachments are unknown: %s", error)
         return self._gists or {}
 
-    def with_addresses(self, addresses: Iterable[str], but: Record | None) -> Iterator[OtherRecord]:
-        """Yield the attachments except ``but`` that have one of these IP addresses, without prefix length."""
+    def with_addresses(
+        self, addresses: Iterable[str], but: Record | None, look: Look | None = None
+    ) -> Iterator[OtherRecord]:
+        """Yield the attachments except ``but`` that have one of these IP addresses, without prefix length.
+
+        ``look``: the value of ``read`` just now.
+        """
         wanted = frozenset(addresses)
-        for other in self._others([address.encode(errors="surrogatepass") for address in wanted], but):
+        words = [address.encode(errors="surrogatepass") for address in wanted]
+        for other in self._others(words, but, look):
             if not wanted.isdisjoint(other.addresses):
                 yield other
 
@@ -107,15 +117,17 @@ class OtherRecords:
             if other.place.is_identified and compare(other.place, seen) == "same":
                 yield other
 
-    def _others(self, words: Iterable[bytes], but: Record | None) -> Iterator[OtherRecord]:
-        for record in self._that_mention(words, "" if but is None else but.path.rpartition("/")[2]):
+    def _others(self, words: Iterable[bytes], but: Record | None, look: Look | None = None) -> Iterator[OtherRecord]:
+        for record in self._that_mention(words, "" if but is None else but.path.rpartition("/")[2], look):
             if but is None or record.identity != but.identity:
                 yield OtherRecord(record.identity, record.path, place_of(record), frozenset(addresses_of(record)))
 
-    def _that_mention(self, words: Iterable[bytes], but: str = "") -> Iterator[Record]:
+    def _that_mention(self, words: Iterable[bytes], but: str = "", look: Look | None = None) -> Iterator[Record]:
         """Yield the records of the files, except ``but``, that mention one of these words."""
         # Few files do. Decoding all files would take 60 microseconds for each.
         wanted = frozenset(words)
-        for name, gist in self.read().items() if wanted else ():
+        if not wanted:
+            return
+        for name, gist in (self.read() if look is None else look).items():
             if name != but and gist.mentions(wanted) and (record := _read(self._records, name)) is not None:
                 yield record

@@ -35,6 +35,7 @@ from libcni.store.model import (
     Unreadable,
     unreadable,
 )
+from libcni.store.other_records import Look
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations
@@ -390,8 +391,9 @@ async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharer
     results = PrevResult.of(claim, chain.net)
     reports: list[PluginReport] = []
     left: list[Leftover] = []
+    look: Look | None = None
     if results.asks_others():
-        await chain.node.on_disk(chain.node.others.read)  # in a thread of an asyncio client
+        look = await chain.node.on_disk(chain.node.others.read)  # in a thread of an asyncio client
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
@@ -399,7 +401,8 @@ async def _detach_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharer
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            text = results.text()  # each time, because another attachment can get an address while a plugin runs
+            # Another attachment can get an address while a plugin runs, so a look is good for one plugin.
+            text, look = results.text(look), None
             if chain.rt is not None and chain.rt.netns:  # once it was empty, it stays empty
                 chain = chain.with_netns(claim.prepare_del())
             left += left_behind(chain, index, claim)

@@ -11,6 +11,7 @@ from libcni.config.versions import supports
 from libcni.errors import VersionError
 from libcni.protocol.result import IPConfig, Result
 from libcni.store.model import Record
+from libcni.store.other_records import Look
 from libcni.store.recorded_interface import last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.claim import Claim
@@ -53,11 +54,11 @@ class PrevResult:
                 logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
         return cls(node, net, record, result)
 
-    def text(self) -> str | None:
+    def text(self, look: Look | None = None) -> str | None:
         """Return the text for the next plugin, without the addresses that another attachment has now.
 
         An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
-        all rules of an address, whichever container has it.
+        all rules of an address, whichever container has it. ``look``: a look at all records just now.
         """
         record, result = self.record, self.result
         if record is None or result is None:
@@ -65,7 +66,9 @@ class PrevResult:
         if record.is_of_earlier_boot:
             # No rule has survived a reboot, and another container may have the addresses by now.
             return jsontext.merge(result.text, {"ips": []})
-        own = [ip for ip in result.ips if not self._has_another(record, ip)]
+        holders = self._holders(record, result)
+        left = self._unclaimed(record, {address for address, holder in holders.items() if holder == "unknown"}, look)
+        own = [ip for ip in result.ips if holders[_bare(ip)] == "this" or _bare(ip) in left]
         if len(own) == len(result.ips):
             return result.text
         logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
@@ -75,15 +78,24 @@ class PrevResult:
         """Return whether ``text`` reads the records of all attachments."""
         if self.record is None or self.result is None or self.record.is_of_earlier_boot:
             return False
-        return any(self._holder(self.record, ip) == "unknown" for ip in self.result.ips)
+        return "unknown" in self._holders(self.record, self.result).values()
 
-    def _has_another(self, record: Record, ip: IPConfig) -> bool:
-        """Return whether another attachment has an address: host-local's reservation says it, or else the records."""
-        holder = self._holder(record, ip)
-        if holder != "unknown":
-            return holder == "another"
-        others = self.node.others.with_addresses([ip.address.partition("/")[0]], record)
-        return any(not other.is_same_interface(record) for other in others)
+    def _holders(self, record: Record, result: Result) -> dict[str, str]:
+        """Return which attachment has each address, by host-local's reservations."""
+        addresses = {_bare(ip) for ip in result.ips}
+        return {address: holder_of(self.net, record.container_id, record.ifname, address) for address in addresses}
 
-    def _holder(self, record: Record, ip: IPConfig) -> str:
-        return holder_of(self.net, record.container_id, record.ifname, ip.address.partition("/")[0])
+    def _unclaimed(self, record: Record, addresses: set[str], look: Look | None) -> set[str]:
+        """Return those of the addresses that no other attachment has by record."""
+        left = addresses
+        for other in self.node.others.with_addresses(addresses, record, look):
+            if not other.is_same_interface(record):
+                left = left - other.addresses
+                if not left:  # thousands of records may have an address
+                    break
+        return left
+
+
+def _bare(ip: IPConfig) -> str:
+    """Return an address without its prefix length."""
+    return ip.address.partition("/")[0]

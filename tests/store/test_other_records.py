@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcni import CNIConfig, Invocation, Outcome
+from libcni import CNIConfig, Invocation, Outcome, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.kernel import system
 from libcni.store import files, records
@@ -25,6 +25,7 @@ from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Re
 from libcni.store.other_records import OtherRecords
 from libcni.store.record_format import encode, gist_of
 from libcni.store.records import RecordStore
+from libcni.testing import RecordingExecutor
 from store.canned import put, written
 
 CONFIG = b'{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}'
@@ -289,6 +290,30 @@ def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_
     plugins = Plugins(store)
     CNIConfig("/bin", tmp_path, executor=plugins, durable=False).gc_network_list("net", [])
     assert plugins.handed == {"c20": []}
+
+
+def test_a_del_looks_at_all_records_once(
+    store: RecordStore, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And before each further plugin at those of which the ADD has not ended, however many addresses there are."""
+    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"},{"type":"c"}]')
+    result = RESULT.replace("10.0.0.9/24", '10.0.0.9/24"},{"address":"fd00::9/64')
+    detached = keep(store, record("c9", "", config=config).with_fields(result=result))
+    written(store, record("c8", "10.0.0.8"))
+    looks: list[object] = []
+    look = RecordStore.look
+
+    def counted(store: RecordStore, names: list[str] | None = None) -> Any:
+        looks.append(names)
+        return look(store, names)
+
+    monkeypatch.setattr(RecordStore, "look", counted)
+    plugins = RecordingExecutor()
+    CNIConfig("/bin", tmp_path, executor=plugins, durable=False).del_network_list("net", RuntimeConf("c9", "", "eth0"))
+    assert all(b"fd00::9" in call.invocation.stdin for call in plugins.calls)
+    others = [detached.path.rpartition("/")[2], "net-c8-eth0"]
+    assert looks[0] is None
+    assert [sorted(map(str, names)) for names in looks[1:] if isinstance(names, list)] == [sorted(others)] * 2
 
 
 def test_a_record_that_cannot_be_read_hides_no_other_attachment(
