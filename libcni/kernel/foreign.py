@@ -58,10 +58,8 @@ def is_trusted(descriptor: int) -> bool:
     except OSError:
         # EPERM: it is no descendant of ours. ENOTTY: a kernel before 4.9. To trust a namespace keeps its addresses.
         return True
-    try:
+    with system.Closing(owner):
         return bool(system.fstat(owner).st_ino == system.stat("/proc/self/ns/user").st_ino)
-    finally:
-        system.close(owner)
 
 
 def read_space(
@@ -77,7 +75,7 @@ def read_space(
     except (OSError, ValueError) as error:
         is_there = isinstance(error, PermissionError) or getattr(error, "errno", 0) in {errno.EMFILE, errno.ENFILE}
         return Space(path, process, problem=_reason(error)) if is_there else None
-    try:
+    with system.Closing(descriptor):
         trust = is_trusted(descriptor)
         try:
             with open_netlink(f"/proc/self/fd/{descriptor}") as connection:
@@ -87,8 +85,6 @@ def read_space(
         except OSError as error:
             return Space(path, process, problem=_reason(error), is_trusted=trust)
         return Space(path, process, network, "", trust, tied)
-    finally:
-        system.close(descriptor)
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -106,10 +102,7 @@ def _tied(kernel: Conversation, network: Network, trusted: Collection[tuple[str,
         if not wanted:
             break
         with suppress(OSError, ValueError):
-            other = open_known(path, identity)
-            try:
+            with system.Closing(open_known(path, identity)) as other:
                 number = kernel.number_of(other)
-            finally:
-                system.close(other)
             tied += wanted.pop(number, ()) if number is not None else ()
     return frozenset(tied)

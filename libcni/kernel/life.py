@@ -478,11 +478,8 @@ class Life:
             kernel = Conversation(connection, seconds=20.0, is_own=True)
             for inode, held in self.walk.held.items():
                 with suppress(OSError, ValueError):
-                    descriptor = open_known(held.path, (device, inode))
-                    try:
+                    with system.Closing(open_known(held.path, (device, inode))) as descriptor:
                         number = kernel.number_of(descriptor)
-                    finally:
-                        system.close(descriptor)
                     if number is not None:
                         numbers[number] = inode
         return numbers
@@ -560,10 +557,8 @@ def _lead(path: str, subject: Subject) -> Lead:
         return _lead_of_closed(path, subject.netns)
     except (OSError, ValueError) as error:
         return "other" if isinstance(error, OSError) and error.errno == errno.ESTALE else "gone"
-    try:
+    with system.Closing(descriptor):
         return _compare(descriptor, subject.cookie)
-    finally:
-        system.close(descriptor)
 
 
 def _lead_of_closed(path: str, netns: NamespaceId) -> Lead:
@@ -610,22 +605,17 @@ def _is_trusted_at(path: str, identity: NamespaceId) -> bool | None:
         descriptor = open_known(path, identity)
     except (OSError, ValueError):
         return None
-    try:
+    with system.Closing(descriptor):
         return is_trusted(descriptor)
-    finally:
-        system.close(descriptor)
 
 
 @functools.cache
 def _finds_what_a_socket_keeps() -> bool:
     """Return whether the kernel finds a namespace of which nothing but a socket is left."""
     try:
-        namespace = new_namespace(lo_up=False)
-        try:
+        with system.Closing(new_namespace(lo_up=False)) as namespace:
             inode = system.fstat(namespace).st_ino
             connection = _socket_in(namespace)
-        finally:
-            system.close(namespace)
         try:
             system.close(system.open_namespace_by_handle(inode, cookie_of(connection)))
         finally:

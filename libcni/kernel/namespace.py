@@ -67,13 +67,10 @@ def open_known(path: str, identity: NamespaceId) -> int:
     Raises:
         OSError: something else is at the path: ESTALE; or it cannot be opened.
     """
-    found = system.open(path, os.O_PATH | os.O_CLOEXEC)  # calls no file system
-    try:
+    with system.Closing(system.open(path, os.O_PATH | os.O_CLOEXEC)) as found:  # calls no file system
         if system.identify(found) != identity:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
         return open_namespace(f"/proc/self/fd/{found}")
-    finally:
-        system.close(found)
 
 
 def enter_namespace(descriptor: int, kind: int = CLONE_NEWNET) -> None:
@@ -115,8 +112,7 @@ def make_namespace(path: str, announce: Callable[[str], object] | None = None, *
     Raises:
         OSError: this user may not create a namespace, or the name exists.
     """
-    descriptor = new_namespace(lo_up=lo_up)
-    try:
+    with system.Closing(new_namespace(lo_up=lo_up)) as descriptor:
         # The descriptor also keeps the inode and its time: the kernel drops unused inodes, and gives them a new time.
         source = f"/proc/self/fd/{descriptor}"
         if announce is not None:
@@ -124,8 +120,6 @@ def make_namespace(path: str, announce: Callable[[str], object] | None = None, *
         if os.path.dirname(path) == IP_NETNS_DIRECTORY:
             _share_ip_netns_directory()
         bind(source, path)
-    finally:
-        system.close(descriptor)
 
 
 def _share_ip_netns_directory() -> None:
@@ -138,16 +132,13 @@ def _share_ip_netns_directory() -> None:
         return
     import fcntl  # needed once a boot
 
-    directory = system.open(IP_NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with system.Closing(system.open(IP_NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
         # The lock of ``ip netns add``: two mounts of the directory would cover the names in the first.
         fcntl.flock(directory, fcntl.LOCK_EX)
         if not _share_mount(IP_NETNS_DIRECTORY):
             path = os.fsencode(IP_NETNS_DIRECTORY)
             system.call_libc("mount", path, path, b"none", _MS_BIND | _MS_REC, None)
             _share_mount(IP_NETNS_DIRECTORY)
-    finally:
-        system.close(directory)
 
 
 def _share_mount(path: str) -> bool:

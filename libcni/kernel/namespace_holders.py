@@ -325,10 +325,8 @@ class Walk:
                     if not is_another and not _has_ended(_task_of(path), error):
                         self._note(f"a mount namespace at {path}", error)
                     continue
-                try:
+                with system.Closing(descriptor):
                     self._by_entering(descriptor, inode, path)
-                finally:
-                    system.close(descriptor)
 
 
 def _task_of(path: str) -> str:
@@ -353,8 +351,7 @@ def _has_ended(task: str, error: OSError) -> bool:
 
 def _mountinfo_inside(descriptor: int) -> bytes:
     """Return the whole mountinfo of an open mount namespace, as a thread sees it whose root is the namespace's."""
-    proc = system.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with system.Closing(system.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
 
         def read() -> bytes:
             system.call_libc("unshare", _CLONE_FS)
@@ -362,21 +359,16 @@ def _mountinfo_inside(descriptor: int) -> bytes:
             return _read("thread-self/mountinfo", proc)
 
         return call_in_thread(read)
-    finally:
-        system.close(proc)
 
 
 def _read(path: str, directory: int | None = None) -> bytes:
-    descriptor = system.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    with system.Closing(system.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)) as descriptor:
         data = b""
         while chunk := system.read(descriptor, 1 << 20):
             data += chunk
             if len(data) > _MOST_BYTES:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return data
-    finally:
-        system.close(descriptor)
 
 
 def _cover_of(mounts: Mapping[bytes, list[bytes]]) -> Callable[[list[bytes]], bool]:

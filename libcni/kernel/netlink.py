@@ -258,11 +258,8 @@ def open_netlink(netns: str | None = None) -> socket.socket:
     """Return a netlink socket in the network namespace at a path; None: in this thread's. Raises OSError."""
     if netns is None:
         return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-    descriptor = open_namespace(netns)
-    try:
+    with system.Closing(open_namespace(netns)) as descriptor:
         socket_fd = netlink_socket(descriptor)
-    finally:
-        system.close(descriptor)
     if socket_fd < 0:
         raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
@@ -504,12 +501,9 @@ def _namespace_number(body: bytes) -> int | None:
 
 def _number_of_own_namespace(kernel: Conversation) -> int | None:
     """Return the number of this thread's namespace in the namespace of a conversation, or None if it has none."""
-    descriptor = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with suppress(PermissionError, FileNotFoundError):
-            return kernel.number_of(descriptor)
-    finally:
-        system.close(descriptor)
+    own = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    with system.Closing(own), suppress(PermissionError, FileNotFoundError):
+        return kernel.number_of(own)
     return None
 
 

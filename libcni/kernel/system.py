@@ -59,6 +59,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class Closing:
+    """A context manager that returns a descriptor and closes it at the end of its block."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        close(self._descriptor)
+
+
 def uptime() -> float:
     """Return the seconds since the boot, including the time in suspend. Nobody can set this clock."""
     return _time.clock_gettime(_time.CLOCK_BOOTTIME)

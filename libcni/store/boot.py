@@ -19,11 +19,8 @@ def boot_id() -> str:
     path = "/proc/sys/kernel/random/boot_id"
     try:
         # Not open(): it needs codecs, which do not exist any more while the interpreter shuts down.
-        descriptor = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with system.Closing(system.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
             return system.read(descriptor, 100).decode().strip()
-        finally:
-            system.close(descriptor)
     except FileNotFoundError:
         return ""
     except OSError as error:

@@ -148,11 +148,9 @@ class EnteredNamespace:
             descriptor = open_namespace(netns)
         except (OSError, ValueError):
             return None
-        try:
+        with system.Closing(descriptor):
             status = system.fstat(descriptor)
             socket = netlink_socket(descriptor)
-        finally:
-            system.close(descriptor)
         return None if socket < 0 else cls(socket, (status.st_dev, status.st_ino))
 
     def is_at(self, netns: str) -> bool:
