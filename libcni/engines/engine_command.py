@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
 from libcni.config.timeouts import seconds
@@ -32,7 +32,7 @@ MAX_DOCUMENT_BYTES = 4 << 20
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with the options that every such program has.
+    """A parser with the options that every such program has. Its errors look like those of the other commands.
 
     Args:
         name: the command's name.
@@ -67,6 +67,10 @@ class Parser(argparse.ArgumentParser):
         text = f"{timeout_help} ({_TIMEOUT:g})"
         self.add_argument("--timeout", type=limit, default=_TIMEOUT, metavar="SECONDS", help=text)
 
+    def error(self, message: str) -> NoReturn:
+        """Print the error in one line, and end the program with exit code 2."""
+        self.exit(2, f"error: {message}; see: {self.prog} --help\n")
+
 
 def installed_words(options: argparse.Namespace) -> list[str]:
     """Return the command-line options for a program that an engine starts.
@@ -99,6 +103,15 @@ def what_must_stay() -> list[str]:
     if not archive() and (place := _open_to_others(package) or (in_venv and _open_to_others(sys.prefix))):
         lines.append(f"warning: other users may change {place}, and the engine will run it with your rights")
     return lines
+
+
+def missing_directories(options: argparse.Namespace) -> list[str]:
+    """Return a warning for each directory of the options that is missing: else a container's start would tell it."""
+    paths = [path for path in options.path.split(os.pathsep) if path]
+    missing = [] if any(map(os.path.isdir, paths)) else paths
+    missing += [] if os.path.isdir(options.conf_dir) else [options.conf_dir]
+    log = os.path.dirname(os.path.abspath(options.log)) if options.log else "/"
+    return [f"warning: there is no directory {path}" for path in [*missing, *([] if os.path.isdir(log) else [log])]]
 
 
 def _open_to_others(file: str) -> str:

@@ -7,7 +7,13 @@ import json
 import os
 import shlex
 
-from libcni.engines.engine_command import command_line, install_file, installed_words, what_must_stay
+from libcni.engines.engine_command import (
+    command_line,
+    install_file,
+    installed_words,
+    missing_directories,
+    what_must_stay,
+)
 from libcni.errors import ConfigError
 from libcni.store.files import make_directory
 
@@ -36,6 +42,7 @@ def install(options: argparse.Namespace) -> list[str]:
     lines = [
         f"installed as {file}",
         *what_must_stay(),
+        *missing_directories(options),
         f"create a network: podman network create --driver {NAME} NETWORK",
     ]
     if directory in _SEARCHED:

@@ -10,7 +10,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from libcni.engines.engine_command import Parser, installed_words, log_to, name_options, read_stdin, what_must_stay
+from libcni.engines.engine_command import (
+    Parser,
+    installed_words,
+    log_to,
+    missing_directories,
+    name_options,
+    read_stdin,
+    what_must_stay,
+)
 from libcni.engines.oci.annotations import KEYS, PREFIX, read_wanted
 from libcni.engines.oci.container_state import ContainerState, read_state
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
@@ -82,7 +90,7 @@ def _install(options: argparse.Namespace) -> None:
         print(text, end="")  # noqa: T201 - the program's output
         return
     write(file, text, resolv_conf=options.resolv_conf)
-    print("\n".join([f"installed in {file}", *what_must_stay()]))  # noqa: T201 - the program's output
+    print("\n".join([f"installed in {file}", *what_must_stay(), *missing_directories(options)]))  # noqa: T201 - the program's output
 
 
 def _print_error(error: CNIError) -> None:

@@ -53,6 +53,25 @@ def test_a_bundle_gets_the_hook_at_both_stages_and_keeps_all_else(bundle: Path) 
     assert {**document, "hooks": 0} == {**SPEC, "hooks": 0}
 
 
+def test_a_directory_that_is_missing_is_named_before_the_first_container(
+    bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"conf-dir": bundle, "path": f"/nowhere:{bundle}", "log": bundle / "log"}
+    assert run("--install", str(bundle), *(f"--{name}={path}" for name, path in given.items())) == 0
+    assert "no directory" not in capsys.readouterr().out
+    given = {"conf-dir": "/no/conf", "path": "/no/bin", "log": "/no/log/file"}
+    assert run("--install", str(bundle), *(f"--{name}={path}" for name, path in given.items())) == 0
+    printed = capsys.readouterr().out.splitlines()[-3:]
+    assert printed == [f"warning: there is no directory {path}" for path in ("/no/bin", "/no/conf", "/no/log")]
+
+
+def test_a_wrong_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--uninstall")
+    error = "error: unrecognized arguments: --uninstall; see: libcni oci-hook --help\n"
+    assert capsys.readouterr().err == error
+
+
 def test_a_second_installation_replaces_the_first(bundle: Path) -> None:
     run("--install", str(bundle), "--timeout", "20")
     assert run("--install", str(bundle / "config.json"), "--timeout", "30") == 0
