@@ -15,7 +15,7 @@ from typing import Any
 
 from testing.faulty import ip
 
-from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
+from libcni.testing import ConformanceReport, NetworkNamespace, call_plugin, check_plugin, network_namespace
 from libcni.testing.conformance import GROUPS
 
 DIRECTORY = Path("/usr/lib/cni")
@@ -172,9 +172,9 @@ def why_not(name: str) -> str:
 def examine(name: str, versions: Sequence[str]) -> ConformanceReport:
     """Run one plugin through the conformance helper, with new surroundings for each version."""
     reports: list[ConformanceReport] = []
-    for version in reversed(versions):
-        report = _examine_in(DIRECTORY / name, version, ["life"] if reports else GROUPS)
-        reports[:0] = [report] if report.versions else []
+    supported = call_plugin(DIRECTORY / name, "VERSION", {"cniVersion": "0.4.0"}).document["supportedVersions"]
+    for version in [version for version in reversed(versions) if version in supported]:
+        reports.insert(0, _examine_in(DIRECTORY / name, version, ["life"] if reports else GROUPS))
     merged = ConformanceReport(name, tuple(version for report in reports for version in report.versions))
     merged.findings += [finding for finding in reports[-1].findings if not finding.version]
     merged.findings += [finding for report in reports for finding in report.findings if finding.version]
