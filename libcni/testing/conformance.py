@@ -130,7 +130,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         except TooSlowError as error:
             slow = str(error)
         else:
-            _check_examined(examination, supported, versions, only)
+            _check_examined(examination, supported, versions, only, known)
         examination.version = ""
         with suppress(FileNotFoundError):
             os.unlink(examination.missing_netns)  # a plugin that creates it has its finding
@@ -147,12 +147,19 @@ def _check_words(kind: str, given: Collection[str], words: Collection[str]) -> N
 
 
 def _check_examined(
-    exam: Examination, supported: Collection[str], versions: Collection[str], only: Collection[str]
+    exam: Examination,
+    supported: Collection[str],
+    versions: Collection[str],
+    only: Collection[str],
+    known: Collection[str],
 ) -> None:
     """Raise ValueError if the report would be green although nothing was examined."""
     if supported and not exam.report.versions:
         raise ValueError(f"it supports {', '.join(supported)}, and versions has only {', '.join(versions)}")
-    if exam.report.failures or exam.has_attached or (exam.report.versions and "refusals" in only and len(only) == 1):
+    if not exam.report.versions:
+        exam.add_note("it supports no known version, so the other checks were not run")
+    has_failed = any(finding.problem and finding.check not in known for finding in exam.report.findings)
+    if has_failed or exam.has_attached or (exam.report.versions and {*only} == {"refusals"}):
         return
     if not exam.report.versions:
         raise ValueError(f"it supports none of the versions {', '.join(ALL_VERSIONS)}")

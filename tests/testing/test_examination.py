@@ -96,6 +96,12 @@ def test_what_examines_nothing_is_refused(options: dict[str, Any], problem: str)
         check_plugin(Recorder(NEWEST, add=fail).plugin, {}, **options)
 
 
+def test_known_failures_do_not_make_an_examination(tmp_path: Path) -> None:
+    path = write_shell_plugin(tmp_path, ADD="exit 9")
+    with pytest.raises(ValueError, match="no ADD has succeeded: exit status 9"):
+        check_plugin(path, {}, only=["failures"], known={"VERSION echoes cniVersion": "it prints 1.1.0"})
+
+
 def test_a_plugin_of_versions_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     answer = '{"cniVersion": "0.4.0", "supportedVersions": ["2.0.0"]}'
     path = write_executable(tmp_path / "new", f"#!/bin/sh\necho '{answer}'\n")
@@ -143,3 +149,4 @@ def test_a_plugin_that_ends_by_a_signal_is_reported(tmp_path: Path) -> None:
     assert report.versions == ()
     assert report.findings[0].problem.startswith("signal 9")
     assert str(report).startswith(f"{path}: 4 of 7 checks failed\n  VERSION answers: signal 9")
+    assert str(report).endswith("\n  note: it supports no known version, so the other checks were not run")
