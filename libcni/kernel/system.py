@@ -51,6 +51,8 @@ from time import sleep as sleep
 from time import time as time
 from time import time_ns as time_ns
 
+_CLOCK_REALTIME_COARSE = 5
+
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +79,14 @@ class Closing:
 def uptime() -> float:
     """Return the seconds since the boot, including the time in suspend. Nobody can set this clock."""
     return _time.clock_gettime(_time.CLOCK_BOOTTIME)
+
+
+def file_time_ns() -> int:
+    """Return the time, in nanoseconds since 1970, that the kernel gives to a file that is changed now.
+
+    The time of files is that of the last tick of its clock: a later change has this time or a later one.
+    """
+    return _time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 # Threads.

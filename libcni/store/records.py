@@ -37,8 +37,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
-_SETTLED_NS = 20_000_000
-"""Nanoseconds: two ticks of the kernel's clock, which sets the times of files."""
+_SECOND_NS = 1_000_000_000
 _OLD_SECONDS = 3600.0
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
@@ -126,14 +125,14 @@ class RecordStore:
         Raises:
             RecordError: the directory cannot be listed.
         """
-        known, settled = self.gists, system.time_ns() - _SETTLED_NS
+        known, now = self.gists, system.file_time_ns()
         gists: dict[str, Gist] = {}
         try:
             with Directory(self.results) as directory:
                 for name in system.listdir(directory) if names is None else names:
                     gist = known.get(name)
                     if gist is None or not _is_unchanged(gist.stamp, name, directory):
-                        gist = self._gist(name, directory, settled)
+                        gist = self._gist(name, directory, now)
                     if gist is not None:
                         gists[name] = gist
         except FileNotFoundError:
@@ -142,7 +141,7 @@ class RecordStore:
             raise record_error("cannot be listed", self.results, error) from error
         return gists
 
-    def _gist(self, name: str, directory: int, settled: int) -> Gist | None:
+    def _gist(self, name: str, directory: int, now: int) -> Gist | None:
         """Read a file; return None if it does not exist, is no regular file, or cannot be read."""
         try:
             status, data = read_with_status(open_file(name, directory), MAX_RECORD_BYTES)
@@ -152,9 +151,7 @@ class RecordStore:
             problem = record_error("cannot be read", f"{self.results}/{name}", error)
             logger.warning("the interface, addresses and ports of this attachment are unknown: %s", problem)
             return None
-        # A further change within a tick of the kernel's clock keeps the time, and may keep the size. If a container is
-        # detached and attached again, its new file may have the inode of the old one.
-        return gist_of(data, _stamp(status) if status.st_ctime_ns < settled else None)
+        return gist_of(data, _settled_stamp(status, now))
 
     def stamp_of_names(self) -> Stamp | None:
         """Return the stamp of the directory, which each new and each removed file changes; None if a change may not.
@@ -162,15 +159,14 @@ class RecordStore:
         Raises:
             RecordError: the directory cannot be opened.
         """
-        settled = system.time_ns() - _SETTLED_NS
+        now = system.file_time_ns()
         try:
             with Directory(self.results) as directory:
-                stamp = _stamp(system.fstat(directory))
+                return _settled_stamp(system.fstat(directory), now)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise record_error("cannot be listed", self.results, error) from error
-        return stamp if stamp[2] < settled else None
 
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
@@ -425,6 +421,18 @@ def _is_unchanged(stamp: Stamp | None, name: str, directory: int) -> bool:
         return stamp is not None and _stamp(system.stat(name, dir_fd=directory, follow_symlinks=False)) == stamp
     except OSError:  # reading the file tells whether it still exists
         return False
+
+
+def _settled_stamp(status: os.stat_result, now: int) -> Stamp | None:
+    """Return the stamp of a file; None if a further change may keep it. ``now``: the file time before the status.
+
+    A change within the same tick of the kernel's clock keeps the time, and may keep the size. If a container is
+    detached and attached again, its new file may have the inode of the old one.
+    """
+    changed = status.st_ctime_ns
+    # Some file systems store whole seconds, or even ones.
+    tick = 0 if changed % _SECOND_NS else 2 * _SECOND_NS
+    return _stamp(status) if changed + tick < now else None
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -365,7 +365,7 @@ class SimSystem:
     def monotonic_ns(self) -> int:
         return int(sim().now * 1e9)
 
-    time_ns = monotonic_ns
+    time_ns = file_time_ns = monotonic_ns
 
     def sleep(self, seconds: float) -> None:
         sim().wait(None, seconds)

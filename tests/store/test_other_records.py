@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,8 +63,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return files.open_file(name, directory, writable=writable)
 
     monkeypatch.setattr(records, "open_file", count)
-    now = system.time_ns
-    monkeypatch.setattr(system, "time_ns", lambda: now() + 3600 * 10**9)
+    now = system.file_time_ns
+    monkeypatch.setattr(system, "file_time_ns", lambda: now() + 3600 * 10**9)
     return counted
 
 
@@ -274,11 +275,34 @@ def test_a_file_that_was_written_just_now_is_read_again(
     written(store, record("c2", "10.0.0.2"))
     path = Path(store.results) / "net-c1-eth0"
     path.write_bytes(as_go(record("c1", "10.0.0.1")))
-    changed = path.stat().st_ctime_ns
-    monkeypatch.setattr(system, "time_ns", lambda: changed)
+    changed = min(file.stat().st_ctime_ns for file in Path(store.results).iterdir())
+    monkeypatch.setattr(system, "file_time_ns", lambda: changed)
     reads.clear()
     assert addresses(OtherRecords(store)) == addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.2"]
     assert set(reads.values()) == {4}  # as text, then as the record that has the address
+
+
+@pytest.mark.parametrize(
+    ("changed", "now", "is_settled"),
+    [
+        (5_000_000_001, 5_000_000_001, False),
+        (5_000_000_001, 5_000_000_002, True),
+        (5_000_000_000, 7_000_000_000, False),  # of a file system that stores even seconds
+        (5_000_000_000, 7_000_000_001, True),
+    ],
+)
+def test_a_stamp_is_used_if_every_later_change_has_another_time(changed: int, now: int, is_settled: bool) -> None:
+    status = SimpleNamespace(st_ino=1, st_size=2, st_ctime_ns=changed)
+    stamp = records._settled_stamp(status, now)  # type: ignore[arg-type]
+    assert stamp == ((1, 2, changed) if is_settled else None)
+
+
+def test_a_file_that_is_changed_later_has_the_time_of_the_kernel_or_a_later_one(tmp_path: Path) -> None:
+    for number in range(50):
+        before = system.file_time_ns()
+        path = tmp_path / str(number)
+        path.touch()
+        assert before <= path.stat().st_ctime_ns
 
 
 def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_for_the_next_one(
