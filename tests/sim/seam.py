@@ -126,6 +126,13 @@ class SimSystem:
             return False
         return True
 
+    @contextmanager
+    def Closing(self, descriptor: int) -> Iterator[int]:  # noqa: N802 - the module's name
+        try:
+            yield descriptor
+        finally:
+            self.close(descriptor)
+
     def close(self, descriptor: int) -> None:
         """Close a descriptor, once."""
         actor = sim().current if _running else None
