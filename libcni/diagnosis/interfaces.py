@@ -11,7 +11,7 @@ from typing import Any
 from libcni._dataclass import replace
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
-from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.node_state import NodeState, is_default
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
@@ -26,7 +26,7 @@ from libcni.diagnosis.stopped_links import (
 )
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
-from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
+from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network, RoutingRule
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING, Known, Place, is_same_index
 from libcni.store.recorded_interface import place_of
@@ -77,6 +77,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             yield from settings_that_stop(host.links[name], documents, about)
             yield from macs.wrong(host, host.links[name], {attachment.network for attachment, _ in users}, about)
     yield from _wrong_bridge_entries(node, host)
+    yield from _dropped_by_routing_rules(node, host)
     for link in node.uplinks:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
@@ -162,6 +163,34 @@ def _wrong_bridge_entries(node: NodeState, host: Network) -> Iterator[NodeFindin
                 f"a static entry of its bridge leads {link.mac} to {name}, not to {some([*ends.values()])}",
                 "packets for this container are lost", f"bridge fdb del {link.mac} dev {name} master",
             )  # fmt: skip
+
+
+def _dropped_by_routing_rules(node: NodeState, host: Network) -> Iterator[NodeFinding]:
+    """Find rules of the node's routing (``ip rule``) that drop the packets of containers to other networks."""
+    defaults = [route for route in host.routes if is_default(route.destination)]
+    dropping = {route.table for route in defaults if route.ifindex == DROPS_PACKETS and route.table != MAIN_TABLE}
+    for rule in host.routing_rules:
+        if not rule.drops and rule.table not in dropping:
+            continue
+        users = [
+            attachment for attachment, _ in node.live
+            if attachment.path not in node.elsewhere
+            and any(_is_from(rule, address) for address in node.addresses_of(attachment))
+            and rule.interface in {"", *map(bridge_of, node.documents(attachment))}
+        ]  # fmt: skip
+        if users:
+            where = "drops them" if rule.drops else f"leads to table {rule.table}, whose default route drops them"
+            yield NodeFinding(
+                "interfaces", "error", "route-stolen", f"routing rule {rule.priority}",
+                f"for packets from {rule.source or 'everywhere'} it {where}",
+                "the containers cannot reach other networks",
+                f"find its creator, then run: ip {'-6 ' * (':' in rule.source)}rule del priority {rule.priority}", (),
+                tuple(map(id_of, users)),
+            )  # fmt: skip
+
+
+def _is_from(rule: RoutingRule, address: str) -> bool:
+    return not rule.source or ipaddress.ip_address(address) in ipaddress.ip_network(rule.source)
 
 
 # Bridges and masters.
@@ -496,7 +525,8 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
         seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
     for destination in dict.fromkeys(place for place, _, is_sure in routes if is_sure):
-        actual = {route.gateway for route in present.get(destination, ())}
+        ways = present.get(destination, ())
+        actual = {route.gateway for route in ways if route.metric == min(way.metric for way in ways)}
         if actual and actual.isdisjoint(reported[destination]):
             seen = f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
             yield _error(

@@ -84,6 +84,7 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
 def check_ipam(node: NodeState) -> Observations:
     """Find leaked and missing reservations, and addresses in two records."""
     yield from _duplicates(node)
+    yield from _taken_gateways(node)
     yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
@@ -239,6 +240,26 @@ def _duplicates(node: NodeState) -> Observations:
             remedy, mends,
             tuple(names),
         )  # fmt: skip
+
+
+def _taken_gateways(node: NodeState) -> Observations:
+    """Find containers whose interface has the address of their network's gateway."""
+    gateways = {
+        (attachment.network, cidr.partition("/")[0]): None
+        for attachment, _ in node.live for cidr in node.summary_of(attachment).gateways
+    }  # fmt: skip
+    for network, address in gateways:
+        for space, link, _ in node.holders.get(address, ()):
+            containers = [id_of(one) for one in _recorded_in(node, space) if one.network == network]
+            if containers and not node.is_host(space):
+                [text] = [own for own in link.addresses if own.partition("/")[0] == address][:1]
+                yield NodeFinding(
+                    "ipam", "error", "duplicate-address", f"gateway {address} of network {network}",
+                    f"{link.name} in {space.path} ({_inhabitants(node, space)}) has it, too",
+                    "packets for the gateway may go to this container",
+                    command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}"), (),
+                    tuple(containers),
+                )  # fmt: skip
 
 
 def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) -> Observations:

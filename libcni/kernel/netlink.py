@@ -34,6 +34,11 @@ _IFLA_PROTINFO, _BRPORT_MODE = 12 | 0x8000, 4
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
+_RTM_NEWRULE, _RTM_GETRULE = 32, 34
+_FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_TABLE = 2, 3, 6, 15
+_FRA_KNOWN = {_FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, 14, _FRA_TABLE, 19, 21}
+"""Also FRA_SUPPRESS_PREFIXLEN (if it suppresses nothing), FRA_PAD and FRA_PROTOCOL. The others are conditions."""
+_FIB_RULE_INVERT, _PRIORITY_OF_MAIN = 2, 32766
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
@@ -55,6 +60,7 @@ _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
+_RULE = struct.Struct("=BBBBBxxBI")
 _VLAN = struct.Struct("=HH")
 _ATTRIBUTE = struct.Struct("=HH")
 _WITHOUT_FLAGS = 0x3FFF  # newer lists have NLA_F_NESTED in the kind
@@ -147,6 +153,24 @@ class Neighbour:
     ifindex: int
 
 
+class RoutingRule(NamedTuple):
+    """A rule that decides by the source of packets which table of routes is used.
+
+    Attributes:
+        priority: the rule with the lowest priority comes first; the main table has 32766.
+        source: the network of the packets' source, "" for all.
+        interface: the interface on which they arrive, "" for all.
+        table: the number of the table; 0 for none.
+        drops: whether it drops the packets.
+    """
+
+    priority: int
+    source: str
+    interface: str
+    table: int
+    drops: bool
+
+
 class BridgeEntry(NamedTuple):
     """An entry in the table of a bridge that somebody has made by hand: the bridge does not learn it anew.
 
@@ -171,6 +195,8 @@ class Network:
             connects the two.
         neighbours: the permanent entries in its tables of neighbours.
         bridge_entries: the entries by hand in the tables of its bridges; only of the reader's own namespace.
+        routing_rules: its rules before the main table that look at nothing but where packets come from; only of the
+            reader's own namespace.
     """
 
     links: dict[str, Link]
@@ -179,6 +205,7 @@ class Network:
     reader: int | None = None
     neighbours: tuple[Neighbour, ...] = ()
     bridge_entries: tuple[BridgeEntry, ...] = ()
+    routing_rules: tuple[RoutingRule, ...] = ()
 
 
 def read_network(netns: str | None = None) -> Network:
@@ -202,6 +229,7 @@ def network_of(kernel: Conversation) -> Network:
     return Network(
         links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
         tuple(kernel.neighbours()), tuple(kernel.bridge_entries() if kernel.is_own else ()),
+        tuple(kernel.routing_rules() if kernel.is_own else ()),
     )  # fmt: skip
 
 
@@ -302,6 +330,11 @@ class Conversation:
         body = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
         found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, body, _bridge_entry)
         return [entry for entry in found if entry is not None]
+
+    def routing_rules(self) -> list[RoutingRule]:
+        """Return the rules before the main table that look only at where packets come from. Raises OSError."""
+        found = self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
+        return [rule for rule in found if rule is not None]
 
     def neighbours(self) -> list[Neighbour]:
         """Return the permanent entries in the tables of neighbours. Raises OSError."""
@@ -470,6 +503,20 @@ def _neighbour(body: bytes) -> Neighbour | None:
     attributes = _attributes(body[_NEIGHBOUR.size :])
     address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
     return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index)
+
+
+def _routing_rule(body: bytes) -> RoutingRule | None:
+    family, _, source_length, _, table, action, flags = _RULE.unpack_from(body)
+    attributes = _attributes(body[_RULE.size :])
+    priority = _number(attributes.get(_FRA_PRIORITY))
+    is_known = not attributes.keys() - _FRA_KNOWN and not flags & _FIB_RULE_INVERT
+    if family not in _IP_FAMILIES or not 0 < priority < _PRIORITY_OF_MAIN or not is_known:
+        return None
+    source = attributes.get(_FRA_SRC)
+    return RoutingRule(
+        priority, _network(family, source, source_length) if source else "", _text(attributes.get(_FRA_IIFNAME, b"")),
+        _number(attributes.get(_FRA_TABLE)) or table, action in _DROPPING_TYPES,
+    )  # fmt: skip
 
 
 def _bridge_entry(body: bytes) -> BridgeEntry | None:

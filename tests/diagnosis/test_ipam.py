@@ -187,6 +187,14 @@ def test_a_container_that_got_the_address_of_another_one_beside_its_own_is_named
     assert found.remedy == f"nsenter --net={made.netns('c2')} ip address del 10.1.0.2/24 dev eth0"
 
 
+def test_a_container_that_has_the_address_of_its_gateway(made: MadeNode) -> None:
+    made.attach("c2").links["eth0"].addresses.append("10.1.0.1/24")
+    made.live_in(str(made.netns("elsewhere")), interface_with("10.1.0.1"))  # of another network
+    [found] = [one for one in made.findings(check_ipam) if one.name == "duplicate-address"]
+    assert (found.subject, found.containers) == ("gateway 10.1.0.1 of network net", ("c2:eth0",))
+    assert found.remedy == f"nsenter --net={made.netns('c2')} ip address del 10.1.0.1/24 dev eth0"
+
+
 def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNode) -> None:
     made.more["set_aside"] = ("net-lost-eth0.1795338822684574478",)
     assert made.findings(check_ipam) == []

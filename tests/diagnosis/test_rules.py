@@ -488,6 +488,7 @@ def test_a_port_needs_the_rules_that_all_containers_share(published: MadeNode, l
     assert found.seen == "missing rules: port 8080/tcp"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_chain_of_masquerade_is_filled_anew_at_once(node: OperatorNode) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24", ipMasq=True, isDefaultGateway=True))

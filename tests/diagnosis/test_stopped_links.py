@@ -14,7 +14,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import LOCALNET
 from libcni.diagnosis.rules import check_rules
-from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour
+from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour, RoutingRule
 
 SHAPED = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
@@ -265,6 +265,41 @@ def test_a_stolen_route_is_about_the_containers_behind_it(made: MadeNode) -> Non
     assert found == {"10.1.0.3/32": ("c2:eth0",), "10.1.0.77/32": ()}
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        (RoutingRule(100, "10.1.0.0/26", "", 100, drops=False), True),
+        (RoutingRule(100, "", "br0", 100, drops=False), True),
+        (RoutingRule(100, "", "", 0, drops=True), True),
+        (RoutingRule(100, "10.9.0.0/26", "", 100, drops=False), False),
+        (RoutingRule(100, "", "br9", 0, drops=True), False),
+        (RoutingRule(100, "10.1.0.0/26", "", 7, drops=False), False),
+        (RoutingRule(100, "fd00::/64", "", 0, drops=True), False),
+    ],
+)
+def test_a_routing_rule_that_drops_the_packets_of_containers(made: MadeNode, rule: RoutingRule, is_found: bool) -> None:
+    made.attach("c1")
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "", -1, 100)))
+    object.__setattr__(made.host, "routing_rules", (rule,))
+    found = [(one.name, one.remedy, one.containers) for one in made.findings(check_interfaces)]
+    assert found == [("route-stolen", "find its creator, then run: ip rule del priority 100", ("c1:eth0",))] * is_found
+
+
+WAYS = [("10.1.0.1", 0), ("10.1.0.9", 10)]
+
+
+def test_of_several_routes_the_one_with_the_lowest_metric_counts(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    routes = [
+        IPRoute("0.0.0.0/0", gateway, 3, metric=metric) for gateway, metric in [("10.1.0.1", 0), ("10.1.0.9", 10)]
+    ]
+    object.__setattr__(inside, "routes", tuple(routes))
+    assert made.findings(check_interfaces) == []
+    object.__setattr__(inside, "routes", (IPRoute("0.0.0.0/0", "10.1.0.1", 3, metric=1024), routes[1]))
+    assert made.finding(check_interfaces).name == "route-changed"
+
+
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_veth_off_its_bridge_comes_back_with_hairpin_mode(node: OperatorNode) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24", hairpinMode=True))
@@ -275,6 +310,7 @@ def test_a_veth_off_its_bridge_comes_back_with_hairpin_mode(node: OperatorNode) 
     node.assert_healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_what_was_set_by_hand_on_a_real_node_is_found_and_its_command_mends_it(node: OperatorNode) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24", isDefaultGateway=True), PORTMAP)

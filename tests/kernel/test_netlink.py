@@ -211,6 +211,13 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         "sysctl -qw net.ipv4.conf.br0.route_localnet=1",
         "bridge fdb replace 02:00:00:00:00:44 dev eth0 master static",
         "sysctl -qw net.ipv6.conf.end.disable_ipv6=1",
+        "ip rule add from 10.9.0.0/26 lookup 100 pref 100",
+        "ip rule add iif br0 blackhole pref 101",
+        "ip rule add fwmark 7 lookup 100 pref 102",
+        "ip rule add to 10.9.0.0/16 lookup 100 pref 103",
+        "ip rule add not from 10.9.0.0/16 lookup 100 pref 104",
+        "ip -6 rule add from fd09::/64 prohibit pref 105",
+        "ip rule add from all lookup main suppress_prefixlength 0 pref 106",
     ):
         container.run(*command.split())
     found = read_network(container.path)
@@ -222,7 +229,12 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
     assert "disable_ipv6 1" in found.links["end"].settings
     assert found.bridge_entries == (), "only of the reader's own bridges"
     with open_netlink(container.path) as kernel:
-        assert netlink.Conversation(kernel).bridge_entries() == [("02:00:00:00:00:44", end.index)]
+        talk = netlink.Conversation(kernel)
+        assert talk.bridge_entries() == [("02:00:00:00:00:44", end.index)]
+        assert set(talk.routing_rules()) == {
+            (100, "10.9.0.0/26", "", 100, False), (101, "", "br0", 0, True), (105, "fd09::/64", "", 0, True),
+            (106, "", "", netlink.MAIN_TABLE, False),
+        }  # fmt: skip
     assert set(found.neighbours) == {
         Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
         Neighbour("fd09::9", "02:00:00:00:00:09", bridge.index),
