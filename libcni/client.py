@@ -157,9 +157,9 @@ class CNIConfig(ClientBase[Executor]):
     ) -> list[DelReport]:
         """Detach recorded attachments, go on after errors, and return the reports; see ``del_attachment``.
 
-        The attachments of one container are detached in order, different containers in parallel, in threads. If a
-        plugin fails a DEL, and another interface of the container leaves the same network, the DEL is repeated once at
-        the end: some plugins create rules that two interfaces share, and cannot remove them with the first interface.
+        The attachments of one container are detached in order, different containers in parallel, in threads. A DEL
+        that a plugin fails is repeated once after the container's other ones: some plugins create rules that two
+        interfaces share, and cannot remove them with the first interface.
 
         Raises:
             CNIErrorGroup: all errors, as of ``del_attachment``; ``report`` is the list of outcomes in the order of the

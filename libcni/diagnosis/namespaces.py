@@ -101,7 +101,8 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
                     seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
     rules = rules_to_remove(node, attachment.network, attachment.container_id, attachment.ifname, addresses)
-    return about(reason, "its addresses are still reserved", "", (*rules, mend_of("detach", attachment)))
+    meaning = "its addresses are still reserved" if addresses else "only its record is left"
+    return about(reason, meaning, "", (*rules, mend_of("detach", attachment)))
 
 
 def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeFinding | NotChecked:

@@ -101,7 +101,9 @@ def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any
 @pytest.mark.usefixtures("sees_all")
 def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     Path(healthy.netns("c1")).unlink()
-    assert only(cni).seen.endswith("has gone")
+    found = only(cni)
+    assert found.seen.endswith("has gone")
+    assert found.meaning == "only its record is left", "it has no address"
     healthy.strip_record()
     assert repair_node(cni).outcomes == (), "of a young one nobody knows whether its runtime is working on it"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcni
 from libcni.cli.inputs import Selection
-from libcni.cli.listing import decoded, identity_data, identity_row, listed_addresses, select
+from libcni.cli.listing import decoded, identity_data, identity_row, listed_addresses, resolved, select
 from libcni.cli.options import SELECTION, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -25,6 +25,8 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
       libcni forget web -i eth0 --yes
     """
     cni = session.client()
+    # Resolved before the command is printed: "web:eth0" must not become a command for all interfaces of web.
+    selection = resolved(cni, selection)
     attachments = select(cni, selection)
     rows, data = [], []
     for attachment in attachments:
