@@ -29,7 +29,8 @@ from libcni.verbs.client_base import (
     operation,
     single,
 )
-from libcni.verbs.delete import DelReport, delete
+from libcni.verbs.del_report import DelReport
+from libcni.verbs.delete import delete
 from libcni.verbs.each_container import del_attachments
 from libcni.verbs.forget import ForgetReport, forget
 from libcni.verbs.gc import GCReport, gc

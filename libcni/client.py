@@ -21,7 +21,8 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
-from libcni.verbs.delete import DelReport, delete
+from libcni.verbs.del_report import DelReport
+from libcni.verbs.delete import delete
 from libcni.verbs.node import Node
 
 # Other verbs than ADD and DEL are loaded with their first call: a hook or a command starts often. ADD and DEL are not,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
-    from libcni.verbs.delete import DelReport, PluginReport
+    from libcni.verbs.del_report import DelReport, PluginReport
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
     from libcni.verbs.leftovers import Leftover
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from libcni.verbs.version import PluginValidation, ValidationReport
 
 _MODULES = {
-    ".verbs.delete": "DelReport PluginReport",
+    ".verbs.del_report": "DelReport PluginReport",
     ".verbs.forget": "ForgetReport",
     ".verbs.gc": "GCReport",
     ".verbs.leftovers": "Leftover",

@@ -18,7 +18,8 @@ from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.store.model import READY, Place
 from libcni.verbs.add import add
 from libcni.verbs.client_base import operation as operation_of
-from libcni.verbs.delete import DelReport, delete
+from libcni.verbs.del_report import DelReport
+from libcni.verbs.delete import delete
 from libcni.verbs.each_container import detach_each
 
 if TYPE_CHECKING:  # most runtimes make the namespaces themselves

@@ -16,7 +16,8 @@ from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, in_order, may_belong_to, unnamed_error
 from libcni.store.model import Record
 from libcni.verbs.client_base import operation as operation_of
-from libcni.verbs.delete import DelReport, delete
+from libcni.verbs.del_report import DelReport
+from libcni.verbs.delete import delete
 from libcni.verbs.each_container import detach_each
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from libcni.store.model import BEGUN, PENDING, UNKNOWN, Place, Record, Unreadabl
 from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, replaced_namespace
-from libcni.verbs.delete import detach_chain_twice
+from libcni.verbs.detach_chain import detach_chain_twice
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")

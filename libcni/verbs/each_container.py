@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.options import check_type
 from libcni.store.attachments import Attachment
-from libcni.verbs.delete import is_repeatable
+from libcni.verbs.detach_chain import is_repeatable
 from libcni.verbs.settings import SideBySide
 
 if TYPE_CHECKING:
-    from libcni.verbs.delete import DelReport
+    from libcni.verbs.del_report import DelReport
 
 
 class _OfContainer(Protocol):

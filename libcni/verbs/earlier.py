@@ -30,7 +30,8 @@ from libcni.store.model import (
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, mismatch
-from libcni.verbs.delete import DelReport, detach, is_unchanged
+from libcni.verbs.del_report import DelReport
+from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.host_ports import PortOwner
 from libcni.verbs.node import Node
 

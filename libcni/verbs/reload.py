@@ -34,7 +34,8 @@ from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, mismatch, replaced_namespace
 from libcni.verbs.configurations import network_to_use
-from libcni.verbs.delete import check_unchanged, detach_chain_twice
+from libcni.verbs.delete import check_unchanged
+from libcni.verbs.detach_chain import detach_chain_twice
 from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
 from libcni.verbs.node import Node
 from libcni.verbs.settings import SideBySide

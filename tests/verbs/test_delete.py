@@ -17,7 +17,7 @@ from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Unreadable
 from libcni.verbs.add import add
-from libcni.verbs.delete import DelReport, PluginReport
+from libcni.verbs.del_report import DelReport, PluginReport
 from libcni.verbs.delete import delete as del_verb
 
 GIVEN = RuntimeConf(
