@@ -34,9 +34,9 @@ from libcni.verbs.delete import delete
 from libcni.verbs.each_container import del_attachments
 from libcni.verbs.forget import ForgetReport, forget
 from libcni.verbs.gc import GCReport, gc
-from libcni.verbs.node import Node
 from libcni.verbs.status import NetworkStatus, status, status_or_raise
 from libcni.verbs.take_over import take_over
+from libcni.verbs.verb_run import VerbRun
 from libcni.verbs.version import ValidationReport, validate, version
 
 if TYPE_CHECKING:
@@ -196,11 +196,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self,
         operation: Operation,
         timeout: Timeout,
-        verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, AnswerT]],
+        verb: Callable[Concatenate[VerbRun, _P], Coroutine[Any, Any, AnswerT]],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> AnswerT:
-        return await self._node(operation, timeout).run(verb, *args, **kwargs)
+        return await self._verb_run(operation, timeout).complete(verb, *args, **kwargs)
 
     @staticmethod
     async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
@@ -223,12 +223,12 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
-        return _AsyncNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
+    def _verb_run(self, operation: Operation, timeout: Timeout, part_of: VerbRun | None = None) -> VerbRun:
+        return _AsyncRun(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
 
-class _AsyncNode(Node):
-    """A node that awaits its executor, sleeps and disk operations on asyncio."""
+class _AsyncRun(VerbRun):
+    """A run that awaits its executor, sleeps and disk operations on asyncio."""
 
     async def wait_for_turn(self) -> None:
         if self._turn is not None and not self._turns.enter(self._turn):

@@ -23,7 +23,7 @@ from libcni.verbs.add import add
 from libcni.verbs.client_base import ClientBase, attachment_operation, name_and_config, operation, single
 from libcni.verbs.del_report import DelReport
 from libcni.verbs.delete import delete
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 # Other verbs than ADD and DEL are loaded with their first call: a hook or a command starts often. ADD and DEL are not,
 # because a finalizer may call them while the interpreter shuts down, when nothing can be imported any more.
@@ -96,7 +96,7 @@ class CNIConfig(ClientBase[Executor]):
                 capability argument. Nothing was run.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
         """
-        # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
+        # A name is resolved before the run exists, so a missing network takes no lock and writes no record.
         check_options("add_network_list", options, AddOptions)
         named = self._named(net)
         return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
@@ -281,7 +281,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         from libcni.verbs.forget import forget
 
-        # Through a node, which locks: the record of a container that another verb works on must not be removed.
+        # Through a run, which locks: the record of a container that another verb works on must not be removed.
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
@@ -342,12 +342,12 @@ class CNIConfig(ClientBase[Executor]):
         self,
         operation: Operation,
         timeout: Timeout,
-        verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]],
+        verb: Callable[Concatenate[VerbRun, _P], Coroutine[Any, Any, _T]],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
-        coroutine = self._node(operation, timeout).run(verb, *args, **kwargs)
+        # Every method of the run blocks, so a coroutine has nothing to wait for and ends at the first step.
+        coroutine = self._verb_run(operation, timeout).complete(verb, *args, **kwargs)
         # Another executor is foreign code. It may wait for a verb of another thread.
         return run_holding(coroutine) if type(self._executor) is ProcessExecutor else run_to_end(coroutine)
 
@@ -366,12 +366,12 @@ class CNIConfig(ClientBase[Executor]):
                 # Even after Ctrl-C: the running coroutines end, and the others do not begin.
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
-        return _BlockingNode(self._state, self._executor, self._seconds(timeout), operation, part_of)
+    def _verb_run(self, operation: Operation, timeout: Timeout, part_of: VerbRun | None = None) -> VerbRun:
+        return _BlockingRun(self._state, self._executor, self._seconds(timeout), operation, part_of)
 
 
-class _BlockingNode(Node):
-    """A node whose methods block, so that its coroutines never suspend."""
+class _BlockingRun(VerbRun):
+    """A run whose methods block, so that its coroutines never suspend."""
 
     async def wait_for_turn(self) -> None:
         if self._turn is not None and not self._turns.enter(self._turn):

@@ -25,7 +25,7 @@ from libcni.store.present_interfaces import Sight
 from libcni.store.record_format import Gist
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.77/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
@@ -57,8 +57,8 @@ def failed(code: int = 7, msg: str = "no", stderr: str = "") -> Outcome:
     return Outcome(1, json.dumps({"code": code, "msg": msg}).encode(), stderr.encode())
 
 
-class RecordingNode(Node):
-    """A Node without processes, disk and clock. ``log`` has one line for each thing that a verb does.
+class RecordingRun(VerbRun):
+    """A VerbRun without processes, disk and clock. ``log`` has one line for each thing that a verb does.
 
     ``answers``: what plugins do, by (verb, type), or an error of one of the node's own operations, by the first word
     of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
@@ -146,7 +146,7 @@ class RecordingNode(Node):
     async def wait_for_turn(self) -> None:
         return
 
-    def part(self, operation: Operation) -> RecordingNode:
+    def part(self, operation: Operation) -> RecordingRun:
         return copy(self)
 
     async def lock(
@@ -174,9 +174,9 @@ class RecordingNode(Node):
 
 
 class _Sight(Sight):
-    """The namespaces of a RecordingNode."""
+    """The namespaces of a RecordingRun."""
 
-    def __init__(self, node: RecordingNode) -> None:
+    def __init__(self, node: RecordingRun) -> None:
         super().__init__(node.others)
         self._world = node
 
@@ -231,9 +231,9 @@ class _Sight(Sight):
 
 
 class _Journal(Journal):
-    """The journal of a record of a RecordingNode."""
+    """The journal of a record of a RecordingRun."""
 
-    def __init__(self, node: RecordingNode, record: Record) -> None:
+    def __init__(self, node: RecordingRun, record: Record) -> None:
         super().__init__(record, -1, size=0)
         self._node = node
 
@@ -248,9 +248,9 @@ class _Journal(Journal):
 
 
 class _Records(RecordStore):
-    """The records of a RecordingNode."""
+    """The records of a RecordingRun."""
 
-    def __init__(self, node: RecordingNode) -> None:
+    def __init__(self, node: RecordingRun) -> None:
         super().__init__("", durable=False)
         self._world = node
 
@@ -306,11 +306,11 @@ class _Records(RecordStore):
 
 
 def attached(net: NetworkConfigList | None = None, rt: RuntimeConf = RT, **more: Any) -> Record:
-    """Return the record of an attachment as a RecordingNode's ADD leaves it, with ``more`` replaced in it.
+    """Return the record of an attachment as a RecordingRun's ADD leaves it, with ``more`` replaced in it.
 
     Without a version it is a record of Go's. Without a result, no plugin has printed one.
     """
-    node = RecordingNode()
+    node = RecordingRun()
     used = net or network("a", "b")
     node.run(add, used, rt)
     identity: Identity = (used.name, rt.container_id, rt.ifname)

@@ -34,7 +34,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import check_unchanged
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 _Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -145,7 +145,7 @@ def _add_rules(node: NodeState, mend: Mend) -> None:
     run(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details, jumps)
 
 
-async def _run_plugins(node: Node, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule]) -> None:
+async def _run_plugins(node: VerbRun, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule]) -> None:
     """Run ADD of the plugins that only create rules, and create the masquerade rules of bridge and ptp."""
     await node.lock([attachment.network], attachment.container_id)
     record = node.records.find(attachment.record.identity)

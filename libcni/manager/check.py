@@ -17,7 +17,7 @@ async def check(operation: ManagerOperation, container_id: str, networks: Networ
     Raises NotAttachedError if the container has no record.
     """
     await operation.lock_container(container_id)
-    await operation.node.take_turn()
+    await operation.run.take_turn()
     # The store also returns torn records, because any of them may be this container's. Only those whose file name fits
     # count here: a foreign torn record must not fail this check.
     recorded = [
@@ -40,9 +40,9 @@ async def _check(operation: ManagerOperation, attachment: Attachment, networks: 
     identity = (attachment.network, attachment.container_id, attachment.ifname)
     # CHECK uses the recorded configuration. The network in force is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network)
-    node = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
+    run = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
     try:
-        await node.run(check_attachment, attachment.network, net, attachment_conf(attachment))
+        await run.complete(check_attachment, attachment.network, net, attachment_conf(attachment))
     except VersionError:
         return Item("unsupported", *identity)
     except CNIError as error:

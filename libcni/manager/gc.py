@@ -20,9 +20,9 @@ from libcni.manager.report import Item, ItemOutcome, Report
 from libcni.observe.observer import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
-from libcni.verbs.client_base import node_of
+from libcni.verbs.client_base import run_of
 from libcni.verbs.gc import GCReport, gc, valid_pairs
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 Live = Iterable["str | Container | ValidAttachment"] | Callable[[], Any]
 """The live containers, or their IDs, and live attachments or their pairs (container ID, interface name); or a function
@@ -112,7 +112,7 @@ class GC:
         if not callable(self.live):
             self.live = await self._live()  # raises TypeError before anything runs
         attachments = await self.operation.attachments()
-        networks = _every_network(self.networks, attachments, self.operation.node)
+        networks = _every_network(self.networks, attachments, self.operation.run)
         for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
             await self._network(name, net)
         await self._namespaces()
@@ -137,7 +137,7 @@ class GC:
             live = await live
         entries = read_live_once(live)
         # With thousands of containers this would block an event loop.
-        return await self.operation.node.on_disk(lambda: LiveSet(entries, self.possible_names))
+        return await self.operation.run.on_disk(lambda: LiveSet(entries, self.possible_names))
 
     async def _network(self, name: str, net: NetworkConfigList | None) -> None:
         """Run GC of one network."""
@@ -147,13 +147,13 @@ class GC:
             await operation.lock_network_for_gc(name)
             live = await self._live()
             attachments = await operation.attachments()
-            valid = await operation.node.on_disk(lambda: live.possible_pairs(attachments))
+            valid = await operation.run.on_disk(lambda: live.possible_pairs(attachments))
             # Set-ups go on while GC runs. GC leaves alone all attachments that begin from here on.
             before = system.uptime()
             operation.release_locks()
             options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
-            node = node_of(operation.cni, Operation("GC", name), operation.timeout)
-            self._add_items(await node.run(gc, name, net, valid, self.policy, **options))
+            run = run_of(operation.cni, Operation("GC", name), operation.timeout)
+            self._add_items(await run.complete(gc, name, net, valid, self.policy, **options))
         except CNIErrorGroup as group:
             if isinstance(group.report, GCReport):
                 self._add_items(group.report)
@@ -170,7 +170,7 @@ class GC:
             return
         outcome: ItemOutcome = "namespace-stale" if self.dry_run else "namespace-removed"
         try:
-            recorded = await self.operation.node.on_disk(namespaces.recorded)
+            recorded = await self.operation.run.on_disk(namespaces.recorded)
             live = await self._live() if recorded else LiveSet([], self.possible_names)
         except CNIError as error:
             self.errors.append(error)
@@ -183,7 +183,7 @@ class GC:
                 if live.is_live(container_id):
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
-                if path := await self.operation.node.on_disk(partial(remove, container_id)):
+                if path := await self.operation.run.on_disk(partial(remove, container_id)):
                     self.items.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
                 self.errors.append(error)
@@ -196,7 +196,7 @@ def _identity(attachment: Attachment) -> tuple[str, str, str]:
 
 
 def _every_network(
-    networks: NetworkSet, attachments: Sequence[Attachment], node: Node
+    networks: NetworkSet, attachments: Sequence[Attachment], run: VerbRun
 ) -> dict[str, NetworkConfigList | None]:
     """Return the networks in force, and None for each network that only records name.
 
@@ -204,6 +204,6 @@ def _every_network(
     """
     used = {attachment.network for attachment in attachments}
     known: dict[str, NetworkConfigList | None] = {
-        net.name: net for net in networks.all if net.name in used or all(node.find_all(net, skip_missing=True))
+        net.name: net for net in networks.all if net.name in used or all(run.find_all(net, skip_missing=True))
     }
     return known | dict.fromkeys(sorted(name for name in used if name and name not in known))

@@ -243,9 +243,9 @@ class ManagerBase(Generic[ClientT]):
         check_options("set_up", options, AddOptions)
         check_type("container", container, Container)
         operation = ManagerOperation(self.cni, Operation("SET-UP", container_id=container.id), timeout)
-        with operation.node, operation:
+        with operation.run, operation:
             # Check all names, networks and values before anything is made.
-            planned = await operation.node.on_disk(lambda: self.plan(container))
+            planned = await operation.run.on_disk(lambda: self.plan(container))
             check_values(planned)
             # "" is not None: a plugin would get it as CNI_NETNS.
             if container.netns == "" or (container.netns is None and self._namespaces is None):
@@ -261,7 +261,7 @@ class ManagerBase(Generic[ClientT]):
         container_id = container.id if isinstance(container, Container) else container
         validate_container_id(container_id)
         operation = ManagerOperation(self.cni, Operation("TEAR-DOWN", container_id=container_id), timeout)
-        with operation.node, operation:
+        with operation.run, operation:
             known = container if isinstance(container, Container) else None
             current, plan = self.configuration, self._plan_unrecorded
             return await TearDown(operation, container_id, current, self.policy, self._namespaces, known, plan).run()

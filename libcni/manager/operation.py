@@ -19,8 +19,8 @@ from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, Timeout
 from libcni.store.attachments import Attachment, attachments_of
 from libcni.store.locks import LockRequest, LockSet
-from libcni.verbs.client_base import node_of
-from libcni.verbs.node import Node
+from libcni.verbs.client_base import run_of
+from libcni.verbs.verb_run import VerbRun
 
 if TYPE_CHECKING:  # blocking callers do not load asyncio
     from libcni.aio import AsyncCNIConfig
@@ -82,40 +82,40 @@ class ManagerOperation:
 
     Attributes:
         cni: the client.
-        node: for the waits and the disk work of the operation itself. As a context manager, it reports the operation to
+        run: for the waits and the disk work of the operation itself. As a context manager, it reports the operation to
             the client's observer.
         timeout: the time limit that the caller gave, for each verb.
     """
 
     def __init__(self, cni: CNIConfig | AsyncCNIConfig, operation: Operation, timeout: Timeout) -> None:
         self.cni = cni
-        self.node: Node = node_of(cni, operation, timeout)
+        self.run: VerbRun = run_of(cni, operation, timeout)
         self.timeout: Timeout = timeout
         self._cleanup = ExitStack()
-        left = self.node.seconds_left()
+        left = self.run.seconds_left()
         self._waits_left = math.inf if left is None else left
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        name_client(error, self.node.settings.client)  # the commands in its hint are those of this client's directories
-        self.node.release()
+        name_client(error, self.run.settings.client)  # the commands in its hint are those of this client's directories
+        self.run.release()
         self.release_locks()
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the operation's deadline, but at least 1 ms: the client refuses 0. None: no limit."""
-        left = self.node.seconds_left()
+        left = self.run.seconds_left()
         return None if left is None else max(_SHORTEST, left)
 
-    def part(self, operation: Operation, timeout: Timeout = DEFAULT) -> Node:
-        """Return a node for a verb of this operation, with a timeout of its own: the verb needs no further turn."""
-        return node_of(self.cni, operation, timeout, part_of=self.node)
+    def part(self, operation: Operation, timeout: Timeout = DEFAULT) -> VerbRun:
+        """Return a run for a verb of this operation, with a timeout of its own: the verb needs no further turn."""
+        return run_of(self.cni, operation, timeout, part_of=self.run)
 
     async def attachments(self, container_id: str | None = None) -> list[Attachment]:
         """Return the recorded attachments; see ``CNIConfig.get_cached_attachments``."""
-        records = self.node.records
-        return await self.node.on_disk(lambda: attachments_of(records.records(container_id), records))
+        records = self.run.records
+        return await self.run.on_disk(lambda: attachments_of(records.records(container_id), records))
 
     async def lock_container(self, container_id: str) -> None:
         """Acquire a container's lock until the operation ends, unless the caller holds it; raises LockTimeoutError."""
@@ -160,7 +160,7 @@ class ManagerOperation:
             # All waits of an operation together take no longer than its time limit: a set-up that hangs holds the locks
             # of all its networks, and GC must not wait the whole time for each of them.
             for delay in locks.retry_delays(started + self._waits_left):
-                await self.node.sleep(delay)
+                await self.run.sleep(delay)
         except LockTimeoutError as error:
             message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None

@@ -63,17 +63,17 @@ class SetUp:
                 raise ConfigError(problem, hint=hint)
             logger.warning("%s", problem)
         for planned in self.planned:
-            operation.node.find_all(planned.net)
+            operation.run.find_all(planned.net)
             for plugin in filter(None, (plugin.ipam_type for plugin in planned.net.plugins)):
-                operation.node.find(plugin)
+                operation.run.find(plugin)
         # A caller of locked() has the container already. GC never holds both kinds of lock, so the two cannot deadlock.
         await operation.lock_container(self.container.id)
         await operation.lock_networks([planned.net.name for planned in self.planned], container_id=self.container.id)
-        await operation.node.take_turn()
+        await operation.run.take_turn()
         try:
             netns = await self._netns()
             # Attach all networks in one namespace: another container may get the path while the first is attached.
-            first = operation.node.sight.namespace(netns)
+            first = operation.run.sight.namespace(netns)
             results = [await self._attach(planned, netns, first) for planned in self.planned]
         except Exception as error:
             if type(error) is AttachmentExistsError and error.container_id == self.container.id:
@@ -90,7 +90,7 @@ class SetUp:
             if self.options.get("on_cancel") == "rollback":
                 # A second cancellation is raised after the end of the roll-back.
                 with suppress(type(error)):
-                    await operation.node.shielded(self._undo(error))
+                    await operation.run.shielded(self._undo(error))
             raise
         # Add the unused capabilities of single NetworkRequests. Their ADDs have logged warnings.
         unused += tuple(name for result in results for name in result.result.unused_capabilities)
@@ -101,8 +101,8 @@ class SetUp:
             return os.fspath(self.container.netns)
         namespaces, container_id = self.namespaces, self.container.id
         assert namespaces is not None, "the manager refuses a container without namespace before this"
-        self.has_made_namespace = not await self.operation.node.on_disk(lambda: namespaces.exists(container_id))
-        return await self.operation.node.on_disk(lambda: namespaces.ensure(container_id))
+        self.has_made_namespace = not await self.operation.run.on_disk(lambda: namespaces.exists(container_id))
+        return await self.operation.run.on_disk(lambda: namespaces.ensure(container_id))
 
     async def _attach(self, planned: PlannedAttachment, netns: str, namespace: Place) -> AttachmentResult:
         net, rt = planned.net, planned.rt.with_netns(netns)
@@ -110,8 +110,8 @@ class SetUp:
         timeout: Timeout = DEFAULT if self.operation.timeout is DEFAULT else self.operation.seconds_left()
         # With on_existing="allow" an earlier attachment may be in use. A roll-back by DEL would detach it.
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
-        node = self.operation.part(operation_of("ADD", net.name, rt), timeout)
-        result = await node.run(add, net, rt, namespace=namespace, **self.options)
+        run = self.operation.part(operation_of("ADD", net.name, rt), timeout)
+        result = await run.complete(add, net, rt, namespace=namespace, **self.options)
         if is_new:
             self.done.append(planned)
         return AttachmentResult(net.name, rt.ifname, result)
@@ -138,7 +138,7 @@ class SetUp:
         # stays. The container may live in it: a tear-down or GC removes it.
         if namespaces is not None and self.has_made_namespace:
             try:
-                await self.operation.node.on_disk(lambda: namespaces.remove_if_unused(container_id))
+                await self.operation.run.on_disk(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:
                 failed.append(problem)
                 error.add_note(f"when the namespace was removed again: {problem}")
@@ -148,5 +148,5 @@ class SetUp:
     async def _detach(self, planned: PlannedAttachment) -> DelReport:
         rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
         # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
-        node = self.operation.part(operation_of("DEL", planned.net.name, rt))
-        return await node.run(delete, planned.net.name, planned.net, rt, self.policy)
+        run = self.operation.part(operation_of("DEL", planned.net.name, rt))
+        return await run.complete(delete, planned.net.name, planned.net, rt, self.policy)

@@ -57,8 +57,8 @@ class ManagerStatus:
 
 async def status(operation: ManagerOperation, networks: NetworkSet, default: str | None) -> ManagerStatus:
     """Ask all networks whether they can serve ADD."""
-    await operation.node.take_turn()
-    states = await operation.node.side_by_side([partial(_ask, operation, net) for net in networks.all])
+    await operation.run.take_turn()
+    states = await operation.run.side_by_side([partial(_ask, operation, net) for net in networks.all])
     try:
         name = networks.network(default).name
     except NetworkNotFoundError as error:
@@ -69,7 +69,7 @@ async def status(operation: ManagerOperation, networks: NetworkSet, default: str
 
 async def _ask(operation: ManagerOperation, net: NetworkConfigList) -> NetworkState:
     # STATUS exists only since 1.1.0. For older networks the search for plugins and their versions is the only test.
-    validation = await operation.part(Operation("VERSION", net.name), operation.seconds_left()).run(validate, net)
-    answer = await operation.part(Operation("STATUS", net.name), operation.seconds_left()).run(network_status, net)
+    validation = await operation.part(Operation("VERSION", net.name), operation.seconds_left()).complete(validate, net)
+    answer = await operation.part(Operation("STATUS", net.name), operation.seconds_left()).complete(network_status, net)
     wrong = [*validation.problems, *answer.errors]
     return NetworkState(net.name, not wrong, str(wrong[0]) if wrong else "")

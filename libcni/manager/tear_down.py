@@ -66,9 +66,9 @@ class TearDown:
         except RecordError as error:
             # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
-        await operation.node.take_turn()
+        await operation.run.take_turn()
         attachments = await operation.attachments(self.container_id)
-        planned, errors = await operation.node.on_disk(lambda: self._planned(attachments))
+        planned, errors = await operation.run.on_disk(lambda: self._planned(attachments))
         targets, unreadable = self._targets(attachments, planned)
         errors += [
             unnamed_error(attachment) for attachment in unreadable if may_belong_to(attachment.path, self.container_id)
@@ -89,7 +89,7 @@ class TearDown:
         # Remove the namespace last: DEL needs it, and so does the repetition of a failed DEL.
         if namespaces is not None:
             try:
-                if path := await operation.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
+                if path := await operation.run.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
                     items.append(Item("namespace-removed", container_id=self.container_id, path=path))
             except CNIError as error:
                 errors.append(error)
@@ -129,8 +129,8 @@ class TearDown:
         return list(targets.values()), unreadable
 
     async def _detach(self, target: _Target) -> DelReport:
-        node = self.operation.part(operation_of("DEL", target.network, target.rt), self.operation.timeout)
-        return await node.run(delete, target.network, target.net, target.rt, self.policy, listed=target.listed)
+        run = self.operation.part(operation_of("DEL", target.network, target.rt), self.operation.timeout)
+        return await run.complete(delete, target.network, target.net, target.rt, self.policy, listed=target.listed)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.

@@ -1,1 +1,1 @@
-"""The verbs. Each is a coroutine over a Node, which runs plugins, locks, and reads and writes records."""
+"""The verbs. Each is a coroutine over a VerbRun, which runs plugins, locks, and reads and writes records."""

@@ -18,15 +18,15 @@ from libcni.store.model import Place
 from libcni.store.present_interfaces import lasting_path
 from libcni.verbs.chain import Chain
 from libcni.verbs.host_ports import host_ports
-from libcni.verbs.node import Node
 from libcni.verbs.path_to_use import checked_conf
 from libcni.verbs.tries import Tries
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 
 async def add(  # noqa: PLR0913 - the options of the verb
-    node: Node,
+    run: VerbRun,
     net: NetworkConfigList,
     rt: RuntimeConf,
     *,
@@ -50,16 +50,16 @@ async def add(  # noqa: PLR0913 - the options of the verb
     check_plugins(net)
     check_loopback(rt.ifname, [plugin.type for plugin in net.plugins])
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
-    _refuse_no_namespace(node, rt.netns or "")
-    is_own_netns = bool(rt.netns) and node.sight.is_own_namespace(rt.netns or "")
+    _refuse_no_namespace(run, rt.netns or "")
+    is_own_netns = bool(rt.netns) and run.sight.is_own_namespace(rt.netns or "")
     if is_own_netns:
         rt = _in_own_namespace(rt, is_allowed=allow_own_netns)
-    chain = Chain(node, net, rt, node.find_all(net), is_own_netns)
+    chain = Chain(run, net, rt, run.find_all(net), is_own_netns)
     tries = Tries(
         chain,
         new_record(net, rt, is_own_netns=is_own_netns),
         # Examine the namespace before an earlier attachment is detached for this ADD.
-        namespace or node.sight.namespace(rt.netns or ""),
+        namespace or run.sight.namespace(rt.netns or ""),
         () if on_existing == "allow" else host_ports(net, rt.capability_args),
         on_existing=on_existing,
         on_cancel=on_cancel,
@@ -80,13 +80,13 @@ def _in_own_namespace(rt: RuntimeConf, *, is_allowed: bool) -> RuntimeConf:
     return rt.with_netns(lasting_path(rt.netns or ""))
 
 
-def _refuse_no_namespace(node: Node, netns: str) -> None:
+def _refuse_no_namespace(run: VerbRun, netns: str) -> None:
     """Raise ConfigError if there is a file at a path that is no network namespace: each plugin would fail, DEL too.
 
     A text that leads to no file may have a meaning for the plugins.
     """
-    place = node.sight.namespace(netns) if netns else Place()
-    if place.netns is not None and not place.cookie and node.sight.is_other_file(netns):
+    place = run.sight.namespace(netns) if netns else Place()
+    if place.netns is not None and not place.cookie and run.sight.is_other_file(netns):
         hint = "give the path of a namespace, such as /run/netns/NAME or /proc/PID/ns/net"
         raise ConfigError(f"{netns} is no network namespace, but another file", location="netns", hint=hint)
 

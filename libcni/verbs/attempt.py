@@ -17,7 +17,7 @@ from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, replaced_namespace
 from libcni.verbs.detach_chain import detach_chain_twice
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -66,7 +66,7 @@ class Attempt:
         except RecordError:
             if not self.journal.is_anothers:
                 with suppress(RecordError):
-                    self.chain.node.records.forget(self.journal.record)
+                    self.chain.run.records.forget(self.journal.record)
             raise
         # Once more: little time should pass between this check and the plugin's start.
         self._refuse_obstacle(self.claim.look(), may_exist=may_exist, has_damaged=has_damaged)
@@ -121,13 +121,13 @@ class Attempt:
         assert result is not None  # check_plugins refuses a list without plugins
         self.journal.write("complete", interface=self.claim.place.interface, result=result.text)
         if not self.journal.has_name():
-            self.chain.node.records.rewrite(self.journal.record, "again")
+            self.chain.run.records.rewrite(self.journal.record, "again")
         return result
 
     def _restore(self, changed: Record) -> None:
         """Write the record of an attachment in use again, unless another program has rewritten the file."""
         if not self.journal.is_anothers:
-            self.chain.node.records.rewrite(changed, "restored")
+            self.chain.run.records.rewrite(changed, "restored")
 
     def learn_after_failure(self) -> None:
         """Record the interface that a failed plugin has left, or that it has left none."""
@@ -147,17 +147,17 @@ class Attempt:
         By default a cancelled ADD is not rolled back, because its caller must not wait: DEL or GC can do it later, with
         the pending record.
         """
-        node, netns = self.chain.node, self.journal.record.netns
-        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
+        run, netns = self.chain.run, self.journal.record.netns
+        is_cancelled = run.is_interrupted or not isinstance(error, Exception)
         if not is_cancelled:
             self.learn_after_failure()
         if isinstance(error, PluginError):
             with suppress(CNIError, OSError):  # a hint must not prevent the roll-back
-                _name_missing(node, netns, error)
+                _name_missing(run, netns, error)
                 _name_holder(self.chain, error)
         stays_pending = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
         if rollback and not stays_pending:
-            await node.shielded(self.roll_back(error))
+            await run.shielded(self.roll_back(error))
 
     async def roll_back(self, error: BaseException) -> None:
         """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
@@ -166,12 +166,12 @@ class Attempt:
         If this ADD has ``changed`` an attachment in use, restore its record and run nothing: DEL would
         detach it. A later DEL of it undoes both ADDs if they ran the same chain.
         """
-        node = self.chain.node
-        node.start_cleanup()
+        run = self.chain.run
+        run.start_cleanup()
         problems: list[CNIError] = []
         try:
             # A plugin that waits for its configuration must not count as a running plugin.
-            await node.discard_prepared()
+            await run.discard_prepared()
             has_run = self.result is not None or not isinstance(error, PluginError) or error.was_run
             if self.changed is not None:
                 self._restore(self.changed)
@@ -179,7 +179,7 @@ class Attempt:
                 # If no plugin has run, skip the DEL: it could fail for the ADD's reason, such as a too long variable.
                 problems = await self.undo() if has_run else []
                 if not problems and not self.journal.is_anothers:
-                    node.records.forget(self.journal.record)
+                    run.records.forget(self.journal.record)
         except CNIError as undoing:
             problems = [undoing]
         if isinstance(error, CNIError):
@@ -194,12 +194,12 @@ class Attempt:
         if self.result is not None:
             record = record.with_fields(partial=self.result.text)
         # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
-        have_ended = await chain.node.plugins_have_ended(_PLUGIN_END_SECONDS)
+        have_ended = await chain.run.plugins_have_ended(_PLUGIN_END_SECONDS)
         problems = (await detach_chain_twice(chain, replace(self.claim, record=record))).errors
         # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
         # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
         seconds = _PLUGIN_END_SECONDS if have_ended else 0.0
-        if not problems and not await chain.node.plugins_have_ended(seconds):
+        if not problems and not await chain.run.plugins_have_ended(seconds):
             # The process may still change the network, and nothing would undo that. The next verb of the container
             # waits for its end.
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
@@ -207,18 +207,18 @@ class Attempt:
         return problems
 
 
-def _name_missing(node: Node, netns: str, error: PluginError) -> None:
+def _name_missing(run: VerbRun, netns: str, error: PluginError) -> None:
     """Say in the hint that the namespace does not exist, because each plugin reports this in other words.
 
     If the error has another hint, it becomes a note.
     """
     import shlex  # few ADDs fail
 
-    if not netns or node.sight.namespace(netns).netns is not None:
+    if not netns or run.sight.namespace(netns).netns is not None:
         return
     directory, _, name = netns.rpartition("/")
     text, named_path = f"the namespace {netns} does not exist", f"/run/netns/{name}"
-    if node.sight.namespace(named_path).netns is not None:
+    if run.sight.namespace(named_path).netns is not None:
         text += f": did you mean {named_path}?"
     elif directory in {"/run/netns", "/var/run/netns"}:
         text += f"; create it first: {shlex.join(['ip', 'netns', 'add', name])}"
@@ -237,13 +237,13 @@ def _name_holder(chain: Chain, error: PluginError) -> None:
     if not (match := NOT_AVAILABLE.search(plugins_text)):
         return
     for container, ifname in holders_of(chain.net, match[1]):
-        node, identity = chain.node, (chain.net.name, container, ifname)
-        record = node.records.find(identity) if ifname else None
+        run, identity = chain.run, (chain.net.name, container, ifname)
+        record = run.records.find(identity) if ifname else None
         text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")
         if record is None or isinstance(record, Unreadable):
             error.hint = Hint(f"{text}, which has no record here; see whether it lives, and what to do", "doctor")
         else:
-            state = node.sight.state_of(record)
+            state = run.sight.state_of(record)
             error.hint = Hint.about(
                 record, f"{text} ({state}); choose another address, or detach that container", "del"
             )

@@ -9,8 +9,8 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.request import cni_variables, execution_config
-from libcni.verbs.node import Node
 from libcni.verbs.settings import NETNS_OVERRIDE
+from libcni.verbs.verb_run import VerbRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Chain:
     """A network's plugins with their executables.
 
     Attributes:
-        node: runs the plugins.
+        run: runs the plugins.
         net: the network.
         rt: the attachment; None for GC and STATUS.
         executables: the plugins' paths, in order; "" for a missing executable.
@@ -26,7 +26,7 @@ class Chain:
         environments: the CNI_* variables by verb, a cache.
     """
 
-    node: Node
+    run: VerbRun
     net: NetworkConfigList
     rt: RuntimeConf | None
     executables: tuple[str, ...]
@@ -37,7 +37,7 @@ class Chain:
         """Return the chain for another namespace, or for none (``""``)."""
         if self.rt is None or netns == (self.rt.netns or ""):
             return self
-        return Chain(self.node, self.net, self.rt.with_netns(netns), self.executables, self.is_own_netns)
+        return Chain(self.run, self.net, self.rt.with_netns(netns), self.executables, self.is_own_netns)
 
     def invocation(
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
@@ -63,8 +63,8 @@ class Chain:
 
     def _environment(self, verb: str) -> dict[str, str]:
         """Return the variables that all plugins of the chain receive (spec 1.1.0, section 2, Parameters)."""
-        env = cni_variables(verb, self.node.settings.path, self.rt)
-        if self.is_own_netns and NETNS_OVERRIDE not in self.node.settings.environment():
+        env = cni_variables(verb, self.run.settings.path, self.rt)
+        if self.is_own_netns and NETNS_OVERRIDE not in self.run.settings.environment():
             env[NETNS_OVERRIDE] = "1"
         return env
 
@@ -80,7 +80,7 @@ class Chain:
             PluginError: the plugin failed.
         """
         next_call = None
-        if then is not None and self.node.starts_ahead:
+        if then is not None and self.run.starts_ahead:
             # Called when this plugin has started, so that the next process starts while this one works.
             next_call = partial(self.invocation, invocation.verb, then, ahead=True)
-        return await self.node.execute(invocation, sharers=sharers, next_call=next_call)
+        return await self.run.execute(invocation, sharers=sharers, next_call=next_call)

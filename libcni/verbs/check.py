@@ -13,24 +13,24 @@ from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import lock_if_possible
-from libcni.verbs.node import Node
 from libcni.verbs.path_to_use import checked_conf, path_to_use
 from libcni.verbs.target import Damaged, Recorded, find_target, not_attached
+from libcni.verbs.verb_run import VerbRun
 
 
 async def check(
-    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, *, use_given: bool = False
+    run: VerbRun, network: str, net: NetworkConfigList | None, rt: RuntimeConf, *, use_given: bool = False
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     validate_network_name(network)
     rt = checked_conf(rt)
-    net = node.configured(network) if net is None else net
+    net = run.configured(network) if net is None else net
     if net is not None and net.disable_check:
         return
     # CHECK only reads, so a read-only disk must not stop it.
-    await lock_if_possible(node, [network], rt.container_id)
+    await lock_if_possible(run, [network], rt.container_id)
     identity = (network, rt.container_id, rt.ifname)
-    record = _find_record(node, identity)
+    record = _find_record(run, identity)
     used = net if record is None else network_to_use(record, net, use_given=use_given)
     if used is not None and used.disable_check:
         return
@@ -42,19 +42,19 @@ async def check(
         )
     if record is None or used is None:
         raise not_attached(identity, "there is no record of an ADD")
-    path = path_to_use(node, record, rt.netns, use_given=use_given)
-    _check_state(node, record, path, use_given=use_given)
+    path = path_to_use(run, record, rt.netns, use_given=use_given)
+    _check_state(run, record, path, use_given=use_given)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
-    chain = Chain(node, used, rt, node.find_all(used), record.is_own_netns)
+    chain = Chain(run, used, rt, run.find_all(used), record.is_own_netns)
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)
 
 
-def _find_record(node: Node, identity: Identity) -> Record | None:
-    target = find_target(node, identity)
+def _find_record(run: VerbRun, identity: Identity) -> Record | None:
+    target = find_target(run, identity)
     if isinstance(target, Damaged):
         raise RecordError(
             f"{target.file.path}: the record cannot be used: {target.file.problem}",
@@ -64,18 +64,18 @@ def _find_record(node: Node, identity: Identity) -> Record | None:
     return target.record if isinstance(target, Recorded) else None
 
 
-def _check_state(node: Node, record: Record, path: str, *, use_given: bool) -> None:
+def _check_state(run: VerbRun, record: Record, path: str, *, use_given: bool) -> None:
     """Raise NotAttachedError if CHECK cannot check a recorded attachment."""
-    state = node.sight.state_of(record, path)
+    state = run.sight.state_of(record, path)
     # "unknown": no namespace is recorded, but the caller named a namespace.
     if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
-        raise _error_of(node, record, path, state)
+        raise _error_of(run, record, path, state)
 
 
-def _error_of(node: Node, record: Record, path: str, state: State) -> NotAttachedError:
+def _error_of(run: VerbRun, record: Record, path: str, state: State) -> NotAttachedError:
     problem = STATES[state].meaning
     if state == "renamed":
-        present = node.sight.find(record, place_of(record), path, record.ifname, everywhere=True)
+        present = run.sight.find(record, place_of(record), path, record.ifname, everywhere=True)
         problem = f"its interface {record.ifname} is now {present.found_as}" if present.found_as else problem
     error = not_attached(record.identity, problem, state)
     if is_interrupted_reload(record, state):

@@ -38,7 +38,7 @@ from libcni.store.model import (
 )
 from libcni.store.other_records import OtherRecord
 from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -48,7 +48,7 @@ class Claim:
     """The interface of an attachment: its recorded or learned place, compared with the present one.
 
     Attributes:
-        node: examines the namespace.
+        run: examines the namespace.
         record: the attachment's record; None if there is none, or if it cannot be read.
         place: the place of the interface that the ADD made, as far as it is known.
         path: the path of the namespace; "" for none.
@@ -57,7 +57,7 @@ class Claim:
         seen: the place at the last comparison before a plugin of DEL; None before the first one.
     """
 
-    node: Node
+    run: VerbRun
     record: Record | None
     place: Place
     path: str
@@ -66,30 +66,30 @@ class Claim:
     seen: Place | None = None
 
     @classmethod
-    def of_add(cls, node: Node, record: Record, place: Place) -> Claim:
+    def of_add(cls, run: VerbRun, record: Record, place: Place) -> Claim:
         """Return the Claim of an ADD. Its plugins have made nothing yet."""
-        return cls(node, record, place, record.netns, record.ifname)
+        return cls(run, record, place, record.netns, record.ifname)
 
     @classmethod
-    def of(cls, node: Node, record: Record, path: str) -> Claim:
+    def of(cls, run: VerbRun, record: Record, path: str) -> Claim:
         """Return the Claim of a recorded attachment in the namespace at a path."""
         place = place_of(record)
-        path = path if place.is_identified else _other_than_own(node, path, record.ifname)
-        return cls(node, record, place, path, record.ifname)
+        path = path if place.is_identified else _other_than_own(run, path, record.ifname)
+        return cls(run, record, place, path, record.ifname)
 
     @classmethod
-    def unrecorded(cls, node: Node, place: Place, path: str, ifname: str) -> Claim:
+    def unrecorded(cls, run: VerbRun, place: Place, path: str, ifname: str) -> Claim:
         """Return the Claim of an attachment without a usable record."""
-        return cls(node, None, place, _other_than_own(node, path, ifname), ifname)
+        return cls(run, None, place, _other_than_own(run, path, ifname), ifname)
 
     @classmethod
-    def to_any(cls, node: Node, record: Record | None, path: str, ifname: str) -> Claim:
+    def to_any(cls, run: VerbRun, record: Record | None, path: str, ifname: str) -> Claim:
         """Return the Claim of a caller to any interface of the name."""
-        return cls(node, record, Place(), path, ifname, is_any=True)
+        return cls(run, record, Place(), path, ifname, is_any=True)
 
     def look(self) -> Place:
         """Return the present place of the interface that has the name."""
-        return self.node.sight.look(self.path, self.ifname)
+        return self.run.sight.look(self.path, self.ifname)
 
     # ADD: learn the interface, and verify that it stays the same.
 
@@ -125,7 +125,7 @@ class Claim:
         is_other = place.number and isinstance(seen.interface, Known) and place.number != seen.number
         # Look at the namespace last: a new namespace at the path may be another container's.
         assert self.record is not None
-        if not same_namespace(self.place, self.node.sight.namespace(self.path)):
+        if not same_namespace(self.place, self.run.sight.namespace(self.path)):
             raise replaced_namespace(self.record, "ADD")
         if is_other and same_namespace(self.place, seen):
             raise replaced_interface(self.record)
@@ -142,7 +142,7 @@ class Claim:
         is_known = isinstance(seen.interface, Known)
         if seen.interface is ABSENT:
             with suppress(RecordError):
-                is_known = not self.node.has_running_plugin()  # it may still make the interface
+                is_known = not self.run.has_running_plugin()  # it may still make the interface
         if is_known and same_namespace(self.place, seen):
             self.place = seen
             return True
@@ -191,7 +191,7 @@ class Claim:
         is_others = self._is_others(seen)
         if is_first and not is_others and isinstance(seen.interface, Known):
             # The plugins of this DEL may change the hardware address: tuning restores the address from before the ADD.
-            # No other namespace can get the same identity: the node's socket keeps this namespace alive.
+            # No other namespace can get the same identity: the run's socket keeps this namespace alive.
             self.place = seen.with_interface(Known(seen.number))
         if is_others and seen.exists:
             logger.warning("%s in %s does not belong to this attachment: DEL leaves it alone", self.ifname, self.path)
@@ -216,7 +216,7 @@ class Claim:
 
         With an empty CNI_NETNS the plugins would free the address of an interface that still exists.
         """
-        record, sight = self.record, self.node.sight
+        record, sight = self.record, self.run.sight
         if record is None or not self.place.cookie or same_namespace(self.place, sight.namespace(self.path)):
             return self.path
         return sight.reach(record) or self.path
@@ -227,7 +227,7 @@ class Claim:
         Raises:
             NamespaceMismatchError: the interface was renamed or moved elsewhere.
         """
-        seen = self.node.sight.find(self.record, self.place, self.path, self.ifname, everywhere=everywhere)
+        seen = self.run.sight.find(self.record, self.place, self.path, self.ifname, everywhere=everywhere)
         if seen.found_as and not self._is_abandoned():
             raise self._renamed(seen.found_as)
         return seen
@@ -237,12 +237,12 @@ class Claim:
 
         Then DEL removes a renamed interface: its container has ended, and nobody is left to rename it back.
         """
-        return bool(self.place.number and self.place.cookie) and is_abandoned(self.node.settings.cache_dir, self.path)
+        return bool(self.place.number and self.place.cookie) and is_abandoned(self.run.settings.cache_dir, self.path)
 
     def _remove_abandoned(self, found_as: str) -> None:
         """Remove the renamed interface of an abandoned namespace; raises NamespaceMismatchError if that fails."""
         try:
-            self.node.sight.remove(self.path, self.place.number)
+            self.run.sight.remove(self.path, self.place.number)
         except OSError as error:
             logger.warning("%s: the renamed interface of %s cannot be removed: %s", self.path, self.ifname, error)
             raise self._renamed(found_as) from error
@@ -262,8 +262,8 @@ class Claim:
         if record is None or compare(self.place, seen) not in {"no interface", "other interface"}:
             return
         addresses = own_addresses(record)
-        name = self.node.sight.carrier(self.path, addresses) if addresses else ""
-        if name and not is_abandoned(self.node.settings.cache_dir, self.path):
+        name = self.run.sight.carrier(self.path, addresses) if addresses else ""
+        if name and not is_abandoned(self.run.settings.cache_dir, self.path):
             problem = f"its interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
             hint = Hint(
                 "remove the address from that interface; {argument} frees it all the same", argument="use_given"
@@ -280,7 +280,7 @@ class Claim:
     def _is_of_other_record(self, seen: Place) -> bool:
         if is_certain(self.record, self.place, seen):
             return False
-        other = next(self.node.others.with_interface(seen, self.record), None)
+        other = next(self.run.others.with_interface(seen, self.record), None)
         if other is None:
             return False
         if self.record is None or not self.place.is_identified or compare(self.place, seen) != "same":
@@ -290,12 +290,12 @@ class Claim:
         return False
 
 
-def _other_than_own(node: Node, path: str, ifname: str) -> str:
+def _other_than_own(run: VerbRun, path: str, ifname: str) -> str:
     """Return a namespace's path; "" for this program's own namespace, if a record does not identify it.
 
     ADD refuses it. Go records only a path: /proc/PID may be a host process now.
     """
-    if not path or not node.sight.is_own_namespace(path):
+    if not path or not run.sight.is_own_namespace(path):
         return path
     logger.warning("DEL leaves the interface %s alone: %s is this program's own namespace", ifname, path)
     return ""

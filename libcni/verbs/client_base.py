@@ -33,9 +33,9 @@ from libcni.store.attachments import (
 from libcni.store.model import Record, Unreadable
 from libcni.store.records import RecordStore
 from libcni.verbs.configurations import network_to_use
-from libcni.verbs.node import Node
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 from libcni.verbs.turns import Turns, verbs_at_once
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -149,7 +149,7 @@ class ClientBase(Generic[ExecutorT]):
     async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
         raise NotImplementedError
 
-    def _node(self, operation: Operation, timeout: Timeout, part_of: Node | None = None) -> Node:
+    def _verb_run(self, operation: Operation, timeout: Timeout, part_of: VerbRun | None = None) -> VerbRun:
         raise NotImplementedError
 
     @property
@@ -330,15 +330,15 @@ def documented_like(blocking: type) -> Callable[[type[KindT]], type[KindT]]:
     return decorate
 
 
-def node_of(
-    client: ClientBase[Any], operation: Operation, timeout: Timeout = DEFAULT, *, part_of: Node | None = None
-) -> Node:
-    """Return a client's node on which a manager runs a verb: the interface between managers and clients.
+def run_of(
+    client: ClientBase[Any], operation: Operation, timeout: Timeout = DEFAULT, *, part_of: VerbRun | None = None
+) -> VerbRun:
+    """Return a client's run on which a manager runs a verb: the interface between managers and clients.
 
-    The node waits like the client: it blocks, or awaits on asyncio. ``part_of``: the node of the manager's operation.
+    The run waits like the client: it blocks, or awaits on asyncio. ``part_of``: the run of the manager's operation.
     The verb then has its own locks and timeout, but waits for no turn, because the operation has a turn.
     """
-    return client._node(operation, timeout, part_of)  # noqa: SLF001 - this module's own class
+    return client._verb_run(operation, timeout, part_of)  # noqa: SLF001 - this module's own class
 
 
 def _name(net: object) -> str:

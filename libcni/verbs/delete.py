@@ -15,15 +15,15 @@ from libcni.store.model import NOT_OURS, STATES, Identity, Known, Place, Record,
 from libcni.verbs.claim import Claim
 from libcni.verbs.del_report import DelReport
 from libcni.verbs.detach_chain import try_each_configuration
-from libcni.verbs.node import Node
 from libcni.verbs.path_to_use import check_own_netns, checked_conf, path_to_use
 from libcni.verbs.target import Damaged, Recorded, Target, Unrecorded, find_target
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 
 async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
-    node: Node,
+    run: VerbRun,
     network: str,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
@@ -34,7 +34,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment).
 
     Args:
-        node: runs the plugins.
+        run: runs the plugins.
         network: the network's name.
         net: its configuration; None: load it from ``conf_dir`` if the record does not hold it.
         rt: the attachment. Recorded values replace those that are None.
@@ -49,28 +49,28 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     rt = checked_conf(rt)
     policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
-    await lock_if_possible(node, [network], rt.container_id)
-    target = _find_target(node, (network, rt.container_id, rt.ifname))
+    await lock_if_possible(run, [network], rt.container_id)
+    target = _find_target(run, (network, rt.container_id, rt.ifname))
     if net is None and listed is not None and isinstance(target, Unrecorded):
         return DelReport((), record=target.found)  # another program has detached it since it was listed
     if net is None and (policy.use_given or (listed is None and not isinstance(target, Recorded))):
-        net = node.configured(network)
+        net = run.configured(network)
     match target:
         case Recorded(record):
             if listed is not None:
                 check_unchanged(record, listed)
-            report = await detach(node, record, net, rt, policy)
+            report = await detach(run, record, net, rt, policy)
         case Damaged(file):
-            report = await _detach_damaged(node, file, network, net, rt, policy)
+            report = await _detach_damaged(run, file, network, net, rt, policy)
         case Unrecorded():
-            report = await _detach_unrecorded(node, network, net, rt, policy, Place(interface=NOT_OURS))
+            report = await _detach_unrecorded(run, network, net, rt, policy, Place(interface=NOT_OURS))
     return replace(report, record=target.found)
 
 
-def _find_target(node: Node, identity: Identity) -> Target:
+def _find_target(run: VerbRun, identity: Identity) -> Target:
     """Return what is recorded of an attachment. An error of the disk must not stop a DEL."""
     try:
-        target = find_target(node, identity)
+        target = find_target(run, identity)
     except RecordError as error:
         target = Damaged(unreadable("", str(error)))
     if isinstance(target, Damaged):
@@ -80,7 +80,7 @@ def _find_target(node: Node, identity: Identity) -> Target:
 
 
 async def _detach_damaged(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
-    node: Node, file: Unreadable, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+    run: VerbRun, file: Unreadable, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
     """Run DEL for an attachment whose record cannot be read, and move the file aside."""
     if rt.netns is None:
@@ -90,13 +90,13 @@ async def _detach_damaged(  # noqa: PLR0913, PLR0917 - the attachment, and the o
             missing="namespace",
             hint='give the namespace\'s path, or "" if the namespace no longer exists',
         )
-    report = await _detach_unrecorded(node, network, net, rt, policy, Place())
-    _remove_record(node, file)
+    report = await _detach_unrecorded(run, network, net, rt, policy, Place())
+    _remove_record(run, file)
     return report
 
 
 async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and the options of DEL
-    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy, place: Place
+    run: VerbRun, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy, place: Place
 ) -> DelReport:
     """Run DEL for an attachment without a usable record, with the caller's configuration.
 
@@ -107,17 +107,17 @@ async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and th
         hint = Hint("see the configured networks", "networks")
         raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if policy.refuse_unrecorded and not policy.use_given:
-        _check_no_interface(node, network, rt)
+        _check_no_interface(run, network, rt)
     if policy.use_given and rt.netns:
-        claim = Claim.to_any(node, None, rt.netns, rt.ifname)
+        claim = Claim.to_any(run, None, rt.netns, rt.ifname)
     else:
-        claim = Claim.unrecorded(node, place, rt.netns or "", rt.ifname)
+        claim = Claim.unrecorded(run, place, rt.netns or "", rt.ifname)
     return await try_each_configuration(claim, net, rt, policy)
 
 
-def _check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
+def _check_no_interface(run: VerbRun, network: str, rt: RuntimeConf) -> None:
     """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
-    if rt.netns and isinstance(node.sight.look(rt.netns, rt.ifname).interface, Known):
+    if rt.netns and isinstance(run.sight.look(rt.netns, rt.ifname).interface, Known):
         raise InterfaceExistsError(
             f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record names its "
             "owner; a DEL would free its address while it may be in use",
@@ -129,10 +129,10 @@ def _check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
         )
 
 
-async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
+async def lock_if_possible(run: VerbRun, networks: Sequence[str], container_id: str) -> None:
     """Acquire locks. If the lock file cannot be used, log a warning and go on: that must never stop a DEL."""
     try:
-        await node.lock(networks, container_id)
+        await run.lock(networks, container_id)
     except RecordError as error:
         logger.warning("container %s: going on without locks: %s", container_id, error)
 
@@ -152,7 +152,7 @@ def check_unchanged(record: Record, listed: Record) -> None:
 
 
 async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
-    node: Node,
+    run: VerbRun,
     record: Record,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
@@ -167,7 +167,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
     namespace. So an operator who corrects a mistake in a file or in an argument can detach and attach again.
 
     Args:
-        node: runs the plugins.
+        run: runs the plugins.
         record: the attachment's record.
         net: the current configuration, or None; used if the record is incomplete.
         rt: the attachment. Recorded values replace those that are None.
@@ -184,36 +184,36 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        report = await try_each_configuration(_claim(node, record, rt, policy), net, rt, policy)
+        report = await try_each_configuration(_claim(run, record, rt, policy), net, rt, policy)
     if not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
-        _remove_record(node, record)
+        _remove_record(run, record)
     return report
 
 
-def _claim(node: Node, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Claim:
+def _claim(run: VerbRun, record: Record, rt: RuntimeConf, policy: DelPolicy) -> Claim:
     """Return the namespace of a DEL, with the check of it before each plugin."""
     if STATES[record.state].delete == "empty" and not policy.use_given:
         # A namespace at the path was created after the reboot.
-        return Claim.of(node, record, "")
-    path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
+        return Claim.of(run, record, "")
+    path = path_to_use(run, record, rt.netns, use_given=policy.use_given)
     if policy.use_given and rt.netns:
-        return Claim.to_any(node, record, path, rt.ifname)
+        return Claim.to_any(run, record, path, rt.ifname)
     if record.is_own_netns:
-        check_own_netns(node, record, path)
-    return Claim.of(node, record, path)
+        check_own_netns(run, record, path)
+    return Claim.of(run, record, path)
 
 
-def _remove_record(node: Node, record: Record) -> None:
+def _remove_record(run: VerbRun, record: Record) -> None:
     """Remove the record of a detached attachment, or move an unreadable record to the directory ``corrupt``.
 
     If that fails, only log a warning: the DEL has succeeded.
     """
     try:
         if not isinstance(record, Unreadable):
-            node.records.forget(record)
+            run.records.forget(record)
         elif record.path:
-            logger.warning("%s: the record was moved to %s", record.path, node.records.set_aside(record))
+            logger.warning("%s: the record was moved to %s", record.path, run.records.set_aside(record))
     except RecordError as error:
         logger.warning("the container is detached, but its record cannot be removed: %s", error)

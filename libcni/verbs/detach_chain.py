@@ -33,28 +33,28 @@ async def try_each_configuration(
 ) -> DelReport:
     """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
-        await claim.node.on_disk(claim.node.others.read)
+        await claim.run.on_disk(claim.run.others.read)
     return await _try_each_chain(_chains(claim, net, rt.with_netns(claim.prepare_del()), policy), claim, policy)
 
 
 def _chains(claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy) -> list[Chain]:
     """Return the chains that DEL tries, one for each configuration, in order."""
-    node, record = claim.node, claim.record
+    run, record = claim.run, claim.record
     chains: list[Chain] = []
-    for tried in configurations(record, net, rt, node.configured, use_given=policy.use_given):
+    for tried in configurations(record, net, rt, run.configured, use_given=policy.use_given):
         conf = tried.rt
         # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
-        if tried.is_correction and conf.netns and node.sight.is_no_namespace(conf.netns):
+        if tried.is_correction and conf.netns and run.sight.is_no_namespace(conf.netns):
             conf = conf.with_netns("")
         try:
-            executables = node.find_all(tried.net, skip_missing=policy.skip_missing)
+            executables = run.find_all(tried.net, skip_missing=policy.skip_missing)
         except PluginNotFoundError as error:
             if tried.is_correction:
                 continue
             text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
             error.suggest(Hint(text, argument="skip_missing"))
             raise
-        chain = Chain(node, tried.net, conf, executables, record is not None and record.is_own_netns)
+        chain = Chain(run, tried.net, conf, executables, record is not None and record.is_own_netns)
         if all(_calls(chain) != _calls(earlier) for earlier in chains):
             chains.append(chain)
     return chains
@@ -89,20 +89,20 @@ async def _try_each_chain(chains: list[Chain], claim: Claim, policy: DelPolicy) 
 
 def _begin_del(chain: Chain, claim: Claim) -> None:
     """Record that a DEL begins. Its first plugin starts meanwhile."""
-    node, record, last = chain.node, claim.record, len(chain.executables) - 1
+    run, record, last = chain.run, claim.record, len(chain.executables) - 1
     if record is None or not record.changes_state("detach"):
         return
-    if record.state == READY and node.starts_ahead and chain.executables[last]:
-        node.start_ahead(chain.invocation("DEL", last, ahead=True))
+    if record.state == READY and run.starts_ahead and chain.executables[last]:
+        run.start_ahead(chain.invocation("DEL", last, ahead=True))
     # After one plugin's DEL the attachment is incomplete, even if it was ready.
-    claim.record = node.records.mark_detaching(record)
+    claim.record = run.records.mark_detaching(record)
 
 
 async def _without_removed_leftovers(claim: Claim, report: DelReport) -> DelReport:
     """Return the report of a repeated DEL without leftovers that the DEL before has removed with the interface."""
     if claim.record is None or not report.left:
         return report
-    return replace(report, left=await claim.node.on_disk(partial(still_there, claim.node, claim.record, report.left)))
+    return replace(report, left=await claim.run.on_disk(partial(still_there, claim.run, claim.record, report.left)))
 
 
 async def _try_chain(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers: int) -> DelReport:
@@ -134,7 +134,7 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
     left: list[Leftover] = []
     look: Look | None = None
     if results.asks_others():
-        look = await chain.node.on_disk(chain.node.others.read)  # in a thread of an asyncio client
+        look = await chain.run.on_disk(chain.run.others.read)  # in a thread of an asyncio client
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
@@ -175,8 +175,8 @@ async def detach_chain_twice(chain: Chain, claim: Claim) -> DelReport:
     """
     policy = DelPolicy(keep_going=True)
     report = await _run_plugins(chain, claim, policy)
-    if report.errors and all(map(is_repeatable, report.errors)) and not chain.node.is_interrupted:
-        if claim.path and chain.node.sight.is_no_namespace(claim.path):
+    if report.errors and all(map(is_repeatable, report.errors)) and not chain.run.is_interrupted:
+        if claim.path and chain.run.sight.is_no_namespace(claim.path):
             # Plugins refuse a file that is no namespace. A later DEL gives them none either.
             claim = replace(claim, path="")
         report = await _run_plugins(chain, claim, policy)

@@ -33,7 +33,7 @@ from libcni.verbs.claim import Claim, interface_exists, mismatch
 from libcni.verbs.del_report import DelReport
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.host_ports import PortOwner
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -75,12 +75,12 @@ class Earlier:
 # Find them.
 
 
-def find_earlier(node: Node, record: Ours, on_existing: OnExisting) -> Earlier:
+def find_earlier(run: VerbRun, record: Ours, on_existing: OnExisting) -> Earlier:
     """Return the records of an ADD's interface; raises AttachmentExistsError if the ADD is refused."""
-    found = _records_of_interface(node, record, on_existing)
+    found = _records_of_interface(run, record, on_existing)
     # A meta-plugin may attach to other networks under the same interface name, while its caller's ADD still runs.
-    others = [other for other in found if other.network == record.network or not node.is_of_caller(other)]
-    states = [(other, node.sight.state_of(other)) for other in others if not isinstance(other, Unreadable)]
+    others = [other for other in found if other.network == record.network or not run.is_of_caller(other)]
+    states = [(other, run.sight.state_of(other)) for other in others if not isinstance(other, Unreadable)]
     has_damaged = any(isinstance(other, Unreadable) for other in found)
     return earlier_of(record.network, states, on_existing, has_damaged=has_damaged)
 
@@ -102,16 +102,16 @@ def earlier_of(
     return Earlier(network, live, changed, to_detach, has_damaged)
 
 
-def _records_of_interface(node: Node, record: Ours, on_existing: OnExisting) -> list[Record]:
+def _records_of_interface(run: VerbRun, record: Ours, on_existing: OnExisting) -> list[Record]:
     """Return the records that may name the interface of an ADD.
 
     If the kernel says that no interface has the name, an ADD that only refuses need not find the records of other
     networks: their interface has ended or has another name, and a later DEL or GC detaches them. It would have to list
     the names of all records.
     """
-    if on_existing == "refuse" and record.netns and node.sight.look(record.netns, record.ifname).interface is ABSENT:
-        return node.records.candidates(record.identity)
-    return node.records.of_interface(record.container_id, record.ifname)
+    if on_existing == "refuse" and record.netns and run.sight.look(record.netns, record.ifname).interface is ABSENT:
+        return run.records.candidates(record.identity)
+    return run.records.of_interface(record.container_id, record.ifname)
 
 
 def _attached(other: Record) -> AttachmentExistsError:
@@ -128,7 +128,7 @@ _USUAL_IFNAMES = ("eth0", "eth1", "net1")
 """Those of runtimes: of the first network, of the second, and of Multus' first."""
 
 
-def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
+def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
     """Raise NamespaceMismatchError if the container has an attachment in another namespace that lives.
 
     Plugins know a container on a network by its ID alone: two of one ID would share chains and reservations. Only the
@@ -139,29 +139,29 @@ def refuse_second_namespace(node: Node, record: Ours, place: Place, to_detach: C
         return
     network, container_id, own = record.identity
     usual = [(network, container_id, ifname) for ifname in _USUAL_IFNAMES if ifname != own]
-    for other in node.records.candidates(*usual):
-        if other not in to_detach and other.state in LIVING and _lives_elsewhere(node, other, place):
+    for other in run.records.candidates(*usual):
+        if other not in to_detach and other.state in LIVING and _lives_elsewhere(run, other, place):
             text = "use another container ID, or detach the container first; {argument} attaches it in both"
             hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
             raise _other_namespace(other, record.netns, hint)
 
 
-def refuse_other_namespace(node: Node, changed: Record, place: Place, netns: str) -> None:
+def refuse_other_namespace(run: VerbRun, changed: Record, place: Place, netns: str) -> None:
     """Raise NamespaceMismatchError if an attachment in use, which the ADD would change, is in another namespace.
 
     An identity has one file: with the new namespace in it, nothing would be recorded of the attachment in the old one.
     """
-    if _lives_elsewhere(node, changed, place):
+    if _lives_elsewhere(run, changed, place):
         hint = Hint.about(changed, "use another container ID or interface name, or detach the container first", "del")
         raise _other_namespace(changed, netns, hint)
 
 
-def _lives_elsewhere(node: Node, other: Record, place: Place) -> bool:
+def _lives_elsewhere(run: VerbRun, other: Record, place: Place) -> bool:
     """Return whether the recorded namespace of an attachment is another one than the ADD's, and lives."""
     made = place_of(other)
     if made.netns is None or place.netns is None or same_namespace(made, place):
         return False
-    return same_namespace(made, node.sight.namespace(other.netns))
+    return same_namespace(made, run.sight.namespace(other.netns))
 
 
 def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatchError:
@@ -174,27 +174,27 @@ def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatch
 
 async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: OnExisting, note: Note) -> None:
     """Detach the earlier attachments; ``note`` gets a text for each unfinished or dead one, and for what stays."""
-    node = chain.node
+    run = chain.run
     # First check whether this ADD is refused: a refused ADD must not detach anything.
     if earlier.live:  # raise the error that names a renamed interface
-        await node.on_disk(lambda: [Claim.of(node, other, other.netns).may_remove() for other in earlier.live])
+        await run.on_disk(lambda: [Claim.of(run, other, other.netns).may_remove() for other in earlier.live])
     if earlier.to_detach and on_existing != "allow":
-        _refuse_anothers_interface(node, record, earlier.to_detach)
+        _refuse_anothers_interface(run, record, earlier.to_detach)
     if earlier.live and on_existing == "replace":
         # Detect a full disk before a running container is detached, not after.
-        node.records.ensure_writable(record)
+        run.records.ensure_writable(record)
     for replaced in earlier.to_detach:
         # A caller that replaces a complete attachment expects this. Any other one was left by an interruption.
         tell = logger.info if replaced in earlier.live else note
-        state = node.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
+        state = run.sight.state_of(replaced)  # the record still says "ready" if its namespace is gone
         tell(f"{replaced.path}: detaching this attachment ({state}) before the ADD")
         with _noted(replaced, str(state)):
             _note_left(await _detach_earlier(chain, earlier, replaced), note)
 
 
-def _refuse_anothers_interface(node: Node, record: Ours, to_detach: Iterable[Record]) -> None:
+def _refuse_anothers_interface(run: VerbRun, record: Ours, to_detach: Iterable[Record]) -> None:
     """Raise InterfaceExistsError if the interface exists, but belongs to none of the attachments to detach."""
-    seen = node.sight.look(record.netns, record.ifname)
+    seen = run.sight.look(record.netns, record.ifname)
     has_run = [other for other in to_detach if STATES[other.state].delete != "nothing"]
     if isinstance(seen.interface, Known) and all(compare(place_of(other), seen) in NOT_THE_SAME for other in has_run):
         raise interface_exists(record)
@@ -208,10 +208,10 @@ async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelR
         net, conf = chain.net, replace(chain.rt, netns=None) if other.netns else chain.rt
     else:
         net, conf = None, RuntimeConf(other.container_id, None, other.ifname)
-    return await detach(chain.node, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
+    return await detach(chain.run, other, net, conf, DelPolicy(), keep_record=earlier.keeps_record(other))
 
 
-async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
+async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
     """Detach the attachment of another container that publishes a port of the ADD and is dead with proof.
 
     Its rules come first: the new container would get no connection. This releases the locks of the ADD.
@@ -222,8 +222,8 @@ async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
     from libcni.store.life_of_record import life_of  # few ADDs publish ports
 
     record = owner.record
-    await node.lock([record.network], record.container_id)
-    current = node.records.find(record.identity)
+    await run.lock([record.network], record.container_id)
+    current = run.records.find(record.identity)
     # Another verb may have detached it, or attached it again, before the lock.
     if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
         return
@@ -231,7 +231,7 @@ async def detach_dead(node: Node, owner: PortOwner, note: Note) -> None:
     note(f"{record.path}: detaching this attachment before the ADD: {text}")
     conf = RuntimeConf(record.container_id, None, record.ifname)
     with _noted(record, f"dead and publishes host port {owner.port}"):
-        _note_left(await detach(node, current, None, conf, DelPolicy()), note)
+        _note_left(await detach(run, current, None, conf, DelPolicy()), note)
 
 
 def _note_left(report: DelReport, note: Note) -> None:

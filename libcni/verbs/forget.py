@@ -7,7 +7,7 @@ import logging
 from libcni._dataclass import dataclass
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.delete import check_unchanged, lock_if_possible
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 __all__ = ["ForgetReport"]
 
@@ -32,21 +32,21 @@ class ForgetReport:
     plugins: tuple[str, ...] = ()
 
 
-async def forget(node: Node, attachment: Attachment) -> ForgetReport:
+async def forget(run: VerbRun, attachment: Attachment) -> ForgetReport:
     """Remove an attachment's record without running a plugin. The resources that its plugins created stay.
 
     Raises:
         RecordError: the record belongs to another ADD than the listed one, or it cannot be removed.
     """
     if attachment.container_id:
-        await lock_if_possible(node, [attachment.network], attachment.container_id)
-    record = node.records.read(attachment.path.rpartition("/")[2])
+        await lock_if_possible(run, [attachment.network], attachment.container_id)
+    record = run.records.read(attachment.path.rpartition("/")[2])
     if record is not None:
         # While this waited for the lock, an ADD may have ended or begun, and the file may now name a live attachment.
         check_unchanged(record, attachment.record)
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
-    node.records.forget(attachment.record)
+    run.records.forget(attachment.record)
     # The caller asked for it, and receives the plugins in the report.
     logger.info(
         "%s: the record was removed; effects of its plugins may be left: %s", attachment.path, ", ".join(plugins)

@@ -30,7 +30,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_for_gc
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.each_container import detach_each, each_container
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 __all__ = ["GCReport"]
 
@@ -74,7 +74,7 @@ class GCReport:
 
 
 async def gc(  # noqa: PLR0913 - the options of the verb
-    node: Node,
+    run: VerbRun,
     network: str,
     net: NetworkConfigList | None,
     valid: Iterable[ValidAttachment],
@@ -90,7 +90,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     calls the plugins only if the network's version is 1.1.0 or later and each of the network's records can be read.
 
     Args:
-        node: runs the plugins.
+        run: runs the plugins.
         network: the network's name.
         net: its configuration, or None if its file no longer exists: then a recorded configuration is used.
         valid: the attachments to keep.
@@ -108,23 +108,23 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     check_type("policy", policy, DelPolicy)
     policy = replace(policy, use_given=False)
     pairs = valid_pairs(valid)
-    net = node.configured(network) if net is None else net
+    net = run.configured(network) if net is None else net
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
     # A shared lock: ADDs may run while stale attachments are detached. Only the plugins' own GC needs it exclusively.
-    await node.lock([network])
-    listing = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
+    await run.lock([network])
+    listing = await run.on_disk(lambda: _sort(run, network, set(pairs), include_go=include_go, before=before))
     used = network_for_gc(network, net, listing.network)
     # The listing examines the interfaces of many attachments, and must not block an event loop.
-    report = await node.on_disk(partial(_report, node, listing))
+    report = await run.on_disk(partial(_report, run, listing))
     if dry_run:
         return report
     # Hold neither a lock nor a turn while the DELs run, which acquire their own.
-    node.release()
-    report = _with_outcomes(report, await _detach_all(node, network, listing, net, policy))
-    if not (report.errors and node.seconds_left() == 0):
+    run.release()
+    report = _with_outcomes(report, await _detach_all(run, network, listing, net, policy))
+    if not (report.errors and run.seconds_left() == 0):
         if supports(used.cni_version, "GC"):
-            called, errors = await _call_plugins(node, used, pairs, policy)
+            called, errors = await _call_plugins(run, used, pairs, policy)
             report = replace(report, plugins=called, errors=(*report.errors, *errors))
         else:
             report = replace(report, errors=(*report.errors, *_unreadable_errors(listing.corrupt)))
@@ -132,11 +132,11 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     return report
 
 
-def _report(node: Node, listing: _Listing) -> GCReport:
+def _report(run: VerbRun, listing: _Listing) -> GCReport:
     return GCReport(
-        stale=tuple(attachments_of(listing.stale, node.records)),
-        corrupt=tuple(attachments_of(listing.corrupt, node.records)),
-        made_by_go=tuple(attachments_of(listing.made_by_go, node.records)),
+        stale=tuple(attachments_of(listing.stale, run.records)),
+        corrupt=tuple(attachments_of(listing.corrupt, run.records)),
+        made_by_go=tuple(attachments_of(listing.made_by_go, run.records)),
     )
 
 
@@ -179,18 +179,18 @@ class _Listing:
         self.network = self.network or recorded_network(record)
 
 
-def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Listing:
+def _sort(run: VerbRun, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Listing:
     listing = _Listing()
-    for record in node.records.iter_records():
-        if node.seconds_left() == 0:
-            path = node.records.results
+    for record in run.records.iter_records():
+        if run.seconds_left() == 0:
+            path = run.records.results
             raise RecordError(f"{path}: the deadline passed while its records were read", path=path)
         if isinstance(record, Unreadable):
             if _may_be_of(record, network):
                 listing.corrupt.append(record)
         elif record.network == network:
             listing.add(record, valid)
-            if _is_swept(node, record, valid, before):
+            if _is_swept(run, record, valid, before):
                 is_kept = record.lacks_drop_ins and not include_go
                 (listing.made_by_go if is_kept else listing.stale).append(record)
     # A file system lists its files in any order. Sort, so that DELs and reports have the same order on every node.
@@ -199,9 +199,9 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, befor
     return listing
 
 
-def _is_swept(node: Node, record: Record, valid: set[Pair], before: float) -> bool:
+def _is_swept(run: VerbRun, record: Record, valid: set[Pair], before: float) -> bool:
     """Return whether a record is not valid, of the client's owner, and its ADD began early enough."""
-    if (record.container_id, record.ifname) in valid or record.owner != node.settings.owner:
+    if (record.container_id, record.ifname) in valid or record.owner != run.settings.owner:
         return False
     return record.is_of_earlier_boot or record.uptime is None or record.uptime < before
 
@@ -254,7 +254,7 @@ class _NotReachedError(CNIError):
 
 
 async def _detach_all(
-    node: Node, network: str, listing: _Listing, net: NetworkConfigList | None, policy: DelPolicy
+    run: VerbRun, network: str, listing: _Listing, net: NetworkConfigList | None, policy: DelPolicy
 ) -> list[bool | CNIError]:
     """Detach the stale attachments side by side, and go on after errors.
 
@@ -263,10 +263,10 @@ async def _detach_all(
 
     async def detach_one(record: Record) -> bool:
         # With no time left a DEL would only mark the record as detaching.
-        if node.seconds_left() == 0:
+        if run.seconds_left() == 0:
             raise _NotReachedError("no time was left")
         operation = Operation("DEL", record.network, record.container_id, record.ifname)
-        with node.part(operation) as part:
+        with run.part(operation) as part:
             try:
                 await part.take_turn()
                 await part.lock([record.network], record.container_id, seconds=_LOCK_SECONDS)
@@ -281,12 +281,12 @@ async def _detach_all(
 
     if listing.stale:
         # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
-        await node.on_disk(node.others.read)
+        await run.on_disk(run.others.read)
 
     async def detach_container(records: Sequence[Record]) -> list[bool | CNIError]:
         return await detach_each(records, detach_one)
 
-    outcomes = await each_container(listing.stale, detach_container, node.side_by_side)
+    outcomes = await each_container(listing.stale, detach_container, run.side_by_side)
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
     problem = f"GC of network {network}: the timeout passed before {missed} stale attachments were detached"
     late = LockTimeoutError(f"{problem}; call it again, or give it more time")
@@ -298,14 +298,14 @@ async def _detach_all(
 
 
 async def _call_plugins(
-    node: Node, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy
+    run: VerbRun, net: NetworkConfigList, pairs: list[Pair], policy: DelPolicy
 ) -> tuple[tuple[str, ...], tuple[CNIError, ...]]:
     """Run GC of each plugin and go on after its error; return the types of those that succeeded, and the errors."""
     called, errors = [], []
     try:
-        await node.take_turn()
+        await run.take_turn()
         for index, plugin in enumerate(net.plugins):
-            error = await _call_plugin(node, net, index, pairs)
+            error = await _call_plugin(run, net, index, pairs)
             if error is None:
                 called.append(plugin.type)
             elif policy.skip_missing and isinstance(error, PluginNotFoundError):
@@ -317,22 +317,22 @@ async def _call_plugins(
     return tuple(called), tuple(errors)
 
 
-async def _call_plugin(node: Node, net: NetworkConfigList, index: int, pairs: list[Pair]) -> CNIError | None:
+async def _call_plugin(run: VerbRun, net: NetworkConfigList, index: int, pairs: list[Pair]) -> CNIError | None:
     """Run GC of one plugin and return its error; raises CNIError if the list of the valid attachments is incomplete."""
     # An exclusive lock: no ADD that is missing in the list may run while a plugin uses the list. Acquire it anew
     # for each plugin, so that an ADD waits for one plugin at most, and is in the list of the next plugin.
-    await node.lock([net.name], exclusive=True)
-    listing = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
+    await run.lock([net.name], exclusive=True)
+    listing = await run.on_disk(lambda: _sort(run, net.name, set(pairs), include_go=False))
     for error in _unreadable_errors(listing.corrupt):
         raise error
     for container_id in sorted(listing.unfinished):
         # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
-        await node.lock_container(container_id, _LOCK_SECONDS)
+        await run.lock_container(container_id, _LOCK_SECONDS)
     # Include stale attachments that are still on record: they could not be detached, so their addresses are in use.
     text = valid_attachments(list(dict.fromkeys([*pairs, *listing.recorded])))
     try:
-        chain = Chain(node, net, None, ("",) * index + (node.find(net.plugins[index].type),))
-        await node.execute(chain.invocation("GC", index, valid=text))
+        chain = Chain(run, net, None, ("",) * index + (run.find(net.plugins[index].type),))
+        await run.execute(chain.invocation("GC", index, valid=text))
     except CNIError as error:
         return error
     return None

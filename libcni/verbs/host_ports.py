@@ -13,7 +13,7 @@ from libcni.config.port_mappings import PORT_MAPPINGS, HostPort, ports_in
 from libcni.errors import AttachmentExistsError, Hint
 from libcni.store.attachments import recorded_network
 from libcni.store.model import Record
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 if TYPE_CHECKING:
     from libcni.kernel.life import Answer
@@ -191,12 +191,12 @@ def _waiting(published: Iterable[tuple[HostPort, str]]) -> Iterator[tuple[str, H
                 yield socket.inode, taken, containers
 
 
-def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
+def _owners(run: VerbRun, container_id: str, ports: tuple[HostPort, ...]) -> Iterator[PortOwner]:
     from libcni.kernel.life import Life
     from libcni.store.life_of_record import life_of
 
     life = Life()
-    for record in node.others.with_host_ports(port.number for port in ports):
+    for record in run.others.with_host_ports(port.number for port in ports):
         if record.container_id == container_id or not record.may_have_rules:
             continue
         net = recorded_network(record)
@@ -207,32 +207,32 @@ def _owners(node: Node, container_id: str, ports: tuple[HostPort, ...]) -> Itera
             by_number.setdefault(one.number, []).append(one)
         port = next((port for port in ports if any(map(port.collides, by_number.get(port.number, ())))), None)
         if port is not None:
-            is_own = record.is_by_this_library and record.owner == node.settings.owner
+            is_own = record.is_by_this_library and record.owner == run.settings.owner
             yield PortOwner(record, port, life_of(record, life), is_own)
 
 
-def _others(node: Node, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool) -> PortHolders:
+def _others(run: VerbRun, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool) -> PortHolders:
     """Return who has the ports of an ADD."""
     from libcni.verbs.port_rules import PortRules, port_rules_now  # few ADDs publish ports
 
     user = PortUser(container_id, ports)
     return port_holders(
-        [user], port_rules_now(ports) if with_rules else PortRules({}), _owners(node, container_id, ports)
+        [user], port_rules_now(ports) if with_rules else PortRules({}), _owners(run, container_id, ports)
     )
 
 
 @asynccontextmanager
 async def locked_host_ports(
-    node: Node, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool
+    run: VerbRun, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool
 ) -> AsyncIterator[PortHolders]:
     """Lock host ports, and yield who has them, for a block that writes the record of their ADD.
 
     ``with_rules``: also ask the rules. That starts iptables-save: 2 ms, and 120 beside 2,000 containers with ports.
     """
-    locks = await node.lock_host_ports({port.number for port in ports})
+    locks = await run.lock_host_ports({port.number for port in ports})
     try:
-        is_short = not with_rules and 0 < len(node.records.gists) < _FEW
-        look = partial(_others, node, container_id, ports, with_rules=with_rules)
-        yield await node.on_disk(look, is_short=is_short)
+        is_short = not with_rules and 0 < len(run.records.gists) < _FEW
+        look = partial(_others, run, container_id, ports, with_rules=with_rules)
+        yield await run.on_disk(look, is_short=is_short)
     finally:
         locks.close()

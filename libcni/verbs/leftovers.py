@@ -11,7 +11,7 @@ from libcni.store.model import Record
 from libcni.store.recorded_interface import addresses_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 __all__ = ["Leftover"]
 
@@ -63,17 +63,17 @@ def left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
     return [Leftover(kind, plugin.type, *record.identity, addresses_of(record)) for kind in kinds]
 
 
-def still_there(node: Node, record: Record, left: Sequence[Leftover]) -> tuple[Leftover, ...]:
+def still_there(run: VerbRun, record: Record, left: Sequence[Leftover]) -> tuple[Leftover, ...]:
     """Return those of the leftovers of a repeated DEL that exist, or may exist.
 
     bridge and ptp remove the interface before the rules, and may fail after both. So at the second DEL the interface is
     missing, and only the rules themselves show whether they are left.
     """
-    has_rules = any(one.kind == "masquerade" for one in left) and _may_be_masqueraded(node, record)
+    has_rules = any(one.kind == "masquerade" for one in left) and _may_be_masqueraded(run, record)
     return tuple(one for one in left if one.kind != "masquerade" or has_rules)
 
 
-def _may_be_masqueraded(node: Node, record: Record) -> bool:
+def _may_be_masqueraded(run: VerbRun, record: Record) -> bool:
     """Return whether a masquerade rule of an attachment exists, or cannot be asked for."""
     from libcni.kernel import rules  # with subprocess, which few DELs need
 
@@ -81,7 +81,7 @@ def _may_be_masqueraded(node: Node, record: Record) -> bool:
     chain = rules.masquerade_chain(record.network, record.container_id)
     for program in sorted({"nft", *map(rules.program_of, addresses)}):
         try:
-            tables = rules.saved_rules(program, node.settings.environment())
+            tables = rules.saved_rules(program, run.settings.environment())
         except FileNotFoundError:  # without the program, the plugins have no rules
             continue
         except OSError:

@@ -35,8 +35,8 @@ _REOPENINGS = 3
 """The number of attempts to lock the file while other programs remove it."""
 
 
-class LockingNode:
-    """The part of a ``Node`` that has the verb's turn, its deadline and its locks.
+class LockingRun:
+    """The part of a ``VerbRun`` that has the verb's turn, its deadline and its locks.
 
     Attributes:
         settings: the client's settings.

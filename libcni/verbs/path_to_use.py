@@ -11,7 +11,7 @@ from libcni.store.model import Place, Record, is_namespace_unknown, same_namespa
 from libcni.store.present_interfaces import path_for_plugins
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.claim import mismatch
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 
 def checked_conf(rt: RuntimeConf) -> RuntimeConf:
@@ -24,13 +24,13 @@ def checked_conf(rt: RuntimeConf) -> RuntimeConf:
     return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
 
 
-def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: bool = False) -> str:
+def path_to_use(run: VerbRun, record: Record, netns: str | None, *, use_given: bool = False) -> str:
     """Return the path of the namespace for DEL and CHECK, or "" for no namespace.
 
     The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
 
     Args:
-        node: examines the namespaces.
+        run: examines the namespaces.
         record: the attachment's record.
         netns: the path that the caller gives; None: the recorded path.
         use_given: whether the caller's path, if any, replaces the recorded one.
@@ -50,9 +50,9 @@ def path_to_use(node: Node, record: Record, netns: str | None, *, use_given: boo
         )
     if netns is None or netns == record.netns:
         return record.netns
-    at_recorded = node.sight.namespace(record.netns)
-    recorded_path, given_path = _recorded_path(node, record, at_recorded), _given_path(node, record, at_recorded, netns)
-    if recorded_path == "gone" and given_path != "the same" and node.sight.reach(record):
+    at_recorded = run.sight.namespace(record.netns)
+    recorded_path, given_path = _recorded_path(run, record, at_recorded), _given_path(run, record, at_recorded, netns)
+    if recorded_path == "gone" and given_path != "the same" and run.sight.reach(record):
         recorded_path = "its own"  # another path leads to it: DEL finds that path (``Claim.prepare_del``)
     path = _PATHS[recorded_path, given_path]
     if path == "refuse":
@@ -83,30 +83,30 @@ _PATHS: Mapping[tuple[_RecordedPath, _GivenPath], Literal["recorded", "given", "
 """Which path DEL and CHECK use if the caller gives another than the recorded one."""
 
 
-def _recorded_path(node: Node, record: Record, seen: Place) -> _RecordedPath:
+def _recorded_path(run: VerbRun, record: Record, seen: Place) -> _RecordedPath:
     """Return whether the recorded path leads to the recorded namespace; ``any``: the record does not identify it."""
     recorded = place_of(record)
     if not seen.exists or not same_namespace(recorded, seen):
         return "gone"
-    if not record.is_complete and node.sight.is_no_namespace(record.netns):
+    if not record.is_complete and run.sight.is_no_namespace(record.netns):
         return "a mistake"
     return "its own" if recorded.is_identified or recorded.mac else "any"
 
 
-def _given_path(node: Node, record: Record, at_recorded: Place, netns: str) -> _GivenPath:
+def _given_path(run: VerbRun, record: Record, at_recorded: Place, netns: str) -> _GivenPath:
     """Return whether the caller's path leads to the recorded namespace."""
-    recorded, given = place_of(record), node.sight.namespace(netns)
+    recorded, given = place_of(record), run.sight.namespace(netns)
     if not given.exists:
         return "nothing"
     return "the same" if same_namespace(recorded if recorded.is_identified else at_recorded, given) else "another"
 
 
-def check_own_netns(node: Node, record: Record, path: str) -> None:
+def check_own_netns(run: VerbRun, record: Record, path: str) -> None:
     """Raise NamespaceMismatchError if this program is not in the living namespace of an ADD with ``allow_own_netns``.
 
     Its plugins would free the address of an interface that they cannot reach.
     """
-    if same_namespace(place_of(record), node.sight.namespace(path)):
+    if same_namespace(place_of(record), run.sight.namespace(path)):
         return
     from libcni.store.life_of_record import life_of  # few attachments need it
 

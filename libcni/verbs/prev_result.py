@@ -15,7 +15,7 @@ from libcni.store.other_records import Look
 from libcni.store.recorded_interface import last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.claim import Claim
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -25,13 +25,13 @@ class PrevResult:
     """The ``prevResult`` for the plugins of a DEL.
 
     Attributes:
-        node: finds out who has an address.
+        run: finds out who has an address.
         net: the configuration of the DEL.
         record: the attachment's record, or None.
         result: the result of the ADD, or of its last plugin that ended; None: the plugins receive none.
     """
 
-    node: Node
+    run: VerbRun
     net: NetworkConfigList
     record: Record | None
     result: Result | None
@@ -39,12 +39,12 @@ class PrevResult:
     @classmethod
     def of(cls, claim: Claim, net: NetworkConfigList) -> PrevResult:
         """Return the PrevResult of an attachment; log a warning if its result cannot be used."""
-        node, record = claim.node, claim.record
+        run, record = claim.run, claim.record
         result, problem = None, "the recorded result cannot be read"
         if record is not None and record.last_result is not None:
             try:
                 if not supports(net.cni_version, "prevResult on DEL"):
-                    return cls(node, net, record, None)
+                    return cls(run, net, record, None)
                 result = last_result(record)
                 result = result.as_version(net.cni_version) if result is not None else None
             # Go records versions that this library does not know, and any program may have written the file.
@@ -52,7 +52,7 @@ class PrevResult:
                 result, problem = None, str(error)
             if result is None:
                 logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
-        return cls(node, net, record, result)
+        return cls(run, net, record, result)
 
     def text(self, look: Look | None = None) -> str | None:
         """Return the text for the next plugin, without the addresses that another attachment has now.
@@ -88,7 +88,7 @@ class PrevResult:
     def _unclaimed(self, record: Record, addresses: set[str], look: Look | None) -> set[str]:
         """Return those of the addresses that no other attachment has by record."""
         left = addresses
-        for other in self.node.others.with_addresses(addresses, record, look):
+        for other in self.run.others.with_addresses(addresses, record, look):
             if not other.is_same_interface(record):
                 left = left - other.addresses
                 if not left:  # thousands of records may have an address

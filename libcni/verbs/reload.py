@@ -37,9 +37,9 @@ from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import check_unchanged
 from libcni.verbs.detach_chain import detach_chain_twice
 from libcni.verbs.each_container import all_or_raise, checked_attachments, each_container
-from libcni.verbs.node import Node
 from libcni.verbs.settings import SideBySide
 from libcni.verbs.target import Recorded, find_target, not_attached
+from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -50,7 +50,7 @@ Outcomes = dict[Identity, Result | CNIError]
 """The new result of each attachment that was reloaded, or its error."""
 
 
-async def reload(node: Node, attachment: Attachment) -> Outcomes:
+async def reload(run: VerbRun, attachment: Attachment) -> Outcomes:
     """Detach a container and attach it again, with all its attachments that share rules with this one.
 
     The locks are held from the first check to the end. Each record is replaced by a pending one with the old result and
@@ -61,22 +61,22 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
         NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
         RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
-    records = await node.lock_all(
+    records = await run.lock_all(
         attachment.network,
         attachment.container_id,
-        lambda: _find(node, attachment),
+        lambda: _find(run, attachment),
         lambda records: [record.network for record in records],
     )
     # This examines namespaces, may read all records, and lists the rules: an event loop must not wait for it.
-    parts = await node.on_disk(lambda: _checked_parts(node, records))
+    parts = await run.on_disk(lambda: _checked_parts(run, records))
     with ExitStack() as stack:
         for number, part in enumerate(parts):
             pending = part.record.for_reload(place_of(part.record).interface)
             try:
-                journal = await node.begin(pending, part.record, "reload", take_back=True)
+                journal = await run.begin(pending, part.record, "reload", take_back=True)
             except BaseException as error:
                 # Nothing was run. Working attachments must not stay pending because the record of another failed.
-                _restore(node, parts[:number], error)
+                _restore(run, parts[:number], error)
                 raise
             part.journal = stack.enter_context(journal)
         outcomes: Outcomes = {}
@@ -88,11 +88,11 @@ async def reload(node: Node, attachment: Attachment) -> Outcomes:
     return outcomes
 
 
-def _restore(node: Node, parts: Iterable[_Part], error: BaseException) -> None:
+def _restore(run: VerbRun, parts: Iterable[_Part], error: BaseException) -> None:
     """Restore the records of attachments from before the reload; a failure becomes a note of ``error``."""
     for part in parts:
         try:
-            node.records.rewrite(part.record, part.record.event_of_rewrite)
+            run.records.rewrite(part.record, part.record.event_of_rewrite)
         except RecordError as problem:
             error.add_note(f"when its record was restored: {problem}")
 
@@ -102,9 +102,9 @@ async def _try(part: _Part, work: Callable[[], Coroutine[Any, Any, Result | None
     try:
         result = await work()
     except CNIError as error:
-        if part.node.is_interrupted:
+        if part.run.is_interrupted:
             raise
-        name_client(error, part.node.settings.client)  # the caller raises it later, outside the node
+        name_client(error, part.run.settings.client)  # the caller raises it later, outside this run
         outcomes[part.record.identity] = error
     else:
         if result is not None:
@@ -148,20 +148,20 @@ async def reload_each(
 # Find the attachments to reload.
 
 
-def _find(node: Node, attachment: Attachment) -> list[Record]:
+def _find(run: VerbRun, attachment: Attachment) -> list[Record]:
     """Return the records of the attachment and of all that share rules with it."""
     identity = attachment.record.identity
-    target = find_target(node, identity)
+    target = find_target(run, identity)
     if not isinstance(target, Recorded):
         raise not_attached(identity, "this attachment has no usable record")
     record = target.record
     check_unchanged(record, attachment.record)
-    records = [other for other in node.records.records(record.container_id) if not isinstance(other, Unreadable)]
+    records = [other for other in run.records.records(record.container_id) if not isinstance(other, Unreadable)]
     others = [other for other in records if other.identity != identity]
     _refuse_shared_interface(record, others)
     # Repeat until nothing is added: the second attachment may share rules with a third.
     found = [record]
-    while further := [other for other in others if other not in found and _is_further(node, found, other)]:
+    while further := [other for other in others if other not in found and _is_further(run, found, other)]:
         found += further
     return found
 
@@ -174,12 +174,12 @@ def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
         )
 
 
-def _is_further(node: Node, found: Iterable[Record], other: Record) -> bool:
+def _is_further(run: VerbRun, found: Iterable[Record], other: Record) -> bool:
     """Return whether another attachment shares rules with one that is reloaded, and can be reloaded too."""
-    return can_reload(other, other.state) and any(_share_rules(node, record, other) for record in found)
+    return can_reload(other, other.state) and any(_share_rules(run, record, other) for record in found)
 
 
-def _share_rules(node: Node, record: Record, other: Record) -> bool:
+def _share_rules(run: VerbRun, record: Record, other: Record) -> bool:
     """Return whether the DEL of one attachment can remove rules of another attachment of the same container.
 
     bridge, ptp and portmap use one iptables chain for all interfaces of a container on a network, and portmap marks its
@@ -187,20 +187,20 @@ def _share_rules(node: Node, record: Record, other: Record) -> bool:
     """
     if record.network == other.network:
         return True
-    nets = [network_to_use(one, load=node.configured) for one in (record, other)]
+    nets = [network_to_use(one, load=run.configured) for one in (record, other)]
     return all(_PORTMAP in [plugin.type for plugin in net.plugins] for net in nets)
 
 
-def _checked_parts(node: Node, records: Iterable[Record]) -> list[_Part]:
+def _checked_parts(run: VerbRun, records: Iterable[Record]) -> list[_Part]:
     """Return the attachments to reload in the order of their ADDs, after all checks. Changes nothing on the node."""
-    parts = [_part(node, record) for record in records]
-    _refuse_rules_of_others(node, parts)
+    parts = [_part(run, record) for record in records]
+    _refuse_rules_of_others(run, parts)
     return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
 
 
-def _part(node: Node, record: Record) -> _Part:
+def _part(run: VerbRun, record: Record) -> _Part:
     """Return an attachment to reload, after all checks that can be made before it is detached."""
-    state = node.sight.state_of(record)
+    state = run.sight.state_of(record)
     if not record.netns:
         raise not_attached(
             record.identity, "it was attached without a namespace, so reload has none to attach it in", state
@@ -209,26 +209,26 @@ def _part(node: Node, record: Record) -> _Part:
         if STATES[state].reload:
             state = PENDING if record.last_result is None else "gone"
         raise not_attached(record.identity, STATES[state].meaning, state)
-    place = node.sight.namespace(record.netns)
+    place = run.sight.namespace(record.netns)
     if not place.exists:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
-    claim = Claim.of(node, record, record.netns)
+    claim = Claim.of(run, record, record.netns)
     if claim.path and not claim.may_remove():
         raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
-    net = network_to_use(record, load=node.configured)
-    chain = Chain(node, net, recorded_conf(record), node.find_all(net), record.is_own_netns)
+    net = network_to_use(record, load=run.configured)
+    chain = Chain(run, net, recorded_conf(record), run.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
-        node.find(ipam_type)
-    return _Part(node, record, chain, claim, place)
+        run.find(ipam_type)
+    return _Part(run, record, chain, claim, place)
 
 
-def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
+def _refuse_rules_of_others(run: VerbRun, parts: list[_Part]) -> None:
     """Raise RecordError if rules of another runtime carry the container's ID: the plugins' DEL would remove them.
 
     Such rules have addresses that no record of this container has.
     """
     container_id = parts[0].record.container_id
-    own = {address for record in node.records.records(container_id) for address in addresses_of(record)}
+    own = {address for record in run.records.records(container_id) for address in addresses_of(record)}
     chains = {
         chain_of(part.record.network, container_id)
         for part in parts
@@ -238,7 +238,7 @@ def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
     if not chains:
         return
     for program in rules.PROGRAMS:
-        marked = _container_rules(node, program, container_id, chains)
+        marked = _container_rules(run, program, container_id, chains)
         strangers = {address for rule in marked for address in rules.addresses_of(rule)} - own
         if strangers:
             raise RecordError(
@@ -250,10 +250,10 @@ def _refuse_rules_of_others(node: Node, parts: list[_Part]) -> None:
             )
 
 
-def _container_rules(node: Node, program: str, container_id: str, chains: set[str]) -> list[rules.Rule]:
+def _container_rules(run: VerbRun, program: str, container_id: str, chains: set[str]) -> list[rules.Rule]:
     """Return a program's rules that the DEL removes: those of the container's chains, for nft those with its ID."""
     try:
-        tables = rules.saved_rules(program, node.settings.environment())
+        tables = rules.saved_rules(program, run.settings.environment())
     except FileNotFoundError:  # without the program, the plugins have no rules
         return []
     except OSError as error:
@@ -270,7 +270,7 @@ class _Part:
     """An attachment that is reloaded.
 
     Attributes:
-        node: runs the plugins.
+        run: runs the plugins.
         record: its record before the reload.
         chain: the plugins, with the recorded configuration and arguments.
         claim: its claim to the interface, for the DEL.
@@ -278,7 +278,7 @@ class _Part:
         journal: its record during the reload.
     """
 
-    node: Node
+    run: VerbRun
     record: Record
     chain: Chain
     claim: Claim
@@ -293,7 +293,7 @@ class _Part:
     async def detach(self) -> None:
         """Run DEL through the chain, twice at most. Ignore errors if the interface is gone."""
         report = await detach_chain_twice(self.chain, self.claim)
-        if report.errors and self.node.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
+        if report.errors and self.run.sight.look(self.record.netns, self.record.ifname).interface is not ABSENT:
             for error in report.errors:
                 error.suggest(Hint.about(self.record, _AGAIN, "reload"))
             CNIErrorGroup.raise_any(f"DEL of network {self.record.network}: {{}} failed", report.errors, report)
@@ -310,7 +310,7 @@ class _Part:
             try:
                 return await self._attempt(again)
             except PluginError as error:
-                if self.node.is_interrupted or again == self.chain.rt:
+                if self.run.is_interrupted or again == self.chain.rt:
                     raise
                 first = str(error)
             logger.warning("%s: ADD with the same address failed; trying any address: %s", self.record.path, first)
@@ -334,28 +334,28 @@ class _Part:
         if obstacle == "interface":
             problem = f"an interface {self.record.ifname} came during the reload; the attachment is detached"
             error = mismatch(self.record, problem, self.record.netns, "remove it, then attach the container again")
-        self.node.records.forget(self.journal.record)
+        self.run.records.forget(self.journal.record)
         raise error
 
     def _claim_of_add(self) -> Claim:
-        return Claim.of_add(self.node, self.record, self.place)
+        return Claim.of_add(self.run, self.record, self.place)
 
     async def _attempt(self, rt: RuntimeConf | None) -> Result:
         """Run ADD once. If it fails, undo it, and leave the record with the old result."""
-        chain = Chain(self.node, self.chain.net, rt, self.chain.executables, self.chain.is_own_netns)
+        chain = Chain(self.run, self.chain.net, rt, self.chain.executables, self.chain.is_own_netns)
         attempt = Attempt(chain, self.journal, self._claim_of_add())
         try:
             return await attempt.run()
         except CNIError as error:
-            if not self.node.is_interrupted:
+            if not self.run.is_interrupted:
                 attempt.learn_after_failure()
-                await self.node.discard_prepared()
+                await self.run.discard_prepared()
                 for problem in await attempt.undo():
                     error.add_note(f"when it was rolled back: {problem}")
                 # The next reload must request the addresses that the attachment had, not those of the failed ADD.
                 self.journal.write("step", interface=UNKNOWN, partial=self.record.last_result)
             if isinstance(error, NamespaceMismatchError):
-                self.node.records.forget(self.journal.record)
+                self.run.records.forget(self.journal.record)
             raise
 
     def _with_same_address(self) -> RuntimeConf | None:

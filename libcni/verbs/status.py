@@ -10,7 +10,7 @@ from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import supports
 from libcni.errors import CNIError, PluginError, PluginNotFoundError
 from libcni.verbs.chain import Chain
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 __all__ = ["NetworkStatus", "PluginStatus"]
 
@@ -64,11 +64,11 @@ class NetworkStatus:
         return tuple(plugin.error for plugin in self.plugins if plugin.error is not None)
 
 
-async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = False) -> NetworkStatus:
+async def status(run: VerbRun, net: NetworkConfigList, *, stop_at_first: bool = False) -> NetworkStatus:
     """Ask every plugin whether it can serve ADD (spec 1.1.0, section 2, STATUS).
 
     Args:
-        node: runs the plugins.
+        run: runs the plugins.
         net: the network.
         stop_at_first: stop at the first plugin that cannot serve ADD.
 
@@ -79,29 +79,29 @@ async def status(node: Node, net: NetworkConfigList, *, stop_at_first: bool = Fa
     check_plugins(net)
     statuses: list[PluginStatus] = []
     for index in range(len(net.plugins)):
-        statuses.append(await _plugin_status(node, net, index))
+        statuses.append(await _plugin_status(run, net, index))
         if stop_at_first and statuses[-1].error is not None:
             break
     return NetworkStatus(net.name, tuple(statuses))
 
 
-async def status_or_raise(node: Node, net: NetworkConfigList) -> NetworkStatus:
+async def status_or_raise(run: VerbRun, net: NetworkConfigList) -> NetworkStatus:
     """Ask each plugin, like ``status``; raise the error of the first plugin that cannot serve ADD."""
-    report = await status(node, net, stop_at_first=True)
+    report = await status(run, net, stop_at_first=True)
     if report.errors:
         raise report.errors[0]
     return report
 
 
-async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> PluginStatus:
+async def _plugin_status(run: VerbRun, net: NetworkConfigList, index: int) -> PluginStatus:
     plugin = net.plugins[index].type
     try:
-        executable = node.find(plugin)
+        executable = run.find(plugin)
         # Search for the executable first, so that a missing plugin is reported at every version.
         if not supports(net.cni_version, "STATUS"):
             return PluginStatus(plugin, "unsupported")
-        chain = Chain(node, net, None, ("",) * index + (executable,))
-        await node.execute(chain.invocation("STATUS", index))
+        chain = Chain(run, net, None, ("",) * index + (executable,))
+        await run.execute(chain.invocation("STATUS", index))
     except PluginNotFoundError as error:
         return PluginStatus(plugin, "missing", error)
     except PluginError as error:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from libcni._dataclass import dataclass
 from libcni.errors import NotAttachedError
 from libcni.store.model import Identity, Record, Unreadable
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 Found = Literal["found", "missing", "unreadable"]
 
@@ -38,9 +38,9 @@ class Unrecorded:
 Target = Recorded | Damaged | Unrecorded
 
 
-def find_target(node: Node, identity: Identity) -> Target:
+def find_target(run: VerbRun, identity: Identity) -> Target:
     """Return what is recorded of an attachment; raises RecordError if the directory cannot be read."""
-    record = node.records.find(identity)
+    record = run.records.find(identity)
     if isinstance(record, Unreadable):
         return Damaged(record)
     return Unrecorded() if record is None else Recorded(record)

@@ -65,7 +65,7 @@ class Tries:
 
     async def attach(self) -> Result:
         """Attach the container. Repeat that if a plugin fails by a known fault that does not happen twice."""
-        retries, previous = self.chain.node.settings.retries, ""
+        retries, previous = self.chain.run.settings.retries, ""
         begun = await self._begin()
         while True:
             started_at = system.monotonic()
@@ -78,7 +78,7 @@ class Tries:
                 if not retries or not self._may_repeat(error, system.monotonic() - started_at):
                     raise
                 retries, previous = retries - 1, error.text
-            self.chain.node.end_cleanup()
+            self.chain.run.end_cleanup()
             self._note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {previous}")
             try:
                 begun = await self._begin_again(begun.earlier)
@@ -89,7 +89,7 @@ class Tries:
     async def _attempt(self, begun: _Begun) -> Result:
         """Run the plugins; roll back if that fails."""
         earlier, place, journal = begun
-        claim = Claim.of_add(self.chain.node, journal.record, place.with_interface(journal.record.interface))
+        claim = Claim.of_add(self.chain.run, journal.record, place.with_interface(journal.record.interface))
         attempt = Attempt(self.chain, journal, claim, earlier.changed)
         attempt.start(may_exist=self.on_existing == "allow", has_damaged=earlier.has_damaged)
         try:
@@ -107,13 +107,13 @@ class Tries:
         """
         if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError | InvalidOutputError):
             return False
-        fault, node = fault_of(error), self.chain.node
-        if fault is None or fault.cure != "again" or not self.rollback or error.rollback_errors or node.is_interrupted:
+        fault, run = fault_of(error), self.chain.run
+        if fault is None or fault.cure != "again" or not self.rollback or error.rollback_errors or run.is_interrupted:
             return False
         # A record is one that the roll-back left: the restored one of an attachment in use, or another program's.
-        if node.records.find(self.record.identity) is not None:
+        if run.records.find(self.record.identity) is not None:
             return False
-        return node.seconds_without_cleanup() > seconds
+        return run.seconds_without_cleanup() > seconds
 
     def _note(self, text: str) -> None:
         """Log a warning that the result will have, too."""
@@ -131,62 +131,62 @@ class Tries:
             InterfaceExistsError: the interface exists, and belongs to no attachment that this ADD detaches.
             NamespaceMismatchError: the container is attached in another namespace.
         """
-        node, record = self.chain.node, self.record
+        run, record = self.chain.run, self.record
         detached: list[Identity] = []
         while True:
-            earlier = await node.lock_all(
+            earlier = await run.lock_all(
                 record.network,
                 record.container_id,
-                lambda: find_earlier(node, record, self.on_existing),
+                lambda: find_earlier(run, record, self.on_existing),
                 lambda earlier: [other.network for other in earlier.to_detach],
             )
             if not self.ports:
                 return await self._write(earlier)
             # The ports stay locked until the record is written: two ADDs at the same time would not find each other's
             # record. They are compared before anything is detached, because this ADD may be refused.
-            async with locked_host_ports(node, record.container_id, self.ports, with_rules=self.strict) as found:
+            async with locked_host_ports(run, record.container_id, self.ports, with_rules=self.strict) as found:
                 dead = [owner for owner in found.dead if owner.record.identity not in detached]
                 if not dead:
                     found.check(self._note, strict=self.strict)
                     return await self._write(earlier)
             for owner in dead:
                 detached.append(owner.record.identity)
-                await detach_dead(node, owner, self._note)
+                await detach_dead(run, owner, self._note)
 
     async def _begin_again(self, earlier: Earlier) -> _Begun:
         """Begin a further try. Keep the locks: a DEL that waits for the end of this ADD must not run before it."""
-        node, container_id = self.chain.node, self.record.container_id
+        run, container_id = self.chain.run, self.record.container_id
         now = Earlier(self.record.network, has_damaged=earlier.has_damaged)
         if not self.ports:
             return await self._write(now)
-        async with locked_host_ports(node, container_id, self.ports, with_rules=self.strict) as found:
+        async with locked_host_ports(run, container_id, self.ports, with_rules=self.strict) as found:
             found.check(self._note, strict=self.strict)
             return await self._write(now)
 
     async def _write(self, earlier: Earlier) -> _Begun:
         """Detach the earlier attachments, and write the record."""
-        node, record = self.chain.node, self.record
+        run, record = self.chain.run, self.record
         if earlier.changed is not None:
-            refuse_other_namespace(node, earlier.changed, self.namespace, record.netns)
+            refuse_other_namespace(run, earlier.changed, self.namespace, record.netns)
         if self.on_existing != "allow":
-            refuse_second_namespace(node, record, self.namespace, earlier.to_detach)
+            refuse_second_namespace(run, record, self.namespace, earlier.to_detach)
         await make_room(self.chain, record, earlier, self.on_existing, self._note)
-        if node.starts_ahead:
+        if run.starts_ahead:
             # The process starts while the record is written. It gets its configuration after that.
-            node.start_ahead(self.chain.invocation("ADD", 0, ahead=True))
-        place = node.sight.namespace(record.netns)
+            run.start_ahead(self.chain.invocation("ADD", 0, ahead=True))
+        place = run.sight.namespace(record.netns)
         if not same_namespace(self.namespace, place):
             raise replaced_namespace(record, "ADD")
         return _Begun(earlier, place, await self._write_record(earlier, place))
 
     async def _write_record(self, earlier: Earlier, place: Place) -> Journal:
         """Write the record. It survives a kill, so that a later DEL or GC can undo the plugins' work."""
-        node, changed = self.chain.node, earlier.changed
+        run, changed = self.chain.run, earlier.changed
         record = self.record.with_fields(
             path=earlier.replaced_path,
             netns_id=place.netns,
             netns_cookie=place.cookie or None,
-            owner=node.settings.owner,
+            owner=run.settings.owner,
             created=system.time(),
             uptime=system.uptime(),
             boot=boot_id(),
@@ -197,4 +197,4 @@ class Tries:
             interface, result = place_of(changed).interface, changed.last_result
             record = record.with_fields(state=PENDING, path=changed.path, partial=result, interface=interface)
         take_back = self.rollback and self.on_cancel == "rollback"
-        return await node.begin(record, changed, "" if changed is None else "again", take_back=take_back)
+        return await run.begin(record, changed, "" if changed is None else "again", take_back=take_back)

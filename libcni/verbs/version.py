@@ -11,7 +11,7 @@ from libcni.errors import CNIError, PluginError, VersionError
 from libcni.protocol.answer import PluginInfo, read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import cni_variables
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 __all__ = ["PluginValidation", "ValidationReport"]
 
@@ -72,18 +72,18 @@ class ValidationReport:
         return tuple(sorted({name for plugin in self.plugins for name in plugin.capabilities}))
 
 
-async def version(node: Node, plugin: str) -> PluginInfo:
+async def version(run: VerbRun, plugin: str) -> PluginInfo:
     """Ask a plugin for the spec versions that it supports (spec 1.1.0, section 2, VERSION)."""
-    return await _ask(node, plugin, node.find(check_plugin_type(plugin)))
+    return await _ask(run, plugin, run.find(check_plugin_type(plugin)))
 
 
-async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
+async def _ask(run: VerbRun, plugin: str, executable: str) -> PluginInfo:
     # Plugins older than 0.2.0 require these variables for every verb (Go: pkg/invoke/exec.go).
     env = {**cni_variables("VERSION", ()), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:
-        return read_version_info(invocation, await node.execute(invocation))
+        return read_version_info(invocation, await run.execute(invocation))
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise
@@ -91,7 +91,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
         return PluginInfo("0.1.0", ("0.1.0",))
 
 
-async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
+async def validate(run: VerbRun, net: NetworkConfigList) -> ValidationReport:
     """Find every plugin of a network and ask it whether it supports the network's version. Attach nothing.
 
     Raises:
@@ -105,8 +105,8 @@ async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
         versions: tuple[str, ...] = ()
         problem: CNIError | None = None
         try:
-            executable = node.find(plugin.type)
-            versions = (await _ask(node, plugin.type, executable)).supported_versions
+            executable = run.find(plugin.type)
+            versions = (await _ask(run, plugin.type, executable)).supported_versions
             if net.cni_version not in versions:
                 problem = VersionError(
                     f'plugin "{plugin.type}" does not support version "{net.cni_version}"',

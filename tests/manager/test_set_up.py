@@ -17,7 +17,7 @@ from libcni.errors import AttachmentExistsError, NetworkNotFoundError, PluginTim
 from libcni.manager import Container, NetworkRequest
 from libcni.observe import LoggingObserver
 from libcni.observe.observer import Observer, Operation
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 from manager.fakes import FakeNamespaces, Killed, ManagerNode, fails
 
 
@@ -159,16 +159,16 @@ class Interrupting(Observer):
 def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
     node: ManagerNode, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tool: FakeNamespaces
 ) -> None:
-    begin = Node.begin
+    begin = VerbRun.begin
 
-    async def broken(self: Node, record: Any, *args: Any, **options: Any) -> Any:
+    async def broken(self: VerbRun, record: Any, *args: Any, **options: Any) -> Any:
         if record.network == "b":
             raise RuntimeError("broken")
         return await begin(self, record, *args, **options)
 
     node.configure_each("a", "b")
     manager = make(namespaces=tool)
-    monkeypatch.setattr(Node, "begin", broken)
+    monkeypatch.setattr(VerbRun, "begin", broken)
     with pytest.raises(RuntimeError, match="broken"):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert node.cni.get_cached_attachments() == []
@@ -250,7 +250,7 @@ def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
 
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns"))
-    monkeypatch.setattr(Node, "lock", broken)
+    monkeypatch.setattr(VerbRun, "lock", broken)
     with pytest.raises(RuntimeError, match="broken"):
         make().set_up(Container("c1", "/ns"))
     assert node.calls() == ["ADD a c1 eth0"]

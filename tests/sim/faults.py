@@ -23,8 +23,8 @@ from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking, prev_result, tries
 from libcni.verbs.claim import Claim
-from libcni.verbs.locking import LockingNode
-from libcni.verbs.node import Node
+from libcni.verbs.locking import LockingRun
+from libcni.verbs.verb_run import VerbRun
 from sim.scenarios import SCENARIOS, Found, explore
 from sim.seam import SimSocket, sim
 
@@ -63,7 +63,7 @@ async def go_on(*_: object, **__: object) -> None:
 class LateJournal(Journal):
     """A journal whose file is made when the first plugin has ended."""
 
-    def __init__(self, node: Node, record: Record) -> None:
+    def __init__(self, node: VerbRun, record: Record) -> None:
         super().__init__(record, -1, size=0)
         self._node, self._kept, self._late = node, dict[str, Any](), list[Journal]()
 
@@ -89,7 +89,7 @@ class LateJournal(Journal):
             journal.close()
 
 
-async def begin_later(self: Node, record: Record, *_: object, **__: object) -> Journal:
+async def begin_later(self: VerbRun, record: Record, *_: object, **__: object) -> Journal:
     """Write no record before the first plugin."""
     path = f"{self.records.results}/{'-'.join(record.identity)}"
     return LateJournal(self, record.with_fields(path=path, created=sim().now, boot=boot_id()))
@@ -152,7 +152,7 @@ def address_and_number(self: EnteredNamespace, name: str) -> Interface:
 
 @contextmanager
 def gc_lists_before_it_locks() -> Iterator[None]:
-    lock, iterate = LockingNode.lock, RecordStore.iter_records
+    lock, iterate = LockingRun.lock, RecordStore.iter_records
     seen_by: dict[RecordStore, list[Record] | None] = {}
 
     async def list_first(self: Any, networks: Any, container_id: str = "", *, exclusive: bool = False) -> None:
@@ -164,7 +164,7 @@ def gc_lists_before_it_locks() -> Iterator[None]:
         seen = seen_by.pop(self, None)
         return iterate(self, *args) if seen is None else iter(seen)
 
-    with patch.object(LockingNode, "lock", list_first), patch.object(RecordStore, "iter_records", seen_before):
+    with patch.object(LockingRun, "lock", list_first), patch.object(RecordStore, "iter_records", seen_before):
         yield
 
 
@@ -230,7 +230,7 @@ FAULTS = {
     "no-address-is-a-sign-of-life": Fault(
         "a_user_with_the_address_of_the_living", put(Space, "is_evidence", lambda *_: False)
     ),
-    "record-after-the-first-plugin": Fault("killed_add", put(Node, "begin", begin_later)),
+    "record-after-the-first-plugin": Fault("killed_add", put(VerbRun, "begin", begin_later)),
     "no-sync-before-the-name": Fault("power_cut_during_add", put(files, "_order_before_names", nothing)),
     "no-sync-of-the-name": Fault("power_cut_during_add", put(records, "sync_directory", nothing)),
     "roll-back-without-result": Fault("killed_add_and_an_orphan", put(Journal, "write", write_no_result)),
@@ -239,7 +239,7 @@ FAULTS = {
         "interface_replaced_while_add_fails", put(EnteredNamespace, "_interface", address_and_number)
     ),
     "inode-without-cookie": Fault("namespace_replaced_during_del", put(SimSocket, "has_cookies", False)),
-    "orphan-not-waited-for": Fault("killed_add_and_an_orphan", put(LockingNode, "_wait_for_orphan", go_on)),
+    "orphan-not-waited-for": Fault("killed_add_and_an_orphan", put(LockingRun, "_wait_for_orphan", go_on)),
     "orphan-of-a-del-not-waited-for": Fault("killed_del_and_an_orphan", put(locking, "UNFINISHED", {BEGUN, PENDING})),
     "gc-lists-before-it-locks": Fault("add_of_another_owner_and_gc", gc_lists_before_it_locks),
     "gc-detaches-what-was-listed": Fault("taken_over_during_gc", put(gc, "is_unchanged", lambda *_: True)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from helpers import RecordingNode
+from helpers import RecordingRun
 
 from libcni import NetworkConfigList, Outcome
 from libcni.protocol.invocation import Invocation
@@ -25,7 +25,7 @@ def drive(
     """Run a verb; ``answers`` has what each plugin type answers, None for a missing one."""
     missing = [name for name, answer in answers.items() if answer is None]
     given = {(name, plugin): answer for plugin, answer in answers.items() if answer for name in ("VERSION", "STATUS")}
-    node = RecordingNode(given, missing=missing, path=["/bin1"])
+    node = RecordingRun(given, missing=missing, path=["/bin1"])
     return node.run(verb, asked, **options), node.calls
 
 

@@ -11,7 +11,7 @@ from types import coroutine
 from typing import Any
 
 import pytest
-from helpers import RESULT, RT, RecordingNode, a_call, attached, failed, network, printed
+from helpers import RESULT, RT, RecordingRun, a_call, attached, failed, network, printed
 
 from libcni import CNIConfig, Invocation
 from libcni.config.runtime_conf import RuntimeConf
@@ -55,7 +55,7 @@ class FakePlugins:
         return printed() if invocation.verb == "ADD" else Outcome()
 
 
-def add(node: RecordingNode, *plugins: Any, rt: RuntimeConf = RT, **options: Any) -> Any:
+def add(node: RecordingRun, *plugins: Any, rt: RuntimeConf = RT, **options: Any) -> Any:
     return node.run(add_verb, network(*plugins or ("a", "b")), rt, **options)
 
 
@@ -63,7 +63,7 @@ def add(node: RecordingNode, *plugins: Any, rt: RuntimeConf = RT, **options: Any
 def test_a_first_plugin_that_did_not_run_leaves_nothing_to_undo(was_run: bool) -> None:
     """The DEL would fail for the same reason, for example because of arguments that no environment can hold."""
     refused = PluginError("cannot be started", a_call("ADD", "a"), was_run=was_run)
-    node = RecordingNode({("ADD", "a"): refused})
+    node = RecordingRun({("ADD", "a"): refused})
     with pytest.raises(PluginError):
         add(node)
     assert [line for line in node.log if line.startswith("DEL")] == (["DEL b", "DEL a"] if was_run else [])
@@ -71,7 +71,7 @@ def test_a_first_plugin_that_did_not_run_leaves_nothing_to_undo(was_run: bool) -
 
 
 def test_a_second_plugin_that_did_not_run_does_not_spare_the_first_its_del() -> None:
-    node = RecordingNode({("ADD", "b"): PluginError("cannot be started", a_call("ADD", "b"), was_run=False)})
+    node = RecordingRun({("ADD", "b"): PluginError("cannot be started", a_call("ADD", "b"), was_run=False)})
     with pytest.raises(PluginError):
         add(node)
     assert [line for line in node.log if line.startswith("DEL")] == ["DEL b", "DEL a"]
@@ -82,12 +82,12 @@ WRITTEN = ["begin net", "started net", "ADD a", "step net", "ADD b"]
 
 def test_a_record_whose_directory_was_removed_meanwhile_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helpers._Journal.has_name", lambda _: False)
-    node = RecordingNode()
+    node = RecordingRun()
     add(node)
     assert node.log[-2:] == ["complete net", "again net"]
 
 
-class Interrupted(RecordingNode):
+class Interrupted(RecordingRun):
     """A node whose plugin b is interrupted."""
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -126,7 +126,7 @@ def test_an_abandoned_add_runs_nothing_more() -> None:
 
 def test_the_repeated_del_of_a_roll_back_gives_plugins_no_file_that_is_no_namespace() -> None:
     """They refuse it, and a DEL of a later program would not pass it either."""
-    node = RecordingNode({("ADD", "b"): failed(), ("DEL", "a"): failed()}, not_namespaces=[RT.netns or ""])
+    node = RecordingRun({("ADD", "b"): failed(), ("DEL", "a"): failed()}, not_namespaces=[RT.netns or ""])
     with pytest.raises(PluginError):
         add(node)
     netns = [call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"]
@@ -138,7 +138,7 @@ def test_the_wait_for_processes_of_plugins_before_and_after_a_roll_back(*, have_
     """One that runs after the DEL was started by the DEL, if none ran before it."""
     waits = []
 
-    class Node(RecordingNode):
+    class Node(RecordingRun):
         async def plugins_have_ended(self, seconds: float) -> bool:
             waits.append(seconds)
             return have_ended
@@ -150,7 +150,7 @@ def test_the_wait_for_processes_of_plugins_before_and_after_a_roll_back(*, have_
 
 
 def test_the_order_of_things() -> None:
-    node = RecordingNode()
+    node = RecordingRun()
     result = add(node)
     assert node.log == ["find a b", "lock net c1", "siblings", *WRITTEN, "complete net"]
     assert result.to_dict() == RESULT
@@ -158,7 +158,7 @@ def test_the_order_of_things() -> None:
 
 def test_the_record_says_what_was_used() -> None:
     net = network({"type": "a", "x": 1}, "b")
-    node = RecordingNode({("ADD", "a"): failed()}, owner="me")
+    node = RecordingRun({("ADD", "a"): failed()}, owner="me")
     with pytest.raises(PluginError):
         node.run(add_verb, net, GIVEN, rollback=False)
     (pending,) = node.recorded.values()
@@ -177,7 +177,7 @@ def test_the_record_says_what_was_used() -> None:
         path="/cache/net-c1-eth0",
         owner="me",
     )
-    node = RecordingNode()
+    node = RecordingRun()
     node.run(add_verb, net, GIVEN)
     (ready,) = node.recorded.values()
     assert ready.state == READY
@@ -186,7 +186,7 @@ def test_the_record_says_what_was_used() -> None:
 
 
 def test_a_bad_network_name_is_refused_also_when_built_in_code() -> None:
-    node = RecordingNode()
+    node = RecordingRun()
     with pytest.raises(InvalidIdentifierError, match="network name"):
         node.run(add_verb, replace(network(), name="../x"), RT)
     assert node.log == []
@@ -202,7 +202,7 @@ def test_a_bad_network_name_is_refused_also_when_built_in_code() -> None:
     ],
 )
 def test_what_fails_before_the_first_plugin_is_not_rolled_back(step: str, error: CNIError) -> None:
-    node = RecordingNode({step: error})
+    node = RecordingRun({step: error})
     with pytest.raises(type(error)) as caught:
         add(node)
     assert caught.value is error
@@ -211,7 +211,7 @@ def test_what_fails_before_the_first_plugin_is_not_rolled_back(step: str, error:
 
 
 def test_a_failed_add_is_rolled_back_in_reverse_order() -> None:
-    node = RecordingNode({("ADD", "b"): failed(11, "later")})
+    node = RecordingRun({("ADD", "b"): failed(11, "later")})
     with pytest.raises(PluginError) as caught:
         add(node, "a", "b", "c")
     assert node.log[3:] == [*WRITTEN, "start-cleanup", "DEL c", "DEL b", "DEL a", "forget net"]
@@ -223,7 +223,7 @@ def test_a_failed_add_is_rolled_back_in_reverse_order() -> None:
 
 
 def test_roll_back_goes_on_over_errors_and_keeps_the_record() -> None:
-    node = RecordingNode(
+    node = RecordingRun(
         {("ADD", "b"): failed(7, "no"), ("DEL", "b"): failed(5, "disk"), ("DEL", "a"): PluginTimeoutError("slow")}
     )
     with pytest.raises(PluginError, match="no") as caught:
@@ -240,14 +240,14 @@ def test_roll_back_goes_on_over_errors_and_keeps_the_record() -> None:
 
 
 def test_a_record_that_cannot_be_removed_is_a_rollback_error() -> None:
-    node = RecordingNode({("ADD", "a"): failed(), "forget": RecordError("stuck")})
+    node = RecordingRun({("ADD", "a"): failed(), "forget": RecordError("stuck")})
     with pytest.raises(PluginError) as caught:
         add(node)
     assert [str(error) for error in caught.value.rollback_errors] == ["stuck"]
 
 
 def test_a_record_that_cannot_be_completed_is_rolled_back_with_the_result() -> None:
-    node = RecordingNode({"complete": RecordError("full")})
+    node = RecordingRun({"complete": RecordError("full")})
     with pytest.raises(RecordError, match="full"):
         add(node)
     assert node.verbs() == ["ADD a", "ADD b", "DEL b", "DEL a"]
@@ -266,7 +266,7 @@ def test_a_record_that_cannot_be_completed_is_rolled_back_with_the_result() -> N
 )
 def test_output_that_is_no_result(outcome: Outcome, problem: str) -> None:
     with_stderr = Outcome(0, outcome.stdout, b"x" * 5000 + b"the end")
-    node = RecordingNode({("ADD", "b"): with_stderr})
+    node = RecordingRun({("ADD", "b"): with_stderr})
     with pytest.raises(InvalidOutputError) as caught:
         add(node)
     error = caught.value
@@ -307,7 +307,7 @@ def test_output_that_is_no_result(outcome: Outcome, problem: str) -> None:
     ],
 )
 def test_how_a_plugin_can_fail(outcome: Outcome, problem: str, code: int | None) -> None:
-    node = RecordingNode({("ADD", "a"): Outcome(outcome.exit_status, outcome.stdout, b"log\nend", outcome.signal, 1.5)})
+    node = RecordingRun({("ADD", "a"): Outcome(outcome.exit_status, outcome.stdout, b"log\nend", outcome.signal, 1.5)})
     with pytest.raises(PluginError) as caught:
         add(node)
     error = caught.value
@@ -320,7 +320,7 @@ def test_how_a_plugin_can_fail(outcome: Outcome, problem: str, code: int | None)
 
 def test_unused_capabilities_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "libcni"):
-        result = add(RecordingNode(), rt=GIVEN)
+        result = add(RecordingRun(), rt=GIVEN)
     assert result.unused_capabilities == ("mac", "other")
     assert ["mac, other" in record.message for record in caplog.records] == [True]
 
@@ -328,13 +328,13 @@ def test_unused_capabilities_are_warned_about(caplog: pytest.LogCaptureFixture) 
 def test_a_misspelt_capability_names_the_declared_one(caplog: pytest.LogCaptureFixture) -> None:
     publishing = {"type": "a", "capabilities": {"portMappings": True}}
     with caplog.at_level(logging.WARNING, "libcni"):
-        add(RecordingNode(), publishing, "b", rt=replace(GIVEN, capability_args={"port_mappings": []}))
+        add(RecordingRun(), publishing, "b", rt=replace(GIVEN, capability_args={"port_mappings": []}))
     assert caplog.messages[0].endswith("port_mappings, so no plugin receives it; did you mean portMappings?")
 
 
 def test_an_error_document_with_a_result_in_it_is_a_result() -> None:
     odd = printed(code=7, msg="not an error")
-    assert add(RecordingNode({("ADD", "b"): odd})).to_dict() == {**RESULT, "code": 7, "msg": "not an error"}
+    assert add(RecordingRun({("ADD", "b"): odd})).to_dict() == {**RESULT, "code": 7, "msg": "not an error"}
 
 
 # what is there already
@@ -344,7 +344,7 @@ ELSEWHERE = attached(network("x", "y", name="other"), netns_id=(4, 1), path="/ca
 
 
 def test_replace_detaches_the_other_first_from_its_own_record(caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode(records=[ELSEWHERE], namespaces=BLUE)
+    node = RecordingRun(records=[ELSEWHERE], namespaces=BLUE)
     with caplog.at_level(logging.WARNING, "libcni"):
         add(node, on_existing="replace")
     assert caplog.messages == []  # the caller asked for it
@@ -370,7 +370,7 @@ def test_replace_detaches_the_other_first_from_its_own_record(caplog: pytest.Log
 
 
 def test_replace_detaches_nothing_if_the_new_record_cannot_be_written() -> None:
-    node = RecordingNode({"ensure-writable": RecordError("full")}, records=[ELSEWHERE], namespaces=BLUE)
+    node = RecordingRun({"ensure-writable": RecordError("full")}, records=[ELSEWHERE], namespaces=BLUE)
     with pytest.raises(RecordError, match="full"):
         add(node, on_existing="replace")
     assert node.calls == []
@@ -378,7 +378,7 @@ def test_replace_detaches_nothing_if_the_new_record_cannot_be_written() -> None:
 
 
 def test_another_word_is_refused_and_does_not_mean_allow() -> None:
-    node = RecordingNode(records=[ELSEWHERE], namespaces=BLUE)
+    node = RecordingRun(records=[ELSEWHERE], namespaces=BLUE)
     with pytest.raises(ValueError, match="refuse, replace, allow, not 'replce'"):
         add(node, on_existing="replce")
     assert node.log == []
@@ -386,7 +386,7 @@ def test_another_word_is_refused_and_does_not_mean_allow() -> None:
 
 def test_a_failed_add_without_a_result_leaves_an_interface_alone_that_was_there_before() -> None:
     there = [(RT.netns or "", RT.ifname)]
-    node = RecordingNode({("ADD", "a"): failed(7, "no")}, namespaces=BLUE, interfaces=there)
+    node = RecordingRun({("ADD", "a"): failed(7, "no")}, namespaces=BLUE, interfaces=there)
     with pytest.raises(PluginError, match="no"):
         add(node, on_existing="allow")
     assert node.verbs() == ["ADD a", "DEL b", "DEL a"]
@@ -407,7 +407,7 @@ def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(
 ) -> None:
     stale = attached(**earlier)
     there = {**BLUE, "/elsewhere": (4, 2)}
-    node = RecordingNode(records=[stale], namespaces=there, interfaces={(RT.netns or "", RT.ifname): 2})
+    node = RecordingRun(records=[stale], namespaces=there, interfaces={(RT.netns or "", RT.ifname): 2})
     with pytest.raises(InterfaceExistsError):
         add(node, on_existing=on_existing)
     assert node.calls == []
@@ -416,7 +416,7 @@ def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(
 
 def test_a_refusal_that_cannot_be_recorded_is_still_the_refusal(caplog: pytest.LogCaptureFixture) -> None:
     full = {"refused": RecordError("the disk is full")}
-    node = RecordingNode(full, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)])
+    node = RecordingRun(full, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)])
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(InterfaceExistsError):
         add(node)
     assert node.calls == []
@@ -449,7 +449,7 @@ def test_what_is_stale_is_detached_first(
     on_existing: str, more: dict[str, Any], netns: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stale = attached(path="/cache/net-c1-eth0", **more)
-    node = RecordingNode(records=[stale], namespaces=BLUE)
+    node = RecordingRun(records=[stale], namespaces=BLUE)
     with caplog.at_level(logging.WARNING, "libcni"):
         result = add(node, on_existing=on_existing)
     assert node.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
@@ -469,7 +469,7 @@ def test_an_attachment_is_detached_first_in_its_own_namespace_if_it_has_one(
     earlier: dict[str, Any], netns: str
 ) -> None:
     stale = attached(state=PENDING, result=None, **earlier)
-    node = RecordingNode(records=[stale], namespaces={**BLUE, "/elsewhere": (4, 2)})
+    node = RecordingRun(records=[stale], namespaces={**BLUE, "/elsewhere": (4, 2)})
     add(node)
     assert [call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"] == [netns, netns]
 
@@ -483,7 +483,7 @@ def test_a_cancelled_add_takes_its_record_back_only_if_it_would_roll_back(
 ) -> None:
     asked = []
 
-    class Node(RecordingNode):
+    class Node(RecordingRun):
         async def begin(self, *args: Any, take_back: bool, **more: Any) -> Journal:
             asked.append(take_back)
             return await super().begin(*args, take_back=take_back, **more)
@@ -496,14 +496,14 @@ def test_locks_of_all_networks_are_taken_at_once_in_order() -> None:
     stale = [
         attached(network("x", name=name), state=STALE_BOOT, path=f"/cache/{name}") for name in ("zebra", "aardvark")
     ]
-    node = RecordingNode(records=stale)
+    node = RecordingRun(records=stale)
     add(node)
     assert [line for line in node.log if "lock" in line] == ["lock net c1", "lock aardvark net zebra c1"]
     assert node.verbs() == ["DEL x", "DEL x", "ADD a", "ADD b"]
 
 
 def test_a_stale_record_whose_plugin_is_missing_stops_the_add() -> None:
-    node = RecordingNode(records=[attached(network("gone"), state=PENDING, result=None)], missing=["gone"])
+    node = RecordingRun(records=[attached(network("gone"), state=PENDING, result=None)], missing=["gone"])
     with pytest.raises(PluginNotFoundError, match="gone"):
         add(node)
     assert node.calls == []
@@ -519,7 +519,7 @@ def test_a_stale_record_whose_plugin_is_missing_stops_the_add() -> None:
 def test_what_cannot_be_detached_first_is_told_with_the_way_out(stale: Any, state: str) -> None:
     refusing = Outcome(exit_status=1, stdout=b'{"cniVersion":"1.0.0","code":100,"msg":"no"}')
     with pytest.raises(PluginError) as caught:
-        add(RecordingNode({("DEL", "a"): refusing}, records=[stale], namespaces=BLUE))
+        add(RecordingRun({("DEL", "a"): refusing}, records=[stale], namespaces=BLUE))
     (note,) = caught.value.__notes__
     assert f"ADD was detaching {stale.path}, which is {state}, first" in note
     assert caught.value.hint is not None
@@ -528,9 +528,9 @@ def test_what_cannot_be_detached_first_is_told_with_the_way_out(stale: Any, stat
 
 def test_a_result_above_1_mib_is_refused_and_rolled_back() -> None:
     result = json.dumps(RESULT).encode()
-    node = RecordingNode({("ADD", "a"): Outcome(stdout=result.ljust(1 << 20))})
+    node = RecordingRun({("ADD", "a"): Outcome(stdout=result.ljust(1 << 20))})
     assert add(node, "a").to_dict() == RESULT
-    node = RecordingNode({("ADD", "a"): Outcome(stdout=result.ljust((1 << 20) + 1))})
+    node = RecordingRun({("ADD", "a"): Outcome(stdout=result.ljust((1 << 20) + 1))})
     with pytest.raises(InvalidOutputError, match="it printed 1,048,577 bytes, and a result has at most 1,048,576"):
         add(node, "a")
     assert node.verbs() == ["ADD a", "DEL a"]
@@ -550,7 +550,7 @@ def test_a_plugin_that_fails_for_a_missing_namespace(
 ) -> None:
     """The hint says it. If the plugin's code has a hint, too, it is a note."""
     for code in (999, 7):
-        node = RecordingNode({("ADD", "a"): failed(code)}, namespaces=there)
+        node = RecordingRun({("ADD", "a"): failed(code)}, namespaces=there)
         with pytest.raises(PluginError) as caught:
             node.run(add_verb, network("a"), RuntimeConf("c1", netns, "eth0"))
         notes = getattr(caught.value, "__notes__", [None])
@@ -583,7 +583,7 @@ def test_an_add_whose_record_go_rewrites_fails_and_leaves_gos_record(tmp_path: P
 def test_a_hint_that_cannot_be_found_does_not_prevent_the_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The holder's record cannot be read: the disk has an error, or the process no descriptor left."""
     taken = "requested IP address 10.1.0.5 is not available in range set 10.1.0.1-10.1.0.9"
-    node = RecordingNode({("ADD", "b"): failed(11, taken)})
+    node = RecordingRun({("ADD", "b"): failed(11, taken)})
     monkeypatch.setattr("libcni.verbs.attempt.holders_of", lambda *_: [("c2", "eth0")])
     real = node.records.find
 
@@ -625,7 +625,7 @@ def test_a_record_that_go_has_written_is_neither_removed_nor_restored(
 def test_an_attachment_in_use_is_not_moved_to_another_namespace() -> None:
     """Its identity has one file, which would name the new namespace: nobody could detach the old one."""
     kept = attached(netns="/elsewhere", netns_id=(4, 2))
-    node = RecordingNode(records=[kept], namespaces={**BLUE, "/elsewhere": (4, 2)}, interfaces=[("/elsewhere", "eth0")])
+    node = RecordingRun(records=[kept], namespaces={**BLUE, "/elsewhere": (4, 2)}, interfaces=[("/elsewhere", "eth0")])
     with pytest.raises(NamespaceMismatchError, match="attached in the namespace /elsewhere, and /run/netns/blue is an"):
         add(node, on_existing="allow")
     assert node.calls == []
@@ -635,7 +635,7 @@ def test_an_attachment_in_use_is_not_moved_to_another_namespace() -> None:
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_namespace_that_is_replaced_is_refused_also_if_the_interface_may_exist(is_kept: bool) -> None:
     kept = [attached(netns_id=BLUE[RT.netns or ""])] if is_kept else []
-    node = RecordingNode(records=kept, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)] if is_kept else ())
+    node = RecordingRun(records=kept, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)] if is_kept else ())
     real = node.begin
 
     async def begin(*args: Any, **options: Any) -> Journal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import RESULT, RT, RecordingNode, attached, network
+from helpers import RESULT, RT, RecordingRun, attached, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -19,13 +19,13 @@ BARE = RuntimeConf("c1", None, "eth0")
 
 
 def check(
-    node: RecordingNode, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
+    node: RecordingRun, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
 ) -> None:
     node.run(check_verb, "net", net, rt, use_given=use_given)
 
 
 def test_the_order_of_things() -> None:
-    node = RecordingNode(records=[attached(CHAIN)])
+    node = RecordingRun(records=[attached(CHAIN)])
     check(node)
     assert node.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
     assert node.stdin("CHECK", "a")["prevResult"] == node.stdin("CHECK", "b")["prevResult"] == RESULT
@@ -35,7 +35,7 @@ def test_the_order_of_things() -> None:
 @pytest.mark.parametrize("state", ["", PENDING, DETACHING])
 @pytest.mark.parametrize("use_given", [False, True])
 def test_what_is_not_attached_is_not_checked(state: str, use_given: bool) -> None:
-    node = RecordingNode(records=[attached(CHAIN, state=state, result=None)] if state else [])
+    node = RecordingRun(records=[attached(CHAIN, state=state, result=None)] if state else [])
     with pytest.raises(NotAttachedError) as caught:
         check(node, use_given=use_given)
     error = caught.value
@@ -46,21 +46,21 @@ def test_what_is_not_attached_is_not_checked(state: str, use_given: bool) -> Non
 
 
 def test_a_recorded_version_that_nobody_knows() -> None:
-    node = RecordingNode(records=[attached(CHAIN, version="bogus")])
+    node = RecordingRun(records=[attached(CHAIN, version="bogus")])
     with pytest.raises(VersionError, match="bogus"):
         check(node)
     assert node.calls == []
 
 
 def test_a_recorded_result_that_is_none_is_an_error() -> None:
-    node = RecordingNode(records=[attached(CHAIN, result="[]")])
+    node = RecordingRun(records=[attached(CHAIN, result="[]")])
     with pytest.raises(RecordError, match="recorded result cannot be read"):
         check(node)
     assert node.calls == []
 
 
 def test_a_disk_without_room_for_locks_stops_no_check() -> None:
-    node = RecordingNode({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
+    node = RecordingRun({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
     check(node)
     assert node.verbs() == ["CHECK a", "CHECK b"]
 
@@ -78,7 +78,7 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
 ) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, state=state)
     namespaces = {"/recorded": there} if there else {}
-    node = RecordingNode(records=[record], namespaces=namespaces, cookies={"/recorded": 8})
+    node = RecordingRun(records=[record], namespaces=namespaces, cookies={"/recorded": 8})
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
     assert caught.value.state == shown
@@ -89,6 +89,6 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
 
 def test_use_given_checks_a_namespace_that_is_not_the_recorded_one() -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2))
-    node = RecordingNode(records=[record], namespaces={"/given": (1, 3)})
+    node = RecordingRun(records=[record], namespaces={"/given": (1, 3)})
     check(node, OTHER, GIVEN, use_given=True)
     assert [call.env["CNI_NETNS"] for call in node.calls] == ["/given"]

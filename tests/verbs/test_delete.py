@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import RESULT, RT, RecordingNode, attached, failed, network
+from helpers import RESULT, RT, RecordingRun, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -34,15 +34,13 @@ IDENTITY = ("net", "c1", "eth0")
 CORRUPT_RECORD = Unreadable("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
 
 
-def delete(
-    node: RecordingNode, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any
-) -> DelReport:
+def delete(node: RecordingRun, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any) -> DelReport:
     report: DelReport = node.run(del_verb, "net", net, rt, DelPolicy(**policy))
     return report
 
 
 def test_the_order_of_things() -> None:
-    node = RecordingNode(records=[attached(CHAIN)])
+    node = RecordingRun(records=[attached(CHAIN)])
     report = delete(node)
     assert node.log == ["lock net c1", "lookup", "find a b", "detach net", "DEL b", "DEL a", "forget net"]
     assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
@@ -56,7 +54,7 @@ def test_a_plugin_that_hangs_leaves_time_for_the_others_if_the_del_goes_on(
 ) -> None:
     timeouts: list[float | None] = []
 
-    class Node(RecordingNode):
+    class Node(RecordingRun):
         async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
             timeouts.append(options.timeout)
             return await super().run_plugin(invocation, options)
@@ -82,7 +80,7 @@ CALLERS = RuntimeConf(
 @pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
 @pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (CALLERS, "/given")])
 def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
-    node = RecordingNode(records=[attached(CHAIN, GIVEN)])
+    node = RecordingRun(records=[attached(CHAIN, GIVEN)])
     report = delete(node, net, rt)
     assert node.verbs() == ["DEL b", "DEL a"]
     got = node.stdin("DEL", "a")
@@ -94,7 +92,7 @@ def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeCon
 
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
 def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode(records=[attached(CHAIN, result=result)])
+    node = RecordingRun(records=[attached(CHAIN, result=result)])
     with caplog.at_level(logging.WARNING, "libcni"):
         delete(node)
     assert "prevResult" not in node.stdin("DEL", "a")
@@ -102,14 +100,14 @@ def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog:
 
 
 def test_a_pending_attachment_sends_no_prev_result() -> None:
-    node = RecordingNode(records=[attached(CHAIN, state=PENDING, result=None)])
+    node = RecordingRun(records=[attached(CHAIN, state=PENDING, result=None)])
     delete(node)
     assert node.log == ["lock net c1", "lookup", "find a b", "find a b", "detach net", "DEL b", "DEL a", "forget net"]
     assert "prevResult" not in node.stdin("DEL", "a")
 
 
 def test_an_add_that_did_not_end_sends_the_last_result() -> None:
-    node = RecordingNode({("ADD", "b"): failed()})
+    node = RecordingRun({("ADD", "b"): failed()})
     with pytest.raises(PluginError):
         node.run(add, CHAIN, RT, rollback=False)
     delete(node)
@@ -117,7 +115,7 @@ def test_an_add_that_did_not_end_sends_the_last_result() -> None:
 
 
 def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
-    node = RecordingNode(records=[CORRUPT_RECORD])
+    node = RecordingRun(records=[CORRUPT_RECORD])
     with pytest.raises(NetworkNotFoundError):
         delete(node, None)
     assert node.log == ["lock net c1", "lookup"]
@@ -126,7 +124,7 @@ def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
 @pytest.mark.parametrize("step", ["lock", "lookup", "forget", "set-aside"])
 def test_a_disk_that_refuses_never_stops_a_del(step: str, caplog: pytest.LogCaptureFixture) -> None:
     record = CORRUPT_RECORD if step == "set-aside" else attached(CHAIN)
-    node = RecordingNode({step: RecordError("read-only")}, records=[record])
+    node = RecordingRun({step: RecordError("read-only")}, records=[record])
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(node)
     assert node.verbs() == ["DEL b", "DEL a"]
@@ -135,7 +133,7 @@ def test_a_disk_that_refuses_never_stops_a_del(step: str, caplog: pytest.LogCapt
 
 
 def test_a_lock_that_is_held_stops_it() -> None:
-    node = RecordingNode({"lock": LockTimeoutError("held")}, records=[attached(CHAIN)])
+    node = RecordingRun({"lock": LockTimeoutError("held")}, records=[attached(CHAIN)])
     with pytest.raises(LockTimeoutError):
         delete(node)
     assert node.calls == []
@@ -143,18 +141,18 @@ def test_a_lock_that_is_held_stops_it() -> None:
 
 def test_gos_records_lack_drop_ins_so_the_callers_configuration_is_the_better_one() -> None:
     go = attached(CHAIN, GIVEN, version="", plugins=())
-    node = RecordingNode(records=[go])
+    node = RecordingRun(records=[go])
     delete(node, OTHER, BARE)
     assert node.verbs() == ["DEL x"]
     assert node.stdin("DEL", "x")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
-    node = RecordingNode(records=[go])
+    node = RecordingRun(records=[go])
     delete(node, None, BARE)
     assert node.verbs() == ["DEL b", "DEL a"]
     assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
 
 
 def test_what_go_lets_into_cni_args_stops_no_del(caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode(records=[attached(CHAIN, args=(("K", "v;w"),), capability_args='{"mac":1e400}')])
+    node = RecordingRun(records=[attached(CHAIN, args=(("K", "v;w"),), capability_args='{"mac":1e400}')])
     with caplog.at_level(logging.WARNING, "libcni"):
         delete(node)
     assert node.calls[0].env["CNI_ARGS"] == ""
@@ -165,7 +163,7 @@ def test_what_go_lets_into_cni_args_stops_no_del(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("config", [b"", b"{", b'{"name":"net","plugins":[]}', b'{"name":"net","plugins":[{}]}'])
 def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pytest.LogCaptureFixture) -> None:
     record = attached(CHAIN, config=config, version="", plugins=())
-    node = RecordingNode(records=[record])
+    node = RecordingRun(records=[record])
     with (
         caplog.at_level(logging.WARNING, "libcni"),
         pytest.raises(RecordError, match="no usable configuration") as caught,
@@ -176,7 +174,7 @@ def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pyt
     assert node.recorded == {IDENTITY: record}
     delete(node, OTHER)
     assert node.verbs() == ["DEL x"]
-    node = RecordingNode(records=[attached(CHAIN, config=config, plugins=())], configured=[OTHER])
+    node = RecordingRun(records=[attached(CHAIN, config=config, plugins=())], configured=[OTHER])
     delete(node, None)
     assert node.verbs() == ["DEL x"], "the network's file replaces a configuration that the record does not hold"
 
@@ -186,7 +184,7 @@ def test_a_list_that_was_put_together_in_code_is_as_good_as_one_from_a_file(reco
     for net in (NetworkConfigList("net", "1.0.0", CHAIN.plugins), replace(OTHER, name="net", plugins=CHAIN.plugins)):
         if recorded and net.raw:
             continue
-        node = RecordingNode(records=[attached(net, GIVEN, **recorded)])
+        node = RecordingRun(records=[attached(net, GIVEN, **recorded)])
         delete(node, None, BARE)
         assert node.verbs() == ["DEL b", "DEL a"]
         assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "02:00:00:00:00:01"}
@@ -194,14 +192,14 @@ def test_a_list_that_was_put_together_in_code_is_as_good_as_one_from_a_file(reco
 
 def test_a_renamed_list_keeps_its_new_name() -> None:
     net = replace(network("a", name="old"), name="net")
-    node = RecordingNode(records=[attached(net)])
+    node = RecordingRun(records=[attached(net)])
     delete(node, None)
     assert node.stdin("DEL", "a")["name"] == "net"
 
 
 def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_do() -> None:
     go = attached(CHAIN, version="", plugins=(), config=b'{"name":"net","cniVersion":"1.0.0"}')
-    node = RecordingNode(records=[go])
+    node = RecordingRun(records=[go])
     with pytest.raises(RecordError, match="no usable configuration"):
         delete(node, None)
     assert node.recorded == {IDENTITY: go}
@@ -210,12 +208,12 @@ def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_
 @pytest.mark.parametrize("more", [{}, {"version": "", "plugins": ()}, {"state": PENDING, "result": None}])
 @pytest.mark.parametrize("use_given", [False, True])
 def test_a_given_list_without_plugins_is_never_taken_for_nothing_to_do(more: dict[str, Any], use_given: bool) -> None:
-    node = RecordingNode(records=[attached(CHAIN, **more)])
+    node = RecordingRun(records=[attached(CHAIN, **more)])
     empty = NetworkConfigList.from_bytes(b'{"name":"net","cniVersion":"1.0.0"}')
     delete(node, empty, use_given=use_given)
     assert node.verbs() == ["DEL b", "DEL a"]
     record = attached(CHAIN, state=PENDING, result=None)
-    node = RecordingNode({("DEL", "b"): failed()}, records=[record])
+    node = RecordingRun({("DEL", "b"): failed()}, records=[record])
     with pytest.raises(PluginError):
         delete(node, empty)
     assert node.recorded == {IDENTITY: replace(record, state=DETACHING)}
@@ -227,13 +225,13 @@ def test_a_listed_attachment_is_detached_with_the_present_configuration_if_the_c
 ) -> None:
     """The error of a DEL advises it."""
     record = attached(CHAIN)
-    node = RecordingNode(records=[record], configured=[OTHER])
+    node = RecordingRun(records=[record], configured=[OTHER])
     node.run(del_verb, "net", None, RT.with_netns(None), DelPolicy(use_given=use_given), listed=record)
     assert node.verbs() == (["DEL x"] if use_given else ["DEL b", "DEL a"])
 
 
 def test_a_listed_attachment_that_another_program_has_detached_is_not_detached_again() -> None:
-    node = RecordingNode(configured=[OTHER])
+    node = RecordingRun(configured=[OTHER])
     report = node.run(del_verb, "net", None, RT, DelPolicy(use_given=True), listed=attached(CHAIN))
     assert (report.record, node.verbs()) == ("missing", [])
 
@@ -245,7 +243,7 @@ def test_a_note_tells_of_a_further_try_that_failed_in_another_way(
     net: NetworkConfigList, tries: int, notes: list[str]
 ) -> None:
     record = attached(CHAIN, state=PENDING, result=None)
-    node = RecordingNode({("DEL", "b"): failed(), ("DEL", "x"): failed()}, records=[record])
+    node = RecordingRun({("DEL", "b"): failed(), ("DEL", "x"): failed()}, records=[record])
     with pytest.raises(PluginError, match="no") as caught:
         delete(node, net)
     assert len([line for line in node.log if line.startswith("DEL")]) == tries
@@ -257,7 +255,7 @@ def test_a_corrected_configuration_whose_plugin_is_missing_is_tried_only_if_it_m
     skip_missing: bool, verbs: list[str]
 ) -> None:
     record = attached(CHAIN, state=PENDING, result=None)
-    node = RecordingNode({("DEL", "b"): failed()}, records=[record], missing=["y"])
+    node = RecordingRun({("DEL", "b"): failed()}, records=[record], missing=["y"])
     corrected = network("y", "x")
     if skip_missing:
         delete(node, corrected, skip_missing=True)
@@ -270,6 +268,6 @@ def test_a_corrected_configuration_whose_plugin_is_missing_is_tried_only_if_it_m
 def test_plugins_get_no_address_from_before_a_reboot() -> None:
     """Its rules have not survived, and firewall would delete those of the container that has the address by now."""
     for state, sent in ((READY, 1), (STALE_BOOT, 0)):
-        node = RecordingNode(records=[attached(CHAIN, state=state)], namespaces={"/run/netns/blue": (4, 1)})
+        node = RecordingRun(records=[attached(CHAIN, state=state)], namespaces={"/run/netns/blue": (4, 1)})
         delete(node, None, BARE)
         assert len(node.stdin("DEL", "b")["prevResult"]["ips"]) == sent

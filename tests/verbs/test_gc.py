@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers import RecordingNode, attached, failed, network
+from helpers import RecordingRun, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -37,12 +37,12 @@ def record(container_id: str, net: NetworkConfigList = NET, **more: Any) -> Reco
     return attached(net, RuntimeConf(container_id, f"/ns/{container_id}", "eth0"), **more)
 
 
-def collect(node: RecordingNode, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
+def collect(node: RecordingRun, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
     report: GCReport = node.run(gc_verb, net.name, net, valid, DelPolicy(), dry_run=dry_run)
     return report
 
 
-def collect_with_errors(node: RecordingNode) -> GCReport:
+def collect_with_errors(node: RecordingRun) -> GCReport:
     with pytest.raises(CNIErrorGroup) as caught:
         collect(node)
     report = caught.value.report
@@ -53,7 +53,7 @@ def collect_with_errors(node: RecordingNode) -> GCReport:
 
 
 def test_the_order_of_things() -> None:
-    node = RecordingNode(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
+    node = RecordingRun(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
     report = collect(node, [("c2", "eth0")])
     assert node.log == [
         *["lock net", "list"],
@@ -79,7 +79,7 @@ def test_the_order_of_things() -> None:
 
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
-    node = RecordingNode(records=[kept])
+    node = RecordingRun(records=[kept])
     report = collect(node, [*attachments_of([kept], RecordStore("/none"))])
     assert report.stale == ()
     assert node.verbs() == ["GC a", "GC b"]
@@ -90,7 +90,7 @@ def test_attachments_may_be_given_as_such() -> None:
     [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7], iter([]), map(str, [])],
 )
 def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
-    node = RecordingNode(records=[record("c1")])
+    node = RecordingRun(records=[record("c1")])
     with pytest.raises(TypeError, match=r"valid (must be|is an iterator)"):
         collect(node, valid)
     assert node.log == []
@@ -98,7 +98,7 @@ def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
 
 @pytest.mark.parametrize("pair", [("a/b", "eth0"), ("c1", "a b"), ("", "eth0"), ("c1", "")])
 def test_bad_names_are_refused(pair: tuple[str, str]) -> None:
-    node = RecordingNode(records=[record("c1")])
+    node = RecordingRun(records=[record("c1")])
     with pytest.raises(InvalidIdentifierError):
         collect(node, [pair])
     assert node.log == []
@@ -107,13 +107,13 @@ def test_bad_names_are_refused(pair: tuple[str, str]) -> None:
 def test_the_order_is_that_of_the_file_names() -> None:
     """A file system lists its files in any order."""
     listed = [record(one, path=f"/cache/results/net-{one}-eth0") for one in ("c2", "c3", "c1")]
-    report = collect(RecordingNode(records=listed))
+    report = collect(RecordingRun(records=listed))
     for attachments in (report.stale, report.detached):
         assert [one.container_id for one in attachments] == ["c1", "c2", "c3"]
 
 
 def test_attachments_of_another_owner_stay_and_are_valid() -> None:
-    node = RecordingNode(records=[record("c1", owner="ours"), record("c2", owner="theirs"), record("c3")], owner="ours")
+    node = RecordingRun(records=[record("c1", owner="ours"), record("c2", owner="theirs"), record("c3")], owner="ours")
     report = collect(node)
     assert [one.container_id for one in report.detached] == ["c1"]
     assert {container_id for _, container_id, _ in node.recorded} == {"c2", "c3"}
@@ -124,7 +124,7 @@ def test_attachments_of_another_owner_stay_and_are_valid() -> None:
 def test_the_containers_of_unfinished_verbs_are_locked_while_the_plugins_collect() -> None:
     """A plugin of a killed runtime may still run. Other verbs lock containers, too, so the order is always the same."""
     names = ["c5", "c3", "c1", "c4", "c2"]
-    node = RecordingNode(records=[record(one, state=PENDING, result=None, owner="theirs") for one in names])
+    node = RecordingRun(records=[record(one, state=PENDING, result=None, owner="theirs") for one in names])
     collect(node, net=network("a", cniVersion="1.1.0"))
     locked = [f"lock-container {one}" for one in sorted(names)]
     assert node.log[2:] == ["lock exclusive net", "list", *locked, "GC a"]
@@ -138,7 +138,7 @@ def test_an_attachment_that_began_later_than_the_list_of_the_valid_ones_stays() 
         record("unknown", uptime=None),
         record("rebooted", uptime=15.0, state=STALE_BOOT),
     ]
-    node = RecordingNode(records=records)
+    node = RecordingRun(records=records)
     report = node.run(gc_verb, "net", NET, [], before=10.0)
     assert {one.container_id for one in report.detached} == {"before", "unknown", "rebooted"}
 
@@ -155,7 +155,7 @@ def test_a_record_that_cannot_be_read_is_an_error_and_keeps_the_plugins_from_gc_
     unreadable: Record, net: NetworkConfigList
 ) -> None:
     """Its container may live, and the plugins would free its address."""
-    node = RecordingNode(records=[record("c1"), record("c2"), unreadable])
+    node = RecordingRun(records=[record("c1"), record("c2"), unreadable])
     with pytest.raises(CNIErrorGroup) as caught:
         collect(node, [("c2", "eth0")], net)
     report = caught.value.report
@@ -172,7 +172,7 @@ def test_a_record_that_cannot_be_read_is_an_error_and_keeps_the_plugins_from_gc_
 
 def test_a_record_of_another_network_that_cannot_be_read_does_not_matter() -> None:
     other = Unreadable(state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
-    node = RecordingNode(records=[other])
+    node = RecordingRun(records=[other])
     assert collect(node).corrupt == ()
     assert node.verbs() == ["GC a", "GC b"]
 
@@ -180,7 +180,7 @@ def test_a_record_of_another_network_that_cannot_be_read_does_not_matter() -> No
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("include_go", [False, True])
 def test_records_of_go_are_detached_only_if_asked(*, include_go: bool, dry_run: bool) -> None:
-    node = RecordingNode(records=[record("c1"), record("c2", version="", plugins=()), record("c3", version="")])
+    node = RecordingRun(records=[record("c1"), record("c2", version="", plugins=()), record("c3", version="")])
     report = node.run(gc_verb, "net", NET, [("c3", "eth0")], DelPolicy(), include_go=include_go, dry_run=dry_run)
     assert [one.container_id for one in report.stale] == (["c1", "c2"] if include_go else ["c1"])
     assert [one.container_id for one in report.made_by_go] == ([] if include_go else ["c2"])
@@ -191,14 +191,14 @@ def test_records_of_go_are_detached_only_if_asked(*, include_go: bool, dry_run: 
 
 
 def test_a_client_with_an_owner_never_detaches_records_of_go() -> None:
-    node = RecordingNode(records=[record("c1", version="")], owner="me")
+    node = RecordingRun(records=[record("c1", version="")], owner="me")
     report = node.run(gc_verb, "net", NET, [], DelPolicy(), include_go=True)
     assert (report.stale, report.made_by_go) == ((), ())
     assert len(node.recorded) == 1
 
 
 def test_it_goes_on_over_errors() -> None:
-    node = RecordingNode(
+    node = RecordingRun(
         {("DEL", "x"): failed(7, "busy"), ("GC", "a"): failed(50, "not ready")},
         records=[record("c1", network("x")), record("c2"), record("c3", network("gone"))],
         missing=["gone"],
@@ -216,7 +216,7 @@ def test_it_goes_on_over_errors() -> None:
     assert {identity[1] for identity in node.recorded} == {"c1", "c3"}
 
 
-class Sharing(RecordingNode):
+class Sharing(RecordingRun):
     """DEL of eth1 fails while eth2 is attached."""
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -246,7 +246,7 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts() -> None:
     assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
 
 
-class Busy(RecordingNode):
+class Busy(RecordingRun):
     """Another verb holds c1 for longer than GC waits for one container."""
 
     async def lock(
@@ -267,7 +267,7 @@ def test_a_container_that_is_busy_is_skipped() -> None:
     assert [one["containerID"] for one in valid] == ["c1"]
 
 
-class Meanwhile(RecordingNode):
+class Meanwhile(RecordingRun):
     """While GC waits for a container's lock, another program replaces or removes its record."""
 
     then: Record | None = None
@@ -303,7 +303,7 @@ def test_an_attachment_that_changed_since_the_listing_is_left_alone(listed: Reco
 
 
 def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
-    class ShortNode(RecordingNode):
+    class ShortNode(RecordingRun):
         def seconds_left(self) -> float | None:
             return 0.0 if "DEL c2" in self.log else None
 
@@ -324,14 +324,14 @@ def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
 
 @pytest.mark.parametrize(("step", "error"), [("lock", LockTimeoutError("held")), ("list", RecordError("unreadable"))])
 def test_what_fails_before_stops_it(step: str, error: CNIError) -> None:
-    node = RecordingNode({step: error}, records=[record("c1")])
+    node = RecordingRun({step: error}, records=[record("c1")])
     with pytest.raises(type(error)):
         collect(node)
     assert node.calls == []
 
 
 def test_the_deadline_ends_the_listing() -> None:
-    class SlowDisk(RecordingNode):
+    class SlowDisk(RecordingRun):
         def seconds_left(self) -> float | None:
             return 0.0 if "list" in self.log else None
 

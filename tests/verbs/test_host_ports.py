@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import RecordingNode, network
+from helpers import RecordingRun, network
 from nodes import FakeNode, both_clients
 
 import libcni
@@ -27,7 +27,7 @@ from libcni.store.boot import boot_id
 from libcni.store.other_records import OtherRecords
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
-from libcni.verbs.node import Node
+from libcni.verbs.verb_run import VerbRun
 
 
 def rt(container: str, *ports: dict[str, Any], netns: str | None = None) -> RuntimeConf:
@@ -193,11 +193,11 @@ def test_a_dead_owner_is_asked_once_more_under_its_lock(
     node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     node.cni.add_network_list(net, rt("gone", WEB, netns=node.netns("gone")))
-    lock, store = Node.lock, RecordStore(str(node.cache))
+    lock, store = VerbRun.lock, RecordStore(str(node.cache))
     verdicts = [Answer("dead", "path", "")]
     monkeypatch.setattr("libcni.store.life_of_record.life_of", lambda *_: verdicts[-1])
 
-    async def lock_and_change(self: Node, networks: Any, container_id: str = "", **options: Any) -> None:
+    async def lock_and_change(self: VerbRun, networks: Any, container_id: str = "", **options: Any) -> None:
         await lock(self, networks, container_id, **options)
         if container_id == "gone" and change == "lives again":
             verdicts.append(Answer("alive", "path", ""))
@@ -205,7 +205,7 @@ def test_a_dead_owner_is_asked_once_more_under_its_lock(
             (record,) = store.records()
             store.rewrite(record.with_fields(owner="theirs"), "taken over")
 
-    monkeypatch.setattr(Node, "lock", lock_and_change)
+    monkeypatch.setattr(VerbRun, "lock", lock_and_change)
     with pytest.raises(AttachmentExistsError, match="published by container gone"):
         node.cni.add_network_list(net, rt("c1", WEB))
     assert node.verbs() == ["ADD portmap"]
@@ -221,14 +221,14 @@ def test_a_refused_add_has_no_port(node: FakeNode, net: NetworkConfigList) -> No
 def test_of_two_at_the_same_time_one_is_refused(
     node: FakeNode, net: NetworkConfigList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, both = Node.begin, threading.Barrier(2)
+    begin, both = VerbRun.begin, threading.Barrier(2)
 
-    async def late(self: Node, *args: Any, **options: Any) -> Any:
+    async def late(self: VerbRun, *args: Any, **options: Any) -> Any:
         with suppress(threading.BrokenBarrierError):
             both.wait(1.0)  # both have looked, if they can
         return await begin(self, *args, **options)
 
-    monkeypatch.setattr(Node, "begin", late)
+    monkeypatch.setattr(VerbRun, "begin", late)
 
     def add(name: str) -> bool:
         try:
@@ -276,7 +276,7 @@ def test_which_ports_collide(one: Any, other: Any, collides: bool) -> None:
 def test_a_request_that_no_add_can_publish_is_refused_before_anything_runs(
     mappings: list[dict[str, Any]], problem: str, on_existing: Any
 ) -> None:
-    world = RecordingNode()
+    world = RecordingRun()
     net = network({"type": "portmap", "capabilities": {"portMappings": True}})
     rt = RuntimeConf("c1", "", "eth0", capability_args={"portMappings": mappings})
     with pytest.raises(ConfigError, match=problem):
@@ -290,7 +290,7 @@ def test_one_number_for_two_protocols_or_addresses_is_one_request() -> None:
         {**WEB, "hostIP": "10.0.0.2"},
         {**WEB, "protocol": "udp"},
     ]
-    world = RecordingNode()
+    world = RecordingRun()
     net = network({"type": "portmap", "capabilities": {"portMappings": True}})
     world.run(add, net, RuntimeConf("c1", "", "eth0", capability_args={"portMappings": mappings}))
     assert world.verbs() == ["ADD portmap"]

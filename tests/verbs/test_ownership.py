@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from helpers import RESULT, RecordingNode, attached, failed, network, printed
+from helpers import RESULT, RecordingRun, attached, failed, network, printed
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
@@ -89,7 +89,7 @@ def of_go(**more: Any) -> Record:
     return attached(CHAIN, HERE, version="", plugins=(), path="/cache/net-c1-eth0", **more)
 
 
-class World(RecordingNode):
+class World(RecordingRun):
     """A node whose kernel changes while a verb runs: ``after`` has what happens after a line of the log."""
 
     def __init__(self, *args: Any, after: dict[str, Callable[[World], object]] | None = None, **more: Any) -> None:
@@ -627,11 +627,11 @@ def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
     """Plugins refuse such a path. The last try has none."""
     wrong = attached(CHAIN, RuntimeConf("c1", "/wrong", "eth0"), state=PENDING, result=None, netns_id=(1, 2))
     namespaces = {"/wrong": (1, 2), "/right": (3, 4)}
-    node = RecordingNode({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    node = RecordingRun({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
     with pytest.raises(PluginError):
         delete(node, CHAIN, BARE)
     assert [call.env["CNI_NETNS"] for call in node.calls][-2:] == ["/wrong", ""]
-    node = RecordingNode(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    node = RecordingRun(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
     delete(node, CHAIN, RuntimeConf("c1", "/right", "eth0"))
     assert {call.env["CNI_NETNS"] for call in node.calls} == {""}
     assert node.recorded == {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import RT, RecordingNode, failed, network, printed
+from helpers import RT, RecordingRun, failed, network, printed
 from nodes import FakeNode, both_clients
 
 from libcni._known_faults import FAULTS, fault_of
@@ -25,7 +25,7 @@ CHAIN = (
 RACE = failed(999, CHAIN)
 
 
-class Unlucky(RecordingNode):
+class Unlucky(RecordingRun):
     """A node whose plugin b fails as often as ``times``, and then works."""
 
     def __init__(self, outcome: Outcome | CNIError = RACE, times: int = 1, retries: int = 1, **more: Any) -> None:

@@ -1,7 +1,7 @@
 """A run of one verb on this node: its deadline, locks, observer, records and executor.
 
-A verb is a coroutine over a Node. Only three things can wait: running a plugin, sleeping and waiting for the disk.
-The node of a blocking client blocks in them, so its coroutine never suspends. The node of an asyncio client awaits
+A verb is a coroutine over a VerbRun. Only three things can wait: running a plugin, sleeping and waiting for the disk.
+The run of a blocking client blocks in them, so its coroutine never suspends. The run of an asyncio client awaits
 them.
 """
 
@@ -38,7 +38,7 @@ from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.model import Record
 from libcni.store.other_records import OtherRecords
 from libcni.store.present_interfaces import Sight
-from libcni.verbs.locking import LockingNode
+from libcni.verbs.locking import LockingRun
 from libcni.verbs.settings import ClientState
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -57,7 +57,7 @@ class _Ahead(NamedTuple):
     plugin: WaitingPlugin
 
 
-class Node(LockingNode):
+class VerbRun(LockingRun):
     """One run of one verb on this node.
 
     As a context manager it reports the verb's start and end to the observer, and releases the locks at the end.
@@ -76,7 +76,7 @@ class Node(LockingNode):
         executor: AnyExecutor,
         timeout: float | None,
         operation: Operation,
-        part_of: Node | None = None,
+        part_of: VerbRun | None = None,
     ) -> None:
         super().__init__(client, timeout, operation, needs_turn=part_of is None)
         self._executor: AnyExecutor = executor
@@ -107,10 +107,10 @@ class Node(LockingNode):
         if self._observer is not None:
             self._notify(self._observer.end, error)
 
-    async def run(
-        self, verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
+    async def complete(
+        self, verb: Callable[Concatenate[VerbRun, _P], Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Run a verb over this node: wait for its turn, and release all locks at its end, even after an exception."""
+        """Run a verb over this run: wait for its turn, and release all locks at its end, even after an exception."""
         with self:
             await self.take_turn()
             try:
@@ -143,7 +143,7 @@ class Node(LockingNode):
         return await self._client.side_by_side(works)
 
     def part(self, operation: Operation) -> Self:
-        """Return a node for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
+        """Return a run for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
         return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
     # Plugins.
