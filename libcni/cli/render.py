@@ -195,7 +195,8 @@ def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
 
 def _table_lines(table: Table, width: int) -> Iterator[_Line]:
     if not table.rows:
-        yield from ([(table.empty, _DIM)] for _ in filter(None, [table.empty]))
+        if table.empty:
+            yield [(table.empty, _DIM)]
         return
     if table.title:
         yield from ([(line, "")] for line in table.title.split("\n"))
