@@ -18,11 +18,11 @@ from libcni.executor.interface import CallOptions
 from libcni.executor.process import ProcessExecutor, run_to_end
 from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
 from libcni.store.present_interfaces import Sight
 from libcni.store.record_format import Gist
-from libcni.store.record_journal import Journal
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.verb_run import VerbRun

@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]]
     "libcni.RuntimeConf(args)": lambda _, once: libcni.RuntimeConf("c1", None, "eth0", once([("K", "V"), ("L", "W")])),
 }
 ELSEWHERE = ("libcni.manager.", "libcni.engines.oci.", "libcni.testing.", "libcni.plugin.")
-"""Rooms whose own tests give generators (tests/manager/test_read_once.py), or whose parameters detach nothing."""
+"""Rooms whose own tests give generators (tests/manager/test_iterables.py), or whose parameters detach nothing."""
 
 
 def parameters() -> set[str]:

@@ -195,8 +195,7 @@ def _field_lines(fields: Fields, width: int) -> Iterator[_Line]:
 
 def _table_lines(table: Table, width: int) -> Iterator[_Line]:
     if not table.rows:
-        if table.empty:
-            yield [(table.empty, _DIM)]
+        yield from ([(table.empty, _DIM)] for _ in filter(None, [table.empty]))
         return
     if table.title:
         yield from ([(line, "")] for line in table.title.split("\n"))

@@ -147,4 +147,4 @@ def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[N
     for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
         if place := Forwarding(node.rules, node.inner_bridges).dropped_by(first, bridge):
             meaning = f"containers of network {net.name} could not reach other networks"
-            yield NodeFinding("next", "warning", "policy-drops", place, DROPPED, meaning, ACCEPT)
+            yield NodeFinding("next", "warning", "policy-drops", str(place), DROPPED, meaning, ACCEPT)

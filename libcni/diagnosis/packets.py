@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from libcni.diagnosis.nft_rules import Condition, is_goto, read_rule
 from libcni.kernel.rules import Rule, Table, program_of
 from libcni.verbs.port_rules import DEEPEST, after, options_of
 
@@ -15,6 +16,7 @@ _UNDERSTOOD_MODULES = {"comment", "conntrack", "state"}
 _PASSED: Rule = ("passed",)
 """The fate of packets that a rule may accept, or whose fate is not known."""
 
+_Key = tuple[str, str, str, str, bool, int]
 _Answer = Literal["yes", "no", "maybe"]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -32,6 +34,18 @@ class Packet(NamedTuple):
     address: _Address
     interface: str
     is_sent: bool = True
+
+
+class Place(NamedTuple):
+    """A chain: its program, its table and its name."""
+
+    program: str
+    table: str
+    chain: str
+
+    def __str__(self) -> str:
+        table = f", table {self.table}" if self.table != "filter" else ""
+        return f"chain {self.chain} of {self.program}{table}"
 
 
 class _Step(NamedTuple):
@@ -85,40 +99,35 @@ class Forwarding:
     def __init__(self, rules: Mapping[str, Mapping[str, Table]], bridges: Collection[str] = ()) -> None:
         self._rules = rules
         self._bridges = bridges
-        self._steps: dict[tuple[str, str, str, str, bool], _Steps] = {}
-        self._losing: dict[tuple[str, str, str, str, bool], bool] = {}
+        self._steps: dict[_Key, _Steps] = {}
+        self._losing: dict[_Key, bool] = {}
 
-    def dropped_by(self, address: str, interface: str) -> str:
-        """Return the chain whose policy drops new connections of an address to other networks, or "".
+    def dropped_by(self, address: str, interface: str, chain: str = "FORWARD") -> Place | None:
+        """Return the chain whose policy drops new connections of an address to other networks, or None.
 
         A rule with a condition that is not understood may accept them, so then nothing is said.
 
         Args:
             address: the address of a container.
             interface: the interface of the node on which its packets arrive.
+            chain: the chain of iptables, and in small letters the hook of nft: INPUT for connections to the node.
         """
-        family = "ip6" if ":" in address else "ip"
         packet = Packet(ipaddress.ip_address(address), interface)
         for program, tables in self._rules.items():
             for name, table in tables.items():
-                dropping = [chain for chain, policy in table.policies.items() if policy == "DROP"]
-                if program == "nft":
-                    for chain in dropping if name.split()[0] in {family, "inet"} else ():
-                        if not any(map(_may_accept_of_nft, table.chains.get(chain, ()))):
-                            return f"chain {chain} of {program}, table {name}"
-                    continue
-                is_asked = (program.partition("-")[0], name) == (f"{family}tables", "filter") and "FORWARD" in dropping
-                if is_asked and self._fate(program, name, "FORWARD", packet) is None:
-                    return f"chain FORWARD of {program}"
-        return ""
+                hooks = {one: words for one, words in table.hooks.items() if words[3] == chain.lower()}
+                for one in hooks if program == "nft" else [chain] * (name == "filter"):
+                    is_asked = _is_for(program, name, packet) and table.policies.get(one) == "DROP"
+                    if is_asked and self._fate(program, name, one, packet) is None:
+                        return Place(program, name, one)
+        return None
 
     def lost_by(self, program: str, table: str, chain: str, packet: Packet) -> Rule | None:
         """Return the rule that loses all such packets, or None. Nothing is said of what may be accepted before.
 
         In the table ``nat`` packets are lost for masquerade if a rule ends the search for it.
         """
-        is_same_family = program.startswith(program_of(str(packet.address)))
-        if not is_same_family or not self._can_lose(program, table, chain, packet):
+        if not _is_for(program, table, packet) or not self._can_lose(program, table, chain, packet):
             return None
         fate = self._fate(program, table, chain, packet)
         return None if fate is _PASSED else fate
@@ -137,7 +146,7 @@ class Forwarding:
                 return _PASSED
             if step.verdict != "lost":
                 fate = self._fate(program, table, step.verdict, packet, depth + 1)
-                if fate is None and "-g" in step.rule:
+                if fate is None and is_goto(step.rule):
                     return _PASSED  # the packets do not come back here
             if fate is _PASSED or (fate is not None and is_certain and step.is_certain):
                 return fate
@@ -145,7 +154,7 @@ class Forwarding:
 
     def _can_lose(self, program: str, table: str, chain: str, packet: Packet, depth: int = 0) -> bool:
         """Return whether a rule of a chain, or of one that it jumps to, can lose all packets of a container."""
-        key = program, table, chain, packet.interface, packet.is_sent
+        key = program, table, chain, packet.interface, packet.is_sent, packet.address.version
         if key not in self._losing and depth < DEEPEST:
             verdicts = self._steps_of(program, table, chain, packet, depth).verdicts
             self._losing[key] = "lost" in verdicts or any(
@@ -155,7 +164,7 @@ class Forwarding:
         return self._losing.get(key, False)
 
     def _steps_of(self, program: str, table: str, chain: str, packet: Packet, depth: int) -> _Steps:
-        key = program, table, chain, packet.interface, packet.is_sent
+        key = program, table, chain, packet.interface, packet.is_sent, packet.address.version
         if key not in self._steps:
             rules = self._rules.get(program, {}).get(table) or Table()
             # The end of this chain is the end of the search for masquerade; in another chain the search goes on.
@@ -169,6 +178,8 @@ class Forwarding:
 
     def _step(self, table: Table, rule: Rule, verdict: str, packet: Packet) -> _Step | None:
         """Return the step of a rule; None if it sees no such packet, or does nothing with it."""
+        if rule[0] == "add":
+            return self._step_of_nft(rule, packet)
         target = after(rule, "-j") or after(rule, "-g")
         if target in table.chains:
             verdict = target
@@ -189,6 +200,36 @@ class Forwarding:
                 return None
             is_certain = is_certain and answer == "yes"
         return _Step(rule, verdict, is_certain, tuple(prefixes))
+
+    def _step_of_nft(self, rule: Rule, packet: Packet) -> _Step | None:
+        conditions, verdict = read_rule(rule)
+        prefixes: list[tuple[_Prefix, bool]] = []
+        is_certain = True
+        for option, values, is_negated in conditions if verdict else ():
+            own = _prefix_of(values[0]) if len(values) == 1 and option == ("-s" if packet.is_sent else "-d") else None
+            if own is not None and own.version == packet.address.version:
+                prefixes.append((own, is_negated))
+                continue
+            answers = {self._matches_of_nft(option, value, packet) for value in values or ("",)}
+            answer: _Answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "maybe"
+            if is_negated and answer != "maybe":
+                answer = "no" if answer == "yes" or own is not None else "yes"  # of the other version of IP
+            if answer == "no":
+                return None
+            is_certain = is_certain and answer == "yes"
+        return _Step(rule, verdict, is_certain, tuple(prefixes)) if verdict else None
+
+    def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:
+        if option == "nfproto":
+            return "yes" if value == f"ipv{packet.address.version}" else "no"
+        if option == "--ctstatus":
+            return "no" if packet.is_sent and value == "dnat" else "maybe"
+        if option in {"-s", "-d"}:
+            prefix = _prefix_of(value)
+            if prefix is not None and prefix.version != packet.address.version:
+                return "no"
+            return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
+        return self._matches(option, value.upper() if option == "--ctstate" else value, packet) if option else "maybe"
 
     def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""
@@ -230,9 +271,26 @@ def _of_nat(rule: Rule, *, is_first: bool) -> str:
 _VERDICTS: Mapping[str, Callable[..., str]] = {"nat": _of_nat, "raw": _of_raw}
 
 
-def _may_accept_of_nft(rule: Rule) -> bool:
-    is_of_replies = "state" in rule and "new" not in after(rule, "state")
-    return not is_of_replies and not {"accept", "jump", "goto"}.isdisjoint(rule)
+def named_in_drop(rule: Rule) -> frozenset[str]:
+    """Return the addresses and interfaces of a rule that loses packets of new connections; else nothing."""
+    if rule[0] == "add":
+        conditions, verdict = read_rule(rule)
+    else:
+        conditions = [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
+        verdict = _of_filter(rule, is_first=True)
+    states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
+    if verdict != "lost" or (states and "new" not in ",".join(states).lower()):
+        return frozenset()
+    named = (one.values for one in conditions if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
+    return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
+
+
+def _is_for(program: str, table: str, packet: Packet) -> bool:
+    """Return whether a table is for the version of IP of a packet."""
+    if program != "nft":
+        return program.startswith(program_of(str(packet.address)))
+    version = "ip6" if ":" in str(packet.address) else "ip"
+    return table.partition(" ")[0] in {version, "inet", "bridge", "netdev"}
 
 
 def _prefix_of(value: str) -> _Prefix | None:

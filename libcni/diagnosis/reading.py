@@ -23,7 +23,7 @@ from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network, read_network
-from libcni.kernel.rules import Table, programs, saved_rules
+from libcni.kernel.rules import Table, filtering_tables, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.life_of_record import bridges_in, life_of, subject_of
@@ -150,6 +150,8 @@ class NodeReading:
         for program in programs():
             with _noting(unread, f"the rules of {program}"):
                 rules[program] = saved_rules(program)
+                if program == "nft":
+                    rules[program] = {**filtering_tables(), **rules[program]}
         forwards: dict[str, bool] = {}
         for path in (*FORWARDING.values(), LOCALNET):
             with suppress(OSError), open(path, encoding="ascii") as file:

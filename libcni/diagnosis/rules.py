@@ -16,7 +16,7 @@ from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState, is_default
-from libcni.diagnosis.packets import Forwarding, Packet
+from libcni.diagnosis.packets import Forwarding, Packet, Place, named_in_drop
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
@@ -65,6 +65,18 @@ _LOST_WITH = (
     ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
 )
 """Where packets can be lost: table, chain, whether the container sends them, and what follows."""
+_LOST_WITH_NFT = {
+    "ingress": ((True, f"cannot reach {_OTHERS}"),),
+    "egress": ((False, f"cannot reach {_OTHERS}"),),
+    "prerouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "forward": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "postrouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "input": ((True, f"cannot reach {_NODE}"),),
+    "output": ((False, f"cannot reach {_NODE}"),),
+}
+"""The same for the hooks of nft."""
+_MOST_PORTS = 1_000
+"""The number of rules of a table of nft up to which each port of a bridge is followed through it."""
 _OWN_TABLES = {MASQUERADE, *PORTS}
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
@@ -136,9 +148,13 @@ def _is_unmasked(node: NodeState, attachment: Attachment) -> bool:
 
 def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecked]:
     """Name the rules of other programs that may decide on the containers' packets."""
-    tables = [name for name, table in node.rules.get("nft", {}).items() if not table.chains and name not in _OWN_TABLES]
+    tables = [
+        name for name, table in node.rules.get("nft", {}).items()
+        if name not in _OWN_TABLES and (not table.chains or _may_drop(table))
+    ]  # fmt: skip
     if tables and live:
-        yield NotChecked("rules", f"tables of nft: {some(tables)}", "other programs filter packets there")
+        reason = "other programs filter packets there; only conditions on interfaces and addresses are understood"
+        yield NotChecked("rules", f"tables of nft: {some(tables)}", reason)
     unmasked = {attachment.network: None for attachment in live if _is_unmasked(node, attachment)}
     if unmasked:
         reason = "its plugins make none; another program may, such as flannel's daemon"
@@ -359,66 +375,137 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the rules and policies that drop packets of containers."""
     forwarding = Forwarding(node.rules, node.inner_bridges)
     yield from _lost(node, live, forwarding)
-    everywhere: dict[str, dict[str, set[str]]] = {}
-    for attachment in live:
+    everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
+    for attachment, chain in product(live, ("FORWARD", "INPUT")):
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
-                if place := forwarding.dropped_by(address, interface):
-                    everywhere.setdefault(place, {}).setdefault(interface, set()).add(id_of(attachment))
-    for place, users in everywhere.items():
+                if place := forwarding.dropped_by(address, interface, chain):
+                    everywhere.setdefault((chain, place), {}).setdefault(interface, set()).add(id_of(attachment))
+    for (chain, place), users in everywhere.items():
         names = tuple(sorted(set().union(*users.values())))
+        # A plugin is only run for the next containers.
+        now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
+        if chain == "INPUT":
+            seen = "its policy drops the packets of containers to this node, and no rule accepts them"
+            meaning = f"{counted(len(names), 'container')} {_LOST_WITH[8][3]}; somebody may want it so"
+            yield NodeFinding(
+                "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now[:2])}", (), names
+            )
+            continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
-        program = place.rpartition(" of ")[2] if place.startswith("chain FORWARD of ip") else ""
-        # A plugin is only run for the next containers.
-        now = [_accepted(program, interface) for interface in users if program]
-        remedy = ACCEPT + f"; for those that run: {'; '.join(now[:2])}" * bool(now)
-        yield NodeFinding("rules", "error", "policy-drops", place, DROPPED, meaning, remedy, (), names)
+        remedy = ACCEPT + f"; for those that run: {'; '.join(now[:2])}"
+        yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
 
 
-def _accepted(program: str, interface: str) -> str:
+def _accepted(place: Place, interface: str, *, is_input: bool = False) -> str:
     """Return the commands that accept the packets from an interface, the answers, and those to published ports."""
-    answers = "-m conntrack --ctstate RELATED,ESTABLISHED,DNAT"
-    return f"{program} -I FORWARD -i {interface} -j ACCEPT; {program} -I FORWARD -o {interface} {answers} -j ACCEPT"
+    program, table, chain = place
+    start, sent = f"{program} -I {chain}", "-i {} -j ACCEPT"
+    answers = ["-o {} -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"]
+    if program == "nft":
+        start, sent = f"nft insert rule {table} {chain}", "iifname {} accept"
+        answers = ["oifname {} ct state established,related accept", "oifname {} ct status dnat accept"]
+    words = [sent] if is_input else [sent, *answers]
+    return "; ".join(f"{start} {word.format(shlex.quote(interface))}" for word in words)
+
+
+def _may_drop(table: Table) -> bool:
+    return any({"drop", "reject", "vmap", "queue"} & set(rule) for rules in table.chains.values() for rule in rules)
+
+
+_Way = tuple[Place, bool, str, tuple[str, ...] | None]
+"""A chain, whether the container sends the packets, what follows, and the interfaces whose packets come there: None
+for those over which the node forwards, () for all ports of bridges."""
+
+
+def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
+    """Yield the chains of nft that filter packets."""
+    for name, table in node.rules.get("nft", {}).items():
+        of_ports = name.startswith(("bridge ", "netdev "))
+        if of_ports and sum(map(len, table.chains.values())) > _MOST_PORTS:
+            continue
+        for chain, (_, kind, _, hook, *more) in table.hooks.items():
+            devices = tuple(more) if hook in {"ingress", "egress"} else () if of_ports else None
+            for is_sent, what in _LOST_WITH_NFT.get(hook, ()) if kind == "filter" else ():
+                yield Place("nft", name, chain), is_sent, what, devices
+
+
+_Losses = dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None], str]]
+"""The attachments and interfaces whose packets end at a rule of a chain, and what follows."""
+
+
+def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> _Losses:
+    losses: _Losses = {}
+    of_nft = list(_ways_of_nft(node))
+    for attachment in live:
+        is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
+        # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
+        gateways = list(gateway_interfaces(node, attachment))
+        ports = [link.name for link in node.host_ends(attachment)]
+        for address in node.addresses_of(attachment):
+            of_iptables: list[_Way] = [
+                (Place(program, table, chain), is_sent, what, None)
+                for table, chain, is_sent, what in (_LOST_WITH if is_masked else _LOST_WITH[:-1])
+                for program in _iptables_of(node, program_of(address))
+            ]
+            for place, is_sent, what, devices in (*of_iptables, *of_nft):
+                there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
+                for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
+                    if rule := forwarding.lost_by(*place, Packet(ipaddress.ip_address(address), interface, is_sent)):
+                        containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
+                        containers[id_of(attachment)] = interfaces[interface] = None
+    return losses
 
 
 def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
-    """Find the rules that lose all packets of a container, or some that it alone has."""
-    losses: dict[tuple[str, str, str, Rule], tuple[dict[str, None], str]] = {}
-    for attachment in live:
-        is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
-        ways = [way for way in _LOST_WITH if way[0] != "nat" or is_masked]
-        # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
-        interfaces = list(gateway_interfaces(node, attachment)) or [""]
-        for address, interface in product(node.addresses_of(attachment), interfaces):
-            for (table, chain, is_sent, what), program in product(ways, _iptables_of(node, program_of(address))):
-                packet = Packet(ipaddress.ip_address(address), interface, is_sent)
-                if rule := forwarding.lost_by(program, table, chain, packet):
-                    losses.setdefault((program, table, chain, rule), ({}, what))[0][id_of(attachment)] = None
-    for (program, table, chain, rule), (containers, what) in losses.items():
-        place = f"chain {chain} of {program}" + (f", table {table}" if table != "filter" else "")
+    """Find the rules that lose all packets of a container, or some of them."""
+    losses = _losses(node, live, forwarding)
+    for (place, rule), (containers, interfaces, what) in losses.items():
+        remedy = f"find out who added the rule, and remove it: {_removal(node, place, rule)}"
+        hook = node.table("nft", place.table).hooks.get(place.chain, ("",) * 4)[3] if place.program == "nft" else ""
+        if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
+            # A firewall's last word, for all that it does not know.
+            at = place._replace(chain=rule[4])
+            commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
+            remedy = f"accept their packets before it: {'; '.join(commands)}"
         yield NodeFinding(
-            "rules", "error", "dropped", place, f"its packets end at the rule {' '.join(rule)}",
-            f"{counted(len(containers), 'container')} {what}",
-            f"find out who added the rule, and remove it: {_removal(program, table, rule)}", (), tuple(containers),
+            "rules", "error", "dropped", str(place), f"its packets end at the rule {_text_of(rule)}",
+            f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
         )  # fmt: skip
-    for program in _iptables_of(node):
-        for rules in node.table(program, "filter").chains.values():
-            for rule in (rule for rule in rules if after(rule, "-j") in {"DROP", "REJECT"}):
-                hosts = [word.partition("/")[0] for word in rule if word.endswith(("/32", "/128"))]
-                users = dict.fromkeys(
-                    id_of(other) for host in hosts for other in node.recorded_addresses.get(host, ()) if other in live
-                )
-                if users and not any(rule == lost for *_, lost in losses):
-                    yield NodeFinding(
-                        "rules", "note", "dropped-in-part", f"chain {rule[1]} of {program}",
-                        f"a rule drops some packets of {some(list(users))}: {' '.join(rule)}",
-                        "somebody may want it so", f"if not: {_removal(program, 'filter', rule)}", (), tuple(users),
-                    )  # fmt: skip
+    users: dict[str, dict[str, None]] = {}
+    for attachment in live:
+        ends = [link.name for link in node.host_ends(attachment)]
+        for name in (*gateway_interfaces(node, attachment), *ends, *node.addresses_of(attachment)):
+            users.setdefault(name, {})[id_of(attachment)] = None
+    lost = {rule for _, rule in losses}
+    for place, rule in _rules_of_filters(node) if users else ():
+        names = dict.fromkeys(one for name in sorted(named_in_drop(rule)) for one in users.get(name, ()))
+        if names and rule not in lost:
+            yield NodeFinding(
+                "rules", "note", "dropped-in-part", str(place),
+                f"a rule drops some packets of {some(list(names))}: {_text_of(rule)}",
+                "somebody may want it so", f"if not: {_removal(node, place, rule)}", (), tuple(names),
+            )  # fmt: skip
 
 
-def _removal(program: str, table: str, rule: Rule) -> str:
-    """Return the command that removes a rule of iptables."""
+def _rules_of_filters(node: NodeState) -> Iterator[tuple[Place, Rule]]:
+    """Yield the rules that filter packets, except those with which the plugin firewall isolates networks."""
+    for program, tables in node.rules.items():
+        for name, table in tables.items() if program == "nft" else [("filter", node.table(program, "filter"))]:
+            for chain, rules in table.chains.items() if name not in _OWN_TABLES else ():
+                yield from ((Place(program, name, chain), rule) for rule in rules if chain[:4] != "CNI-")
+
+
+def _text_of(rule: Rule) -> str:
+    return " ".join(rule[5:] if rule[0] == "add" else rule)
+
+
+def _removal(node: NodeState, place: Place, rule: Rule) -> str:
+    """Return the command that removes a rule."""
+    program, table, _ = place
+    if program == "nft":
+        return f"nft delete rule {table} {rule[4]} handle {node.table(program, table).handles.get(rule, 'HANDLE')}"
     return shlex.join([program, *(["-t", table] if table != "filter" else []), "-D", *rule[1:]])
 
 

@@ -22,9 +22,7 @@ _ESCAPED = re.compile(r"\\(.)")
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 
-_OF_IPTABLES = {
-    f"{family} {name}" for family in ("ip", "ip6", "bridge") for name in ("filter", "mangle", "raw", "security")
-}
+_OF_IPTABLES = {f"{family} {name}" for family in ("ip", "ip6") for name in ("filter", "mangle", "raw", "security")}
 
 Rule = tuple[str, ...]
 """A rule in the words of a command that adds it: of iptables ``-A CHAIN ...``, of nft ``add rule FAMILY TABLE ...``."""
@@ -34,11 +32,14 @@ class Table:
     """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
     With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
+    ``hooks``: the words with which nft says where the kernel asks a chain. ``handles``: the handles of nft's rules.
     """
 
     def __init__(self) -> None:
         self.chains: dict[str, list[Rule]] = {}
         self.policies: dict[str, str] = {}
+        self.hooks: dict[str, Rule] = {}
+        self.handles: dict[Rule, str] = {}
         self._found: dict[tuple[str, str], list[Rule]] = {}
         self._jumps: dict[str, list[Rule]] = {}
 
@@ -114,8 +115,7 @@ def mark_of(rule: Rule) -> str:
 def saved_rules(program: str, env: Mapping[str, str] | None = None, *, seconds: float = _SECONDS) -> dict[str, Table]:
     """Return the rules of all tables that exist, by table.
 
-    Of nft only the plugins' own tables, such as ``ip cni_hostport``, and those that drop forwarded packets by policy.
-    Other tables that filter packets are there without their chains.
+    Of nft only the plugins' own tables, such as ``ip cni_hostport``; see ``filtering_tables``.
 
     Changes nothing, and creates no table.
 
@@ -161,39 +161,43 @@ def rules_in(program: str, table: str, chain: str) -> list[Rule]:
 def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Table]:
     # Not "list ruleset": it also lists the rules of iptables-nft, and it is long on a node with another firewall.
     names = {line.removeprefix("table ") for line in _run(["nft", "list", "tables"], env, seconds).splitlines()}
-    filtering = _filtering(_run(["nft", "list", "chains"], env, seconds))
     wanted = [name for name in (MASQUERADE, *PORTS) if name in names]
-    wanted += [name for name, drops in filtering.items() if drops and name not in wanted]
-    found = {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env, seconds)) for name in wanted}
-    return {**{name: Table() for name in filtering}, **found}
+    return {name: nft_table(name, _run(["nft", "list", "table", *name.split()], env, seconds)) for name in wanted}
 
 
-def _filtering(text: str) -> dict[str, bool]:
-    """Return the tables that filter packets, and whether their policy drops forwarded ones. Omit those of iptables-nft.
+def filtering_tables() -> dict[str, Table]:
+    """Return the tables of nft that filter packets, without those of iptables-nft and the elements of sets.
 
-    ``text``: the answer of ``nft list chains``.
+    A table that cannot be listed is there without its chains. Raises OSError if none can be listed.
     """
-    found: dict[str, bool] = {}
-    table = ""
-    for line in text.splitlines():
+    found: dict[str, Table] = {}
+    name = ""
+    for line in _run(["nft", "list", "chains"], None).splitlines():
         if line.startswith("table "):
-            table = line.removeprefix("table ").removesuffix(" {")
-        elif "type filter hook" in line and table not in _OF_IPTABLES:
-            found[table] = found.get(table, False) or ("hook forward" in line and "policy drop" in line)
+            name = line.removeprefix("table ").removesuffix(" {")
+        elif "type filter hook" in line and name not in {*_OF_IPTABLES, *found}:
+            found[name] = Table()
+            with suppress(OSError):  # its owner may have removed it meanwhile
+                found[name] = nft_table(name, _run(["nft", "-a", "--terse", "list", "table", *name.split()], None))
     return found
 
 
 def nft_table(name: str, text: str) -> Table:
     """Return the rules of a table as ``nft list table`` prints them."""
     table, chain = Table(), ""
-    for line in map(str.strip, text.splitlines()):
+    for listed in map(str.strip, text.splitlines()):
+        line, _, handle = listed.partition(" # handle ")
         if line.startswith("chain "):
             chain = line.split()[1]
             table.chains[chain] = []
-        elif line.startswith("type ") and "hook forward" in line:
+        elif line.startswith("type "):
+            table.hooks[chain] = tuple(re.split(r'[\s;{},"]+', line))
             table.policies[chain] = "DROP" if "policy drop" in line else "ACCEPT"
         elif chain and line and not line.startswith(("type ", "comment ", "}")):
-            table.add(chain, _nft_rule(name, chain, line))
+            rule = _nft_rule(name, chain, line)
+            table.add(chain, rule)
+            if handle:
+                table.handles.setdefault(rule, handle)
     return table
 
 

@@ -15,7 +15,7 @@ from libcni.config.identifiers import check_loopback, validate_interface_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf, as_mapping
 from libcni.errors import ConfigError, InvalidIdentifierError
-from libcni.manager.read_once import read_once
+from libcni.manager.iterables import read_once
 from libcni.options import check_type
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models

@@ -22,9 +22,9 @@ from libcni.manager.container import (
     plan_attachments,
     request_of,
 )
+from libcni.manager.iterables import read_once
 from libcni.manager.networks import LOOPBACK, NetworkSet, Stamp, load, log_changes, stamp_of
 from libcni.manager.operation import ManagerOperation
-from libcni.manager.read_once import read_once
 from libcni.observe.observer import Operation
 from libcni.options import AddOptions, DelPolicy, Timeout, check_options, check_type
 

@@ -28,9 +28,8 @@ _RUNTIME_ONLY = frozenset({
     "config/timeouts.py", "config/yamltext.py",
     "executor/async_process.py", "executor/invoke.py", "executor/loop_events.py", "executor/recording.py",
     "executor/start_ahead.py",
-    "kernel/foreign.py", "kernel/helper_thread.py", "kernel/life.py", "kernel/link_settings.py",
-    "kernel/listening_sockets.py", "kernel/namespace_holders.py", "kernel/netlink.py", "kernel/rules.py",
-    "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
+    "kernel/foreign.py", "kernel/helper_thread.py", "kernel/life.py", "kernel/netlink.py", "kernel/rules.py",
+    "kernel/sockets.py", "kernel/namespace_holders.py", "plugin/build.py", "plugin/__main__.py", "protocol/request.py",
 })  # fmt: skip
 """Files that no plugin imports. Each file in the product makes each start of the plugin slower."""
 

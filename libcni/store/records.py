@@ -29,9 +29,9 @@ from libcni.store.files import (
     remove,
     sync_directory,
 )
+from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
 from libcni.store.record_format import Gist, decode, encode, gist_of, index_of_result
-from libcni.store.record_journal import Journal
 
 logger: logging.Logger = logging.getLogger("libcni")
 

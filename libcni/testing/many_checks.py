@@ -102,24 +102,22 @@ def _is_attached(exam: Examination, first: Attachment, other: Attachment, spare:
 
 
 def _check_order(exam: Examination, first: Attachment, others: list[Attachment]) -> None:
-    """Detach the first of several attachments: the others must keep theirs. Then let GC free it beside a valid one."""
     # With a namespace its lines say it: a CHECK may compare what attachments share, such as the address of a bridge.
     has_check = exam.namespace is None and exam.has_verb("CHECK") and first.call("CHECK").status == 0
     first.call("DEL")
     lost = [text for one in others if (text := one.lost(with_check=has_check))]
     exam.add_finding("DEL keeps other attachments", [f"after DEL of {first}, {text}" for text in lost])
-    valid = next((one for one in others if one.container == first.container), None)
-    if valid is None or not exam.has_verb("GC"):
+    valid = [one for one in others if one.container == first.container]
+    if not valid or not exam.has_verb("GC"):
         return
-    # Attach it again, so that GC has something to free. A chained plugin would need the interface that DEL has removed.
-    may_attach = exam.prev_result is None or exam.namespace is None
-    if may_attach and first.call("ADD").status != 0:
+    if (exam.prev_result is None or exam.namespace is None) and first.call("ADD").status:
         return
-    valid.gc([valid])
-    exam.add_finding("GC keeps a valid interface", valid.lost(with_check=has_check))
+    (third,) = valid
+    third.gc(valid)
+    exam.add_finding("GC keeps a valid interface", third.lost(with_check=has_check))
     # A GC that frees nothing at all is another finding.
     if has_check and (exam.keeps_state or exam.ipam) and exam.gc_frees and first.call("CHECK").status == 0:
-        text = f"{first} is not valid, and was kept because of {valid}"
+        text = f"{first} is not valid, and was kept because of {third}"
         exam.add_finding("GC frees the other interface of a container", text)
 
 

@@ -104,10 +104,10 @@ def _packet_rules() -> Iterator[str]:
     ruleset = json.loads(_output("nft", "-js", "list", "ruleset") or "{}") if has_nft else {}
     parts = [(kind, part) for entry in ruleset.get("nftables", []) for kind, part in entry.items()]
     families = {part.get("family") for _, part in parts}
-    saved = set()  # the tables of iptables-nft, which nft lists as well
-    for family, program, legacy_names in _IPTABLES:
+    saved = set()
+    for family, program, old_tables in _IPTABLES:
         # Each program takes 4 ms of the processor, and in most snapshots there is nothing to print.
-        if shutil.which(program) and (not has_nft or family in families or _read(legacy_names)):
+        if shutil.which(program) and (not has_nft or family in families or _read(old_tables)):
             text = _output(program)
             saved |= {(family, line[1:]) for line in text.splitlines() if line.startswith("*")}
             yield from _saved_rules(program, text)

@@ -11,8 +11,8 @@ from libcni.errors import CNIError, Hint, PluginError, RecordError
 from libcni.options import OnCancel
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
+from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, PENDING, UNKNOWN, Place, Record, Unreadable
-from libcni.store.record_journal import Journal
 from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, replaced_namespace
@@ -198,8 +198,8 @@ class Attempt:
         problems = (await detach_chain_twice(chain, replace(self.claim, record=record))).errors
         # A process that ran during the DEL may have changed the network after it, even if it ends in a moment. If none
         # ran, what is seen now is a plugin of DEL, or another verb's process that is being started.
-        patience = _PLUGIN_END_SECONDS if have_ended else 0.0
-        if not problems and not await chain.run.plugins_have_ended(patience):
+        seconds = _PLUGIN_END_SECONDS if have_ended else 0.0
+        if not problems and not await chain.run.plugins_have_ended(seconds):
             # The process may still change the network, and nothing would undo that. The next verb of the container
             # waits for its end.
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"

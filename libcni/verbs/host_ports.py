@@ -164,7 +164,7 @@ def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:
     Args:
         published: the ports of containers, each with the container's ID.
     """
-    from libcni.kernel.listening_sockets import is_ancestor, processes_of  # few ADDs publish ports
+    from libcni.kernel.sockets import is_ancestor, processes_of  # few ADDs publish ports
 
     waiting = list(_waiting(published))
     processes = processes_of({inode for inode, _, _ in waiting})
@@ -179,7 +179,7 @@ def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:
 
 def _waiting(published: Iterable[tuple[HostPort, str]]) -> Iterator[tuple[str, HostPort, set[str]]]:
     """Yield (inode, port, containers) of each socket of the host that waits at a port of containers."""
-    from libcni.kernel.listening_sockets import waiting_sockets
+    from libcni.kernel.sockets import waiting_sockets
 
     by_number: dict[tuple[str, int], list[tuple[HostPort, str]]] = {}
     for port, container_id in published:

@@ -39,18 +39,20 @@ class PrevResult:
     @classmethod
     def of(cls, claim: Claim, net: NetworkConfigList) -> PrevResult:
         """Return the PrevResult of an attachment; log a warning if its result cannot be used."""
-        record, result = claim.record, None
-        try:
-            if record is not None and record.last_result is not None and supports(net.cni_version, "prevResult on DEL"):
-                recorded = last_result(record)
-                if recorded is None:
-                    logger.warning("%s: DEL goes on without prevResult: it cannot be read", record.path)
-                else:
-                    result = recorded.as_version(net.cni_version)
-        except VersionError as error:
+        run, record = claim.run, claim.record
+        result, problem = None, "the recorded result cannot be read"
+        if record is not None and record.last_result is not None:
+            try:
+                if not supports(net.cni_version, "prevResult on DEL"):
+                    return cls(run, net, record, None)
+                result = last_result(record)
+                result = result.as_version(net.cni_version) if result is not None else None
             # Go records versions that this library does not know, and any program may have written the file.
-            logger.warning("%s: DEL goes on without prevResult: %s", record.path if record else "", error)
-        return cls(claim.run, net, record, result)
+            except VersionError as error:
+                result, problem = None, str(error)
+            if result is None:
+                logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
+        return cls(run, net, record, result)
 
     def text(self, look: Look | None = None) -> str | None:
         """Return the text for the next plugin, without the addresses that another attachment has now.

@@ -17,6 +17,7 @@ from libcni.errors import CNIError, CNIErrorGroup, Hint, NamespaceMismatchError,
 from libcni.kernel import rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_conf
+from libcni.store.journal import Journal
 from libcni.store.model import (
     ABSENT,
     PENDING,
@@ -28,7 +29,6 @@ from libcni.store.model import (
     Unreadable,
     can_reload,
 )
-from libcni.store.record_journal import Journal
 from libcni.store.recorded_interface import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain

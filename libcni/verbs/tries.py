@@ -13,8 +13,8 @@ from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeo
 from libcni.options import OnCancel, OnExisting
 from libcni.protocol.result import Result
 from libcni.store.boot import boot_id, pid_namespace
+from libcni.store.journal import Journal
 from libcni.store.model import PENDING, Identity, Ours, Place, same_namespace
-from libcni.store.record_journal import Journal
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain

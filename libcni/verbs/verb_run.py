@@ -33,11 +33,11 @@ from libcni.executor.start_ahead import reads_first
 from libcni.observe.observer import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.journal import Journal
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.model import Record
 from libcni.store.other_records import OtherRecords
 from libcni.store.present_interfaces import Sight
-from libcni.store.record_journal import Journal
 from libcni.verbs.locking import LockingRun
 from libcni.verbs.settings import ClientState
 

@@ -162,7 +162,7 @@ def test_a_policy_that_would_drop_the_packets_of_the_first_container(node: Opera
 def test_a_program_that_came_after_the_container_to_its_port(
     node: OperatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libcni.kernel.listening_sockets._SECONDS", 60.0)
+    monkeypatch.setattr("libcni.kernel.sockets._SECONDS", 60.0)
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
     node.configure("net", node.bridge(f"{node.net}.0/24"), portmap)
     mapping = {"hostPort": 8099, "containerPort": 80, "protocol": "tcp"}

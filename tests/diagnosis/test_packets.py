@@ -19,7 +19,7 @@ from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni import RuntimeConf
 from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.ports import check_ports
-from libcni.diagnosis.report import NodeFinding
+from libcni.diagnosis.report import NodeFinding, NotChecked
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute
 from libcni.kernel.rules import Table, nft_table
@@ -31,7 +31,7 @@ ADDRESS, CNI0 = "10.1.0.2", "cni0"
 def drops_forwarded(
     rules: dict[str, dict[str, Table]], address: str, interface: str, bridges: Collection[str] = ()
 ) -> str:
-    return Forwarding(rules, bridges).dropped_by(address, interface)
+    return str(Forwarding(rules, bridges).dropped_by(address, interface) or "")
 
 
 def tables(*rules: str, name: str = "filter", **policies: str) -> dict[str, dict[str, Table]]:
@@ -179,6 +179,99 @@ def test_a_chain_of_nftables_can_drop_by_policy_too() -> None:
     assert drops_forwarded({"nft": {"inet fw": nft_table("inet fw", text)}}, ADDRESS, CNI0) == ""
 
 
+FIREWALLD = """table inet fw {
+\tchain forward {
+\t\ttype filter hook forward priority filter + 10; policy accept;
+\t\tct state established,related accept
+\t\tct status dnat accept
+\t\tiifname "lo" accept
+\t\tct state vmap { invalid : drop, related : accept }
+\t\tmeta nfproto ipv6 jump own
+\t\tRULE
+\t\treject with icmpx admin-prohibited
+\t}
+\tchain own {
+\t\taccept
+\t}
+}"""
+LAST = "reject with icmpx admin-prohibited"
+
+
+@pytest.mark.parametrize(
+    ("rule", "lost"),
+    [
+        ('iifname "docker0" oifname != "docker0" accept', LAST),
+        ('iifname "cni0" accept', ""),
+        ('iifname { "docker0", "cni*" } accept', ""),
+        ("ip saddr 10.1.0.0/24 counter packets 7 bytes 9 accept", ""),
+        ("ip saddr 10.2.0.0/24 accept", LAST),
+        ("ip6 saddr != fd00::/8 accept", LAST),
+        ('iifname vmap { "docker0" : jump own }', ""),
+        ("meta mark 0x7 accept", ""),
+        ("tcp dport { 80, 443 } accept", ""),
+        ("ip saddr 10.1.0.0/24 jump own", ""),
+        ('iifname "cni0" log prefix "DROP it: " level info drop comment "drop in"', 'iifname "cni0" log'),
+        ("tcp dport 8080 drop", LAST),
+        ("return", ""),
+        ("queue to 0", ""),
+    ],
+)
+def test_rules_of_nftables_that_lose_the_packets_of_a_container(made: MadeNode, rule: str, lost: str) -> None:
+    """As firewalld writes them: what nobody has accepted is rejected at the end."""
+    made.attach("c1", {**BRIDGE, "bridge": "cni0", "ipMasq": False})
+    reading = made.reading()
+    reading.rules["nft"]["inet fw"] = nft_table("inet fw", FIREWALLD.replace("RULE", rule))
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.subject) for one in found] == [("dropped", "chain forward of nft, table inet fw")] * bool(
+        lost
+    )
+    assert all(one.seen.startswith(f"its packets end at the rule {lost}") for one in found)
+    if lost == LAST:
+        start = "nft insert rule inet fw forward"
+        assert found[0].remedy.startswith(
+            f"accept their packets before it: {start} iifname cni0 accept; {start} oifname"
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "hook", "rule", "name"),
+    [
+        ("netdev d", 'ingress device "vethc1"', "drop", "dropped"),
+        ("netdev d", 'ingress device "vethc2"', "drop", ""),
+        ("netdev d", 'ingress devices = { "lo", "br0" }', "ip saddr 10.1.0.2 drop", "dropped"),
+        ("bridge filter", "forward", 'iifname "vethc1" drop', "dropped"),
+        ("bridge filter", "forward", 'iifname "vethc2" drop', ""),
+        ("inet fw", "input", 'iifname "br0" drop', "dropped"),
+        ("inet fw", "forward", 'iifname "br0" tcp dport 8080 drop', "dropped-in-part"),
+        ("inet fw", "forward", "ip daddr 10.1.0.2 udp dport 53 drop", "dropped-in-part"),
+        ("inet fw", "forward", 'iifname "br0" ct state invalid drop', ""),
+        ("ip6 fw", "forward", "drop", ""),
+    ],
+)
+def test_hooks_of_nftables_where_packets_of_a_container_are_dropped(
+    made: MadeNode, table: str, hook: str, rule: str, name: str
+) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    text = f"table {table} {{\n\tchain c {{ # handle 1\n\t\ttype filter hook {hook} priority 0; policy accept;\n\t\t"
+    reading.rules["nft"][table] = nft_table(table, f"{text}{rule} # handle 7\n\t}}\n}}")
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.containers) for one in found] == [(name, ("c1:eth0",))] * bool(name)
+    assert all(one.remedy.endswith(f": nft delete rule {table} c handle 7") for one in found)
+    if not name:
+        said = [one.subject for one in check_rules(reading) if isinstance(one, NotChecked)]
+        assert f"tables of nft: {table}" in said
+
+
+def test_a_policy_that_drops_connections_to_the_node_is_a_note(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables-legacy"] = tables(INPUT="DROP")["iptables"]
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert (found.severity, found.name, found.subject) == ("note", "policy-drops", "chain INPUT of iptables-legacy")
+    assert found.remedy == "if not: iptables-legacy -I INPUT -i br0 -j ACCEPT"
+
+
 def test_the_rules_of_other_containers_are_not_compared_with_each_packet() -> None:
     """The plugin firewall makes two for each of 10,000 containers."""
     hosts = [f"10.1.{high}.{low}" for high in range(40) for low in range(250)]
@@ -300,8 +393,13 @@ def test_tables_of_nftables_that_are_not_followed_are_named(node: OperatorNode) 
     node.assert_healthy()
     assert not [one for one in node.diagnose().not_checked if "nft" in one.subject]
     chain = "add chain inet fw f { type filter hook forward priority 0; }"
-    subprocess.run(["nft", f"add table inet fw; {chain}; add rule inet fw f iifname br-node drop"], check=True)
+    subprocess.run(["nft", f"add table inet fw; {chain}; add rule inet fw f tcp dport 80 drop"], check=True)
     assert ("rules", "tables of nft: inet fw") in [(one.check, one.subject) for one in node.diagnose().not_checked]
+    host_end = json.loads(node.host.run("ip", "-j", "link", "show", "master", "br-node"))[0]["ifname"]
+    chain = f"add chain netdev d i {{ type filter hook ingress device {host_end} priority 0; }}"
+    subprocess.run(["nft", f"add table netdev d; {chain}; add rule netdev d i counter drop"], check=True)
+    node.type(node.finding("its packets end at the rule counter").remedy.rpartition(": ")[2])
+    node.assert_healthy()
 
 
 @pytest.mark.real

@@ -16,10 +16,10 @@ from libcni.kernel.namespace_holders import Walk
 from libcni.manager.operation import ManagerOperation
 from libcni.store import files, present_interfaces, record_format, records
 from libcni.store.boot import boot_id
+from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
 from libcni.store.present_interfaces import EnteredNamespace
-from libcni.store.record_journal import Journal
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking, prev_result, tries
 from libcni.verbs.claim import Claim

@@ -21,10 +21,10 @@ from libcni.executor import CallOptions
 from libcni.kernel import system
 from libcni.store import files, records
 from libcni.store.boot import boot_id
+from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
 from libcni.store.other_records import OtherRecords
 from libcni.store.record_format import encode, gist_of
-from libcni.store.record_journal import Journal
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor
 from store.canned import put, written

@@ -30,8 +30,8 @@ from libcni.errors import (
 )
 from libcni.executor import CallOptions
 from libcni.protocol.invocation import Outcome
+from libcni.store.journal import Journal
 from libcni.store.model import PENDING, READY, REFUSED, STALE_BOOT, Ours, Record, State
-from libcni.store.record_journal import Journal
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.earlier import earlier_of
 

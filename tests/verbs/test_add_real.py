@@ -29,7 +29,7 @@ def net(real_node: RealNode) -> NetworkConfigList:
 @pytest.fixture(autouse=True)
 def time_to_find_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of a socket is searched for a quarter of a second, which a busy machine may need for one of them."""
-    monkeypatch.setattr("libcni.kernel.listening_sockets._SECONDS", 60.0)
+    monkeypatch.setattr("libcni.kernel.sockets._SECONDS", 60.0)
 
 
 def rt(container: str, netns: str, ifname: str = "eth0", **more: Any) -> RuntimeConf:

@@ -18,7 +18,7 @@ from libcni.engines.oci.pins import OWNER, Pin, Pins, directory_for
 from libcni.errors import ConfigError
 from libcni.kernel.life import Life
 from libcni.kernel.namespace import NamespaceId
-from libcni.manager.read_once import read_once
+from libcni.manager.iterables import read_once
 from libcni.store.model import STALE_BOOT
 
 if TYPE_CHECKING:

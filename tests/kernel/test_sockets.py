@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni.kernel import listening_sockets
-from libcni.kernel.listening_sockets import Socket, processes_of, waiting_sockets
+from libcni.kernel import sockets
+from libcni.kernel.sockets import Socket, processes_of, waiting_sockets
 
 
 def test_the_processes_of_several_sockets_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_the_processes_of_several_sockets_are_found_in_one_pass(monkeypatch: pyt
         found = list(waiting_sockets("tcp", numbers))
         assert {one.number for one in found} == numbers
         assert {one.address for one in found} == {"127.0.0.1"}
-        monkeypatch.setattr(listening_sockets, "_SECONDS", 60.0)
+        monkeypatch.setattr(sockets, "_SECONDS", 60.0)
         passes: list[str] = []
         listdir = os.listdir
 
@@ -50,7 +50,7 @@ time.sleep(1000)
 def test_of_another_users_process_the_name_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """He can put its arguments on a file system that never answers (FUSE)."""
     as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if not os.geteuid() else []
-    monkeypatch.setattr(listening_sockets, "_SECONDS", 60.0)
+    monkeypatch.setattr(sockets, "_SECONDS", 60.0)
     with subprocess.Popen([*as_user, "python3", "-c", _SERVER], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         number = int(server.stdout.readline())
@@ -73,7 +73,7 @@ def test_endpoints_of_sctp_that_wait_for_clients(monkeypatch: pytest.MonkeyPatch
     """The kernel of the tests need not have SCTP; this is its text (net/sctp/proc.c)."""
     assert list(waiting_sockets("sctp", range(8000, 9000))) == []
     (tmp_path / "eps").write_text(_ENDPOINTS)
-    monkeypatch.setattr(listening_sockets, "_SCTP", str(tmp_path / "eps"))
+    monkeypatch.setattr(sockets, "_SCTP", str(tmp_path / "eps"))
     found = list(waiting_sockets("sctp", range(8000, 9000)))
     assert found == [
         Socket(8099, "", "71001"), Socket(8098, "127.0.0.1", "71002"), Socket(8098, "10.0.0.1", "71002"),

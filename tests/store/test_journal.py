@@ -12,7 +12,7 @@ import pytest
 
 from libcni.errors import RecordError
 from libcni.kernel import system
-from libcni.store import record_journal
+from libcni.store import journal as journal_module
 from libcni.store import records as records_module
 from libcni.store.files import open_file
 from libcni.store.model import UNKNOWN, Known
@@ -134,7 +134,7 @@ def test_a_record_never_becomes_too_large_to_be_read_back(store: RecordStore, mo
     for name, limit in (("MAX_RECORD_BYTES", 600), ("MAX_RECORD_ELEMENTS", 20)):
         with store.begin(bare(container_id=name.lower())) as journal, monkeypatch.context() as patch:
             journal.write("started", interface=UNKNOWN)
-            patch.setattr(record_journal, name, limit)
+            patch.setattr(journal_module, name, limit)
             with pytest.raises(RecordError, match="too large to read back"):
                 journal.write("complete", interface=MADE, result=f'{{"ips":[{",".join(["{}"] * 300)}]}}')
 

@@ -1,0 +1,94 @@
+"""Read the rules of nft that filter packets: their conditions in the words of iptables, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from libcni.kernel.rules import Rule
+
+_OPTIONS = {
+    ("iifname",): "-i",
+    ("iif",): "-i",
+    ("oifname",): "-o",
+    ("oif",): "-o",
+    ("ip", "saddr"): "-s",
+    ("ip6", "saddr"): "-s",
+    ("ip", "daddr"): "-d",
+    ("ip6", "daddr"): "-d",
+    ("ct", "state"): "--ctstate",
+    ("ct", "status"): "--ctstatus",
+    ("meta", "nfproto"): "nfproto",
+}
+_VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
+_WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
+"""The words of ``counter`` and ``log`` that a value follows."""
+_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta"}
+
+
+class Condition(NamedTuple):
+    """A condition of a rule.
+
+    Attributes:
+        option: the option of iptables, or ``nfproto``; "" if the condition is not understood.
+        values: the values, one of which a packet must have.
+        is_negated: whether a packet must have none of them.
+    """
+
+    option: str
+    values: tuple[str, ...] = ()
+    is_negated: bool = False
+
+
+def read_rule(rule: Rule) -> tuple[list[Condition], str]:
+    """Return the conditions of a rule of nft, and ``lost``, ``passed``, ``return``, the chain that decides, or ""."""
+    conditions: list[Condition] = []
+    verdict = ""
+    words = iter(_words(rule))
+    before = ""
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, "")
+        elif word in {"jump", "goto"}:
+            verdict = next(words, "")
+        elif word in _VERDICTS:
+            verdict = _VERDICTS[word]
+            break  # behind it there are only its own words
+        elif option := _OPTIONS.get((word,)) or _OPTIONS.get((before, word)):
+            value = next(words, "")
+            is_negated = value == "!="
+            value = next(words, "") if value in {"!=", "=="} else value
+            values = next(words, "") if value == "vmap" else value
+            named = tuple(part.strip('"').replace("*", "+") for part in values.strip("{}").replace(",", " ").split())
+            conditions.append(Condition(option, tuple(named), is_negated) if value != "vmap" else Condition(""))
+            # Of the states of connections only "new" is asked for.
+            if value == "vmap" and (option != "--ctstate" or "new" in named):
+                verdict = _of_map(values)
+        elif word == "vmap":
+            verdict = _of_map(next(words, ""))
+            conditions.append(Condition(""))
+        elif word not in _NO_CONDITIONS:
+            conditions.append(Condition(""))
+        before = word
+    return conditions, verdict
+
+
+def _of_map(values: str) -> str:
+    """Return the verdict of a map whose value is not known."""
+    return "lost" if {"accept", "jump", "goto"}.isdisjoint(values.split()) and values.startswith("{") else "passed"
+
+
+def _words(rule: Rule) -> Iterator[str]:
+    """Yield the words of a rule behind the names of its table and chain; a set and a text are one word each."""
+    whole: list[str] = []
+    for word in rule[5 : -2 if rule[-2] == "comment" else None]:
+        whole.append(word)
+        text = " ".join(whole)
+        if not (text.startswith("{") and not text.endswith("}")) and (text[0] != '"' or text[-1] == '"' != text):
+            yield text
+            whole = []
+
+
+def is_goto(rule: Rule) -> bool:
+    """Return whether packets do not come back from the chain to which a rule leads."""
+    return "-g" in rule or "goto" in rule
