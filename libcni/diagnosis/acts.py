@@ -34,6 +34,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import check_unchanged
+from libcni.verbs.port_rules import after, target_of
 from libcni.verbs.verb_run import VerbRun
 
 _Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -161,6 +162,25 @@ async def _run_plugins(node: VerbRun, attachment: Attachment, missing: tuple[str
     for index, document in enumerate(plugin_documents(net)):
         if wanted.get(str(document.get("type"))):
             await chain.call(chain.invocation("ADD", index, text))
+    if wanted["portmap"]:
+        own = {str(address.ip) for address in map(ipaddress.ip_interface, (ip.address for ip in result.ips))}
+        await node.on_disk(lambda: _keep_ports(record.network, record.container_id, own))
+
+
+def _keep_ports(network: str, container_id: str, addresses: set[str]) -> None:
+    """Remove the rules that portmap has not made from a container's chain of ports, all at once.
+
+    portmap adds its rules behind those that are there, and the first one decides.
+    """
+    chain = rules.ports_chain(network, container_id)
+    for program in sorted(set(map(rules.program_of, addresses))):
+        present = rules.rules_in(program, "nat", chain)
+        made = [
+            rule for rule in present
+            if target_of(rule) in addresses or after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
+        ]  # fmt: skip
+        if made != present:
+            rules.restore(program, "nat", {chain: made}, ())
 
 
 def _masquerade(network: str, container_id: str, addresses: list[_Address], jumps: set[rules.Rule]) -> None:

@@ -85,6 +85,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
+            yield from _moved_host_end(node, attachment, inside)
             yield from _stopped_inside(node, attachment, inside, macs)
         if attachment.path not in node.elsewhere:
             yield from _host_side(node, attachment, host, routes)
@@ -221,18 +222,23 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
     users = by_bridge.pop("", [])
     for other, moved in by_bridge.items():
         # A reload would create a second bridge with the same address, and cut off all containers.
+        remedy = f"give {other} its old name again, or drain the node and remove {other}"
+        if link is not None:  # the containers of each bridge do not reach those of the other
+            ports = f"$(ip -o link show master {other} | cut -d: -f2 | cut -d@ -f1)"
+            move = f"for port in {ports}; do ip link set $port master {name}; done; ip link del {other}"
+            remedy = f"move its ports to {name}, then call repair: {move}"
         yield NodeFinding(
-            "interfaces", "warning", "bridge-renamed", f"bridge {name}",
+            "interfaces", "warning" if link is None else "error", "bridge-renamed", f"bridge {name}",
             f"it {'does not exist' if link is None else 'is another bridge'}; "
             f"{counted(len(moved), 'attachment')} moved to bridge {other}",
             "an ADD or a reload creates a second bridge with the same address, and cuts off one bridge's containers",
-            f"give {other} its old name again, or drain the node and remove {other}",
-            containers=_names(moved),
+            remedy, containers=_names(moved),
         )  # fmt: skip
         yield from _state_of(host.links[other], f"bridge {other}", moved, _gateways(node, moved))
     if link is not None:
         gateways = _gateways(node, users)
-        yield from _state_of(link, f"{kind} {name}", users, gateways, host.links.values())
+        others = [one for one in host.links.values() if one.name not in by_bridge]
+        yield from _state_of(link, f"{kind} {name}", users, gateways, others)
         yield from _subnet_route(node, host, link, users, gateways) if not by_bridge else ()
     elif users:
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
@@ -278,10 +284,13 @@ def _state_of(
         )
     for other in (one for one in links if one.index != link.index and one.is_up):
         if doubled := [cidr.partition("/")[0] for cidr in gateways if other.has_address(cidr)]:
+            users_of = [one.name for one in links if one.master == other.index]
+            remedy = f"if nobody uses {other.name}: ip link del {other.name}"
+            if users_of:
+                remedy = f"find out whose {some(users_of)} on {other.name} is, and give one of the two another subnet"
             yield about(
                 name="gateway-doubled", severity="warning", seen=f"its address {some(doubled)} is on {other.name}, too",
-                meaning="the node may send packets for its containers there",
-                remedy=f"if nobody uses {other.name}: ip link del {other.name}",
+                meaning="the node may send packets for its containers there", remedy=remedy,
             )  # fmt: skip
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
         mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing if takes(link, cidr))
@@ -368,6 +377,35 @@ def _host_side(
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
                 mends = tuple(_link_mend("add-route", attachment, link, text) for text in missing)
                 yield _error(attachment, "host-route-missing", seen, _CUT_OFF, mends=mends)
+
+
+def _moved_host_end(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:
+    """Find a veth whose end on the host is in another namespace, while those of its network's others are here."""
+    link = inside.links.get(attachment.ifname)
+    is_veth = any(document.get("type") in {"bridge", "ptp"} for document in node.documents(attachment))
+    if (
+        link is None
+        or not is_veth
+        or attachment.path in node.elsewhere
+        or link.kind != "veth"
+        or node.host_ends(attachment)
+    ):
+        return
+    names = node.summary_of(attachment).veths
+    is_inside = any(other.index == link.peer and other.name in names for other in inside.links.values())
+    if not is_inside if link.peer_namespace is None else link.peer_namespace == inside.reader:
+        return
+    places = [
+        (name, space.path) for space in node.spaces.values() if space.network is not None
+        for name in names if name in space.network.links and space.network.links[name].index == link.peer
+    ]  # fmt: skip
+    seen = f"the host's end of {attachment.ifname}, {some(list(names))}, is in another network namespace"
+    remedy = "find out where it is, and move it back"
+    if places:
+        [(name, path), *_] = places
+        seen = f"the host's end of {attachment.ifname}, {name}, is in {path}"
+        remedy = f"move it back, then call repair: {command_in(path, f'ip link set {name} netns $$')}"
+    yield _error(attachment, "interface-moved", seen, _CUT_OFF, remedy)
 
 
 def _is_up_inside(node: NodeState, attachment: Attachment) -> bool:

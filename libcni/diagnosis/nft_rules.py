@@ -19,11 +19,12 @@ _OPTIONS = {
     ("ct", "state"): "--ctstate",
     ("ct", "status"): "--ctstatus",
     ("meta", "nfproto"): "nfproto",
+    ("ether", "type"): "nfproto",
 }
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that a value follows."""
-_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta"}
+_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta", "ether"}
 
 
 class Condition(NamedTuple):

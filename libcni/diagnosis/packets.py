@@ -221,7 +221,9 @@ class Forwarding:
 
     def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:
         if option == "nfproto":
-            return "yes" if value == f"ipv{packet.address.version}" else "no"
+            # Whose questions for hardware addresses are lost is cut off, too.
+            of_this = {"ipv4", "ip", "arp"} if "." in str(packet.address) else {"ipv6", "ip6"}
+            return "yes" if value in of_this else "no"
         if option == "--ctstatus":
             return "no" if packet.is_sent and value == "dnat" else "maybe"
         if option in {"-s", "-d"}:

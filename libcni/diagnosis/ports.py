@@ -6,9 +6,10 @@ from libcni._dataclass import replace
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.packets import Place
 from libcni.diagnosis.reading import LOCALNET, grouped
 from libcni.diagnosis.report import NodeFinding, Observations, finding_about
-from libcni.diagnosis.rules import gateway_interfaces
+from libcni.diagnosis.rules import gateway_interfaces, removal
 from libcni.errors import some
 from libcni.kernel.rules import ports_chain
 from libcni.store.attachments import Attachment
@@ -34,7 +35,11 @@ def check_ports(node: NodeState) -> Observations:
             f"{listener.who} listens on host port {listener.port}, which this container publishes",
             "clients of that program reach the container", "stop the program, or publish another port",
         )  # fmt: skip
-    yield from (_caught(node, users[rule.user], rule) for rule in holders.rules)
+    for rule in holders.rules:
+        attachment, words = users[rule.user], rule.found.rule
+        # A wrong rule in the container's own chain is a missing one, which a mend puts there alone.
+        if ports_chain(attachment.network, attachment.container_id) != words[1]:
+            yield _caught(node, attachment, rule)
     yield from _not_from_localhost(node, list(users.values()))
 
 
@@ -74,7 +79,11 @@ def _caught(node: NodeState, attachment: Attachment, rule: PortRule) -> NodeFind
         if other.container_id != attachment.container_id and port in set(ports_in(other.capability_args))
     ]  # fmt: skip
     owner = f"that of container {others[0].container_id}" if others else " ".join(found.rule)
-    remedy = "find out who added the rule, and remove it"
+    program, table = next(
+        (program, name) for program, tables in node.rules.items() for name, one in tables.items()
+        if any(found.rule in rules for rules in one.chains.values())
+    )  # fmt: skip
+    remedy = f"find out who added the rule, and remove it: {removal(node, Place(program, table, ''), found.rule)}"
     if others:
         remedy = "publish another port for one of them" if others[0].state in LIVING else ""
     about = finding_about(

@@ -200,14 +200,29 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
         inside = nat.chains.get(rule[-1], ())
         # For connections from the node and from the container itself.
         is_marked = any(after(entry, "-j") == "CNI-HOSTPORT-SETMARK" for entry in inside)
-        for entry in inside if not is_marked or _marks_ports(nat) else ():
-            if "--to-destination" in entry and after(entry, "-p") == after(rule, "-p"):
+        for entry in _deciding(inside) if not is_marked or _marks_ports(nat) else ():
+            if after(entry, "-p") == after(rule, "-p"):
                 kind = f"port {after(entry, '--dport')}/{after(entry, '-p')}"
                 yield Fact(kind, rule[-1], target_of(entry)), _owner("iptables", rule)
     if allowed.find("FORWARD", "CNI-FORWARD"):
         forward = allowed.chains.get("CNI-FORWARD", ())
         sources, targets = ({_host_after(rule, option) for rule in forward} for option in ("-s", "-d"))
         yield from ((Fact("firewall", "", address), None) for address in sources & targets if address)
+
+
+def _deciding(chain: Sequence[Rule]) -> Iterator[Rule]:
+    """Yield the rules of a container's chain of ports that translate: for each port the first one that ends there."""
+    decided: set[tuple[str, ...]] = set()
+    for rule in chain:
+        target, of_all = after(rule, "-j"), "--dport" not in rule and "--dports" not in rule
+        port = after(rule, "-p"), after(rule, "--dport"), after(rule, "-d")
+        if target not in {"ACCEPT", "DNAT", "DROP", "REDIRECT", "RETURN"} or "-s" in rule or port in decided:
+            continue
+        if "--to-destination" in rule:
+            yield rule
+        if of_all:
+            return
+        decided.add(port)
 
 
 def _marks_ports(nat: Table) -> bool:
@@ -462,7 +477,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
     """Find the rules that lose all packets of a container, or some of them."""
     losses = _losses(node, live, forwarding)
     for (place, rule), (containers, interfaces, what) in losses.items():
-        remedy = f"find out who added the rule, and remove it: {_removal(node, place, rule)}"
+        remedy = f"find out who added the rule, and remove it: {removal(node, place, rule)}"
         hook = node.table("nft", place.table).hooks.get(place.chain, ("",) * 4)[3] if place.program == "nft" else ""
         if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
             # A firewall's last word, for all that it does not know.
@@ -485,7 +500,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             yield NodeFinding(
                 "rules", "note", "dropped-in-part", str(place),
                 f"a rule drops some packets of {some(list(names))}: {_text_of(rule)}",
-                "somebody may want it so", f"if not: {_removal(node, place, rule)}", (), tuple(names),
+                "somebody may want it so", f"if not: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
 
 
@@ -501,7 +516,7 @@ def _text_of(rule: Rule) -> str:
     return " ".join(rule[5:] if rule[0] == "add" else rule)
 
 
-def _removal(node: NodeState, place: Place, rule: Rule) -> str:
+def removal(node: NodeState, place: Place, rule: Rule) -> str:
     """Return the command that removes a rule."""
     program, table, _ = place
     if program == "nft":

@@ -91,12 +91,20 @@ def settings_that_stop(
         setting = _SETTINGS.get(text) or _SETTINGS.get(name)
         if setting is None or (only and text not in only) or (text == "arp off" and link.kind not in _WITH_ARP):
             continue
-        if not any(setting.is_wanted(document) or name in str(document.get("sysctl")) for document in documents):
+        if not any(setting.is_wanted(document) or _sets(document, text) for document in documents):
             yield about(
                 severity=setting.severity, name="link-setting", seen=f"{link.name} has {text!r}: {setting.effect}",
                 meaning="no plugin of its network has set this",
                 remedy=command_in(netns, setting.undo.format(shlex.quote(link.name))),
             )  # fmt: skip
+
+
+def _sets(document: Mapping[str, Any], text: str) -> bool:
+    """Return whether a plugin's configuration sets a sysctl of an interface to this value, such as ``arp_ignore 8``."""
+    name, _, value = text.partition(" ")
+    settings = document.get("sysctl")
+    pairs = settings.items() if isinstance(settings, dict) else ()
+    return any(str(key).replace("/", ".").endswith(f".{name}") and str(found) == value for key, found in pairs)
 
 
 def in_another_vlan(

@@ -169,6 +169,11 @@ def test_the_gateways_address_on_a_second_bridge_is_found(made: MadeNode) -> Non
     assert (found.name, found.severity, found.remedy) == (
         "gateway-doubled", "warning", "if nobody uses br1: ip link del br1",
     )  # fmt: skip
+    made.host.links["port1"] = Link("port1", 71, master=70)
+    assert (
+        made.finding(check_interfaces).remedy
+        == "find out whose port1 on br1 is, and give one of the two another subnet"
+    )
     made.host.links["br1"].is_up = False
     assert made.findings(check_interfaces) == []
 
@@ -271,6 +276,28 @@ def test_a_host_end_is_put_back_on_its_bridge(made: MadeNode) -> None:
     assert [mends_of(one) for one in found] == [[("join", "vethc1", "br0")], [("set-up", "vethc1")]]
 
 
+def test_a_host_end_that_was_moved_to_another_namespace(made: MadeNode) -> None:
+    for name in ("c1", "c2"):
+        eth0 = made.attach(name).links["eth0"]
+        eth0.kind, eth0.peer, eth0.peer_namespace = "veth", made.host.links[f"veth{name}"].index, 4
+        object.__setattr__(made.spaces[max(made.spaces)].network, "reader", 4)
+    assert made.findings(check_interfaces) == []
+    moved = made.host.links.pop("vethc2")
+    eth0.peer_namespace = 7
+    where = made.netns("other")
+    for network, remedy in (
+        (Network({}, ()), "find out where it is, and move it back"),
+        (
+            Network({"vethc2": moved}, ()),
+            f"move it back, then call repair: nsenter --net={where} ip link set vethc2 netns $$",
+        ),
+    ):
+        made.live_in(str(where), network)
+        found = made.finding(check_interfaces)
+        assert (found.severity, found.name, found.remedy) == ("error", "interface-moved", remedy)
+        assert found.containers == ("c2:eth0",)
+
+
 def test_routes_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
     made.attach("c1")
     made.host.links["wan0"] = Link("wan0", 50, is_up=True)
@@ -335,7 +362,8 @@ def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> 
     for address in ("10.9.0.1/24", "10.1.0.1/24"):
         made.host.links["br0"] = Link("br0", 70, is_up=True, addresses=[address])
         [found] = made.findings(check_interfaces)
-        assert (found.name, found.mends) == ("bridge-renamed", ())
+        assert (found.name, found.severity, found.mends) == ("bridge-renamed", "error", ())
+        assert found.remedy.endswith("do ip link set $port master br0; done; ip link del old")
         assert found.seen == "it is another bridge; 2 attachments moved to bridge old", "nothing is moved to it"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Collection
@@ -22,7 +23,7 @@ from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding, NotChecked
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute
-from libcni.kernel.rules import Table, nft_table
+from libcni.kernel.rules import Table, nft_table, ports_chain
 from libcni.verbs.port_rules import translations
 
 ADDRESS, CNI0 = "10.1.0.2", "cni0"
@@ -241,6 +242,9 @@ def test_rules_of_nftables_that_lose_the_packets_of_a_container(made: MadeNode, 
         ("netdev d", 'ingress devices = { "lo", "br0" }', "ip saddr 10.1.0.2 drop", "dropped"),
         ("bridge filter", "forward", 'iifname "vethc1" drop', "dropped"),
         ("bridge filter", "forward", 'iifname "vethc2" drop', ""),
+        ("bridge filter", "forward", "ether type arp counter packets 0 bytes 0 drop", "dropped"),
+        ("bridge filter", "forward", "ether type ip6 counter packets 0 bytes 0 drop", ""),
+        ("bridge filter", "forward", "ether type arp xt match arp counter packets 0 bytes 0 drop", ""),
         ("inet fw", "input", 'iifname "br0" drop', "dropped"),
         ("inet fw", "forward", 'iifname "br0" tcp dport 8080 drop', "dropped-in-part"),
         ("inet fw", "forward", "ip daddr 10.1.0.2 udp dport 53 drop", "dropped-in-part"),
@@ -346,6 +350,9 @@ def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program:
     # Nobody knows which of two programs' rules come first; a RETURN or ACCEPT hides no rule of another chain.
     if program == "iptables" or "--to" in rule:
         target = "10.9.9.9" if "10.9.9.9" in rule else "no container"
+        remedies = [one.remedy for one in check_ports(reading) if isinstance(one, NodeFinding)]
+        command = f"{program} -t nat -D {rule.removeprefix('-A ')}"
+        assert remedies == [f"find out who added the rule, and remove it: {command}"]
         assert found == [f"port 8080/tcp leads to {target}, not to 10.1.0.2: the first rule that matches is {rule}"]
     else:
         assert found == []
@@ -353,6 +360,24 @@ def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program:
 
 def ports(number: int) -> dict[str, Any]:
     return {"portMappings": [{"hostPort": number, "containerPort": 80, "protocol": "tcp"}]}
+
+
+@pytest.mark.real
+def test_a_wrong_rule_in_the_chain_of_a_containers_ports_is_removed_at_once(node: OperatorNode) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24"), PORTMAP)
+    netns = node.new_namespace().path
+    node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0", capability_args=ports(8080)))
+    node.assert_healthy()
+    before = node.host.rules("nat")
+    chain = ports_chain("net", "c1")
+    right = next(rule for rule in before if rule.startswith(f"-A {chain}") and "--to-destination" in rule)
+    wrong = right.replace(f"{node.net}.2:80", f"{node.net}.9:80").removeprefix("-A ")
+    subprocess.run(["iptables", "-t", "nat", *shlex.split(right.replace("-A ", "-D ", 1))], check=True)
+    subprocess.run(["iptables", "-t", "nat", "-A", *shlex.split(wrong)], check=True)
+    found = node.mend("missing rules: port 8080/tcp")
+    assert found.name == "rules-missing"
+    assert sorted(node.host.rules("nat")) == sorted(before)
+    node.assert_healthy()
 
 
 @pytest.mark.real

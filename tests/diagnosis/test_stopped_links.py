@@ -70,6 +70,12 @@ def test_a_setting_that_a_plugin_or_the_kernel_makes_is_none(
     assert made.findings(check_interfaces) == []
 
 
+def test_a_setting_with_another_value_than_the_plugins_is_found(made: MadeNode) -> None:
+    tuning = {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.arp_ignore": "1"}}
+    made.attach("c1", BRIDGE, tuning).links["eth0"].settings = ("arp_ignore 8",)
+    assert made.finding(check_interfaces).name == "link-setting"
+
+
 @pytest.mark.parametrize(
     ("vlan", "port", "bridge", "seen"),
     [
