@@ -103,6 +103,7 @@ class Subject:
         index: the number of its interface in the namespace, or 0.
         host_ends: (name, hardware address or "") of the host ends of its veths.
         addresses: its IP addresses without prefix lengths. They count only if ``netns`` is None.
+        macs: the hardware addresses of its interfaces, in lower case; (): unknown.
         bridges: the bridges of its network, on the host.
         pid_namespace: the inode of the PID namespace of the program that attached it; None if it is unknown.
         age: seconds since it was attached or reserved; None if it is unknown.
@@ -115,6 +116,7 @@ class Subject:
     index: int = 0
     host_ends: tuple[tuple[str, str], ...] = ()
     addresses: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()
     bridges: tuple[str, ...] = ()
     pid_namespace: int | None = None
     age: float | None = None
@@ -137,6 +139,7 @@ class Facts:
         has_walked: whether all else was looked at.
         held: (sign, path) of what holds the namespace, or None.
         address: where one of its addresses is, on an interface that only root can have made; or "".
+        similar: the same, if that interface has another hardware address.
         blind: why not everything was seen, or "".
         outside: why processes outside this program's user namespace were not seen, or "".
         port: an interface of the host that leads to a namespace that nobody saw, or "".
@@ -154,6 +157,7 @@ class Facts:
     has_walked: bool = False
     held: tuple[Sign, str] | None = None
     address: str = ""
+    similar: str = ""
     blind: str = ""
     outside: str = ""
     port: str = ""
@@ -190,6 +194,9 @@ def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a
         return None
     if facts.address:
         return Answer("alive", "address", f"its address is on {facts.address}")
+    if facts.similar and facts.host_end != "gone":
+        # Another container may have the address by now, or that of another node on this machine, such as one of kind.
+        return Answer("unknown", "address", f"its address is on {facts.similar}, with another hardware address")
     if blind := facts.blind or (facts.outside if facts.host_end != "gone" else ""):
         return Answer("unknown", "blind", blind)
     if facts.unread:
@@ -240,7 +247,7 @@ class Life:
         if answer.sign == "path":
             return answer._replace(path=subject.path, netns=subject.netns or namespace_identity(subject.path))
         if answer.sign == "address":
-            netns = next(self.addresses[one][0][0] for one in subject.addresses if one in self.addresses)
+            netns, _ = self._on_interfaces(subject)[0]
             return answer._replace(path=self.spaces[netns].path, netns=netns)
         return answer._replace(netns=subject.netns)
 
@@ -398,11 +405,17 @@ class Life:
             return replace(facts, is_inode_reused=True) if is_reused else replace(facts, held=next(signs_of(held)))
         if subject.netns is not None:
             return replace(facts, port=self._unseen_port(subject.bridges))
-        address = next((self._where(address) for address in subject.addresses if address in self.addresses), "")
+        where, is_own = "", False
+        if found := self._on_interfaces(subject):
+            (netns, link), *_ = found
+            where, is_own = f"{link.name} in {self.spaces[netns].path}", _is_of(link, subject)
         # Who has an address of a bridge's network is behind a port of it, and a port that leads to a namespace which
         # could not be read counts as unseen. Other namespaces need not be read for that.
         unread = "" if subject.bridges else self._unread
-        return replace(facts, address=address, unread=unread, port=self._unseen_port(subject.bridges))
+        return replace(
+            facts, address=where if is_own else "", similar="" if is_own else where,
+            unread=unread, port=self._unseen_port(subject.bridges),
+        )  # fmt: skip
 
     def _holder(self, subject: Subject) -> Held | None:
         """Return what the walk saw that holds the subject's namespace, or a later one with the same number."""
@@ -414,9 +427,10 @@ class Life:
         held = self._holder(subject)
         return held is not None and any(_lead(path, subject) == "reused" for path in held.all_paths)
 
-    def _where(self, address: str) -> str:
-        identity, link = self.addresses[address][0]
-        return f"{link.name} in {self.spaces[identity].path}"
+    def _on_interfaces(self, subject: Subject) -> list[tuple[NamespaceId, Link]]:
+        """Return the interfaces that have an address of the subject: first those with its hardware address."""
+        found = [one for address in subject.addresses for one in self.addresses.get(address, ())]
+        return sorted(found, key=lambda one: not _is_of(one[1], subject))
 
     def _kernel_finds(self, netns: NamespaceId, cookie: int) -> bool | None:
         if not self._by_handle or not cookie:
@@ -525,6 +539,11 @@ class Life:
         if is_same or (pid_namespace is None and self.walk.sees_containers):
             return ""
         return "the processes of other PID namespaces are hidden: run it among the runtime's processes (hostPID: true)"
+
+
+def _is_of(link: Link, subject: Subject) -> bool:
+    """Return whether an interface with an address of the subject may be the subject's."""
+    return not subject.macs or link.mac in subject.macs
 
 
 def _path_of(subject: Subject) -> Lead | Literal["none"]:

@@ -54,6 +54,7 @@ def subject_of(record: Record) -> Subject:
         index=getattr(record.interface, "number", 0),
         host_ends=tuple(_host_ends(result, bridges)) if result is not None else (),
         addresses=tuple(_addresses(result)) if result is not None else (),
+        macs=tuple(_macs(result)) if result is not None else (),
         bridges=bridges,
         pid_namespace=record.pid_namespace,
         age=age_of(record),
@@ -78,6 +79,11 @@ def _host_ends(result: Result, bridges: tuple[str, ...]) -> Iterator[tuple[str, 
     for interface in result.interfaces:
         if not interface.sandbox and interface.name and interface.name not in bridges:
             yield interface.name, (interface.mac or "").lower()
+
+
+def _macs(result: Result) -> Iterator[str]:
+    """Yield the hardware addresses of the interfaces of a result that are in the container."""
+    yield from (interface.mac.lower() for interface in result.interfaces if interface.sandbox and interface.mac)
 
 
 def _addresses(result: Result) -> Iterator[str]:

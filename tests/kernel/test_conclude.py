@@ -34,6 +34,8 @@ ROWS = [
     ({**OLD, "held": ("descriptor", "/proc/7/fd/3"), "host_end": "gone"}, "alive", "descriptor"),
     ({**OLD, "held": ("mount", ""), "blind": "hidden"}, "alive", "mount"),
     ({**OLD, "address": "eth0 in /run/netns/a"}, "alive", "address"),
+    ({**OLD, "similar": "eth0 in /run/netns/a"}, "unknown", "address"),
+    ({**OLD, "similar": "eth0 in /run/netns/a", "host_end": "gone"}, "dead", "walk"),
     ({**OLD, "host_end": "there"}, "alive", "host end"),
     # A walk without a sign.
     (OLD, "dead", "walk"),

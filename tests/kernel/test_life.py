@@ -413,6 +413,10 @@ def test_an_address_proves_life_of_a_reservation(host: Namespace, container: Nam
     veth(host, container)
     reserved = Subject(addresses=(ADDRESS,), age=1000.0)
     assert answered(reserved, by_handle, "alive", "address").path == container.path
+    mac = next(link.mac for _, link in Life().addresses[ADDRESS])
+    answered(Subject(addresses=(ADDRESS,), macs=(mac,), age=1000.0), by_handle, "alive", "address")
+    # Another container may have it by now, or one of another node on this machine.
+    answered(Subject(addresses=(ADDRESS,), macs=("02:00:00:00:00:99",), age=1000.0), by_handle, "unknown", "address")
     answered(Subject(addresses=(FREE,), age=1000.0), by_handle, "dead", "walk")
     answered(Subject(addresses=(FREE,), age=1.0), by_handle, "unknown", "young")
     answered(Subject(addresses=(FREE,)), by_handle, "unknown", "young")
