@@ -8,3 +8,11 @@ CACHE_DIR = "/var/lib/cni"
 TIMEOUT = 60.0
 CLEANUP_TIMEOUT = 30.0
 MAX_VERBS = 128
+
+_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def complete_path(path: str) -> str:
+    """Return a PATH with the directories of iptables, which that of cron and su lacks; an engine may give no PATH."""
+    given = [name for name in path.split(":") if name]
+    return ":".join([*given, *(name for name in _PROGRAMS if name not in given)])

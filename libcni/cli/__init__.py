@@ -14,10 +14,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from libcni._defaults import complete_path
+
 __all__ = ["main", "run"]
 
 _FAILED, _USAGE = 1, 2
-_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 # Errors of writing stdout. Errors of writing records are RecordErrors.
 _UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -79,9 +80,8 @@ def run() -> None:
     """Run the console script."""
     # Imports allocate many objects that live to the end. Collecting them again and again costs 6 % of the start.
     gc.set_threshold(100_000)
-    # Plugins, doctor and repair need iptables. The PATH of cron and su lacks its directory; an engine may give none.
-    path = [name for name in os.environ.get("PATH", "").split(":") if name]
-    os.environ["PATH"] = ":".join([*path, *(name for name in _PROGRAMS if name not in path)])
+    # Plugins, doctor and repair need iptables.
+    os.environ["PATH"] = complete_path(os.environ.get("PATH", ""))
     # If a stream's descriptor was closed (">&-"), the stream is None, and the next opened file would get the number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import stat
 from contextlib import suppress
 from functools import partial
 
+import libcni.kernel.system as system
+from libcni.diagnosis.lock_holders import lock_users
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, Observations
+from libcni.errors import some
 
 _error = partial(NodeFinding, "disk", "error")
 
 POOL_LOCK_MODE = 0o750
 """The mode of the file ``lock`` of host-local. Who may open it can hold the lock, and stop every ADD and DEL."""
+_LOCK_SECONDS = 1.0
+"""Seconds after which a lock of host-local is not a plugin's at work."""
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can write its record, so every ADD fails"
@@ -29,6 +35,7 @@ def check_disk(node: NodeState) -> Observations:
     for path in sorted({path for _, path in node.reservations}):
         yield from writable_by_others("disk", path)
         yield from _pool_lock(os.path.join(path, "lock"))
+        yield from _held_lock(os.path.join(path, "lock"))
     checked: set[int] = set()
     for directory in sorted({top, *(os.path.dirname(path) for _, path in node.reservations)}):
         while not os.path.exists(directory):
@@ -63,6 +70,36 @@ def _pool_lock(path: str) -> Observations:
                 "disk", "warning", "open-lock", path, "every user may open it, and hold the lock",
                 "then every ADD and DEL of the network waits", f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
             )  # fmt: skip
+
+
+def _held_lock(path: str) -> Observations:
+    """Find a lock of host-local that somebody keeps: the plugin needs it for milliseconds."""
+    deadline = system.monotonic() + _LOCK_SECONDS
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            while _is_held(descriptor):
+                if system.monotonic() >= deadline:
+                    holders = some(list(lock_users(path))) or "a process that this program does not see"
+                    yield _error(
+                        "held-lock", path, f"it has been held for {_LOCK_SECONDS:g} s by {holders}",
+                        "ADD and DEL of the network wait for it",
+                        "if the process hangs, end it: the lock ends with it. Delete no file",
+                    )  # fmt: skip
+                    return
+                system.sleep(_LOCK_SECONDS / 20)
+        finally:
+            os.close(descriptor)
+
+
+def _is_held(descriptor: int) -> bool:
+    """Return whether another process holds a lock of flock(2). Holds it for a moment itself, with other readers."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
 
 
 def writable_by_others(check: NodeCheck, directory: str) -> Observations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -75,11 +75,15 @@ def check_plugins(node: NodeState) -> Observations:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for observations in pool.map(lambda net: list(_network(node.cni, net)), node.networks):
             yield from observations
+    # containerd has no file for this network, and runs its plugin for each pod.
+    loopbacks = [node.recorded(attachment) for attachment in node.attachments if node.is_loopback(attachment)]
+    for net in {net.name: net for net in loopbacks if net is not None and not node.configured(net.name)}.values():
+        yield from _unusable_ones(node.cni, net, ask_plugins(node.cni, net))
 
 
 def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
     answers = ask_plugins(cni, net)
-    yield from (_unusable(cni, net, answer, answer.problem) for answer in answers if answer.problem is not None)
+    yield from _unusable_ones(cni, net, answers)
     names = ", ".join(answer.plugin for answer in answers)
     yield Checked("plugins", f"executables and VERSION of network {net.name}: {names}")
     if not supports(net.cni_version, "STATUS"):
@@ -89,9 +93,17 @@ def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
         yield from _status(cni, net)
 
 
+def _unusable_ones(
+    cni: CNIConfig, net: NetworkConfigList, answers: Iterable[PluginValidation]
+) -> Iterator[NodeFinding]:
+    yield from (_unusable(cni, net, answer, answer.problem) for answer in answers if answer.problem is not None)
+
+
 def _unusable(cni: CNIConfig, net: NetworkConfigList, validation: PluginValidation, error: CNIError) -> NodeFinding:
     problem = plugin_problem(cni, validation.plugin)
     hint = error.hint.words("--path") if error.hint else "install the plugin again"
+    if isinstance(error, PluginError) and error.signal:
+        hint = "install the plugin again: its file may be damaged"
     if isinstance(error, PluginTimeoutError):
         hint = "if this machine is overloaded, call doctor again; else find out what the plugin waits for"
     seen, remedy = problem or (error.text, hint)

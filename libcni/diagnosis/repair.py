@@ -34,7 +34,7 @@ _SECOND_LOOK = 1.0
 _PATIENCE = 60.0
 """Seconds for which a loss is examined again while verbs of its containers run."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
-_WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "drift"}
+_WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "disk", "drift"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ FindingName = Literal[
     "gateway-missing",
     "hairpin-off",
     "half-done",
+    "held-lock",
     "host-end-down",
     "host-route-missing",
     "ignored-addresses",

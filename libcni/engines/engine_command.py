@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH
+from libcni._defaults import CACHE_DIR, CONF_DIR, PLUGIN_PATH, complete_path
 from libcni.config.timeouts import seconds
 from libcni.errors import CNIError, ConfigError, name_client
 
@@ -159,6 +159,11 @@ def command_line() -> list[str]:
         hint = "install the library first, for example in a virtual environment (pip install .), and call it from there"
         raise ConfigError(problem, hint=hint)
     return command
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for plugins: this process's, with a complete PATH, also if a program calls main()."""
+    return {**os.environ, "PATH": complete_path(os.environ.get("PATH", ""))}
 
 
 def name_options(error: CNIError, options: argparse.Namespace) -> None:

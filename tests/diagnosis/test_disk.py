@@ -13,8 +13,9 @@ import pytest
 
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig
-from libcni.diagnosis import NodeFinding, diagnose
-from libcni.diagnosis.disk import writable_by_others
+from libcni.diagnosis import NodeFinding, diagnose, disk
+from libcni.diagnosis.disk import check_disk, writable_by_others
+from libcni.diagnosis.node_state import read_node
 
 
 @contextmanager
@@ -119,3 +120,20 @@ def test_an_owner_that_the_user_namespace_cannot_name_is_no_finding(tmp_path: Pa
         ["unshare", "--user", "--map-root-user", sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "\n"
+
+
+@pytest.mark.real
+def test_a_program_that_keeps_the_lock_of_host_local_is_named(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.attach("c1")
+    lock = node.leases / "net" / "lock"
+    assert [one.name for one in check_disk(read_node(node.cni)) if isinstance(one, NodeFinding)] == []
+    monkeypatch.setattr(disk, "_LOCK_SECONDS", 0.1)
+    with subprocess.Popen(["flock", lock, "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        [found] = [one for one in check_disk(read_node(node.cni)) if isinstance(one, NodeFinding)]
+        holder.kill()
+    assert (found.name, found.subject) == ("held-lock", str(lock))
+    assert f"flock ({holder.pid})" in found.seen

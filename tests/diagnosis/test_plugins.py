@@ -7,7 +7,7 @@ from helpers import document
 from nodes import FakeNode
 
 from diagnosis.conftest import GOOD, OperatorNode, install, only
-from libcni import CNIConfig
+from libcni import CNIConfig, NetworkConfigList, RuntimeConf
 from libcni.diagnosis import diagnose
 
 
@@ -92,3 +92,23 @@ def test_no_plugin_directory_at_all(healthy: FakeNode) -> None:
     nowhere = healthy.client(path=["/nowhere"])
     assert (only(nowhere).check, only(nowhere).seen) == ("plugins", "there is no such directory")
     assert only(healthy.client(path=[])).seen == "it is empty"
+
+
+def test_the_plugin_of_a_network_for_loopback_is_looked_for_although_it_has_no_file(
+    healthy: FakeNode, cni: CNIConfig
+) -> None:
+    """containerd has the configuration in its program, and runs the plugin for each pod."""
+    plugin = healthy.plugin("loopback")
+    net = NetworkConfigList.from_dict(
+        {"cniVersion": "1.0.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}
+    )
+    cni.add_network_list(net, RuntimeConf("c1", healthy.netns("c1"), "lo"))
+    assert [one.name for one in diagnose(cni).findings] == []
+    plugin.unlink()
+    found = only(cni)
+    assert (found.name, found.subject) == ("unusable-plugin", "network cni-loopback, plugin loopback")
+
+
+def test_a_plugin_that_crashes_at_version_is_to_be_installed_again(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.plugin("a", "[ $CNI_COMMAND != VERSION ] || kill -SEGV $$")
+    assert only(cni).remedy == "install the plugin again: its file may be damaged"

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from libcni._version import __version__
-from libcni.engines.engine_command import Parser, log_to, name_options, read_stdin
+from libcni.engines.engine_command import Parser, environment, log_to, name_options, read_stdin
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _driver(options: argparse.Namespace) -> Driver:
 
     cni = CNIConfig(
         options.path, options.cache_dir, conf_dir=options.conf_dir, owner=OWNER, timeout=options.timeout,
-        cleanup_timeout=options.timeout / 2, stderr=lambda _, text: sys.stderr.write(text),
+        cleanup_timeout=options.timeout / 2, env=environment(), stderr=lambda _, text: sys.stderr.write(text),
         observer=log_to(options.log) if options.log else None,
     )  # fmt: skip
     return Driver(cni)

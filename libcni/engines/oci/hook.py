@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import libcni.kernel.system as system
 from libcni._dataclass import replace
 from libcni.client import CNIConfig
+from libcni.engines.engine_command import environment
 from libcni.engines.oci.annotations import PREFIX, Wanted
 from libcni.engines.oci.pins import OWNER, Pin, Pins, directory_for, host_namespaces, namespace_of
 from libcni.errors import CNIError, ConfigError, Hint, RecordError
@@ -159,6 +160,7 @@ class Hook:
             conf_dir=self._conf_dir,
             timeout=timeout,
             cleanup_timeout=timeout,
+            env=environment(),
             owner=OWNER,
             observer=self._observer,
         )
