@@ -96,7 +96,8 @@ def read_networks(files: Iterable[str]) -> tuple[dict[str, NetworkConfigList], l
         first = networks.setdefault(net.name, net)
         if first is not net:
             problem = f'network "{net.name}" is already defined in {first.file}'
-            problems.append(ConfigError(problem, file=file, location="name"))
+            hint = "move one of the two files elsewhere, or give its network another name"
+            problems.append(ConfigError(problem, file=file, location="name", hint=hint))
     return networks, problems
 
 

@@ -42,6 +42,11 @@ def test_a_full_disk(node: OperatorNode, options: str, files: dict[object, int],
             (node.cache / str(name)).write_bytes(b"x" * size)
         found = node.finding(seen)
         assert (found.severity, found.subject) == ("error", str(node.cache))
+        node.lease(77, "lost\r\neth0")
+        said = node.type("libcni doctor", code=2)
+        assert said.splitlines()[-2:] == [
+            "To repair it, when the disk can be written to again:", "  libcni repair --yes"
+        ]  # fmt: skip
         assert str(node.cache) in node.type(found.remedy.partition(": ")[2])
         for name in files:
             (node.cache / str(name)).unlink()

@@ -21,6 +21,7 @@ ARGUMENTS = (
     OPTIONAL_CONTAINER,
     Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
 )
+_UNWRITABLE = {"full", "read-only", "not-writable"}
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 
 
@@ -66,7 +67,10 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
     # Without these checks nobody knows which containers live, so "ok" would say too much.
     is_blind = any(one.check in {"records", "namespaces", "rules"} for one in report.not_checked)
     result = (_counts(report) or f"{'' if is_blind else 'ok: '}no problems found in the checked objects") + left
-    parts.append([result, *(["To repair it:", *(f"  {command}" for command in commands)] if commands else [])])
+    # On a full disk a mend fails.
+    writable = all(finding.name not in _UNWRITABLE for finding in report.findings)
+    title = "To repair it:" if writable else "To repair it, when the disk can be written to again:"
+    parts.append([result, *([title, *(f"  {command}" for command in commands)] if commands else [])])
     return [block for part in parts for block in ("", *part)][1:]
 
 
