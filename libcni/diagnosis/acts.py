@@ -285,7 +285,7 @@ def carry_out(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> I
         try:
             change(node, mend)
         except (CNIError, OSError) as error:
-            yield str(error)
+            yield _words_of(error)
         else:
             yield ""
 
@@ -298,7 +298,14 @@ def _detach(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Ite
     except CNIErrorGroup as error:
         outcomes = list(error.report)
     # If another repair or its runtime detached it meanwhile, DEL succeeds and runs nothing.
-    yield from (str(outcome) if isinstance(outcome, CNIError) else "" for outcome in outcomes)
+    yield from (_words_of(outcome) if isinstance(outcome, CNIError) else "" for outcome in outcomes)
+
+
+def _words_of(error: CNIError | OSError) -> str:
+    """Return an error in words; the argument of its hint is one of DEL, and a repair has none."""
+    if isinstance(error, CNIError) and error.hint is not None and error.hint.argument == "use_given":
+        return f"{error.text} ({error.hint.words('libcni del --use-given')})"
+    return str(error)
 
 
 @contextmanager

@@ -39,34 +39,53 @@ def check_drift(node: NodeState) -> Observations:
 def _without_file(node: NodeState, network: str, attachments: list[Attachment]) -> Observations:
     newest = max(attachments, key=lambda attachment: attachment.record.created or 0)
     dead = [attachment for attachment in attachments if node.life_of(attachment).is_dead]
+    living = [attachment for attachment in attachments if attachment not in dead]
+    renamed = renamed_network(node, newest)
+    seen = f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}"
+    seen += f"; of {_names(dead)} nothing lives any longer" if dead and living else ""
+    seen += ", none of which lives" if not living else ""
+    meanings = [_reserved(node, dead)] if dead else []
+    if renamed is not None:
+        reserves = "host-local reserves by the name: the next containers get addresses that are in use"
+        meanings.append(f"{renamed.file} has its plugins under the name {renamed.name}, and {reserves}")
+    elif living:
+        which = "the living ones" if dead else "these attachments"
+        meanings.append(f"{which} work and can be detached; no further container can be attached to it")
+    if node.networks and any(attachment.pod for attachment in living):
+        meanings.append(f"the next pod is attached to {node.networks[0].name}")
+    problem = next(filter(None, map(node.unusable_plugin, dead)), "")
+    remedies = [f"to detach the dead ones needs their plugins ({problem}), or: libcni forget"] if problem else []
+    if living or not problem:
+        remedies.append(_restored(node, network, renamed, living, newest))
+    yield NodeFinding(
+        "drift", "warning", "no-file", f"network {network}", seen, "; ".join(meanings), "; ".join(remedies),
+        containers=tuple(map(id_of, attachments)),
+    )  # fmt: skip
+
+
+def _reserved(node: NodeState, dead: list[Attachment]) -> str:
+    """Return what is left of dead attachments, and who has their addresses now."""
     addresses = [address for attachment in dead for address in node.addresses_of(attachment)]
     users = dict.fromkeys(
         id_of(other) for address in addresses for other in node.recorded_addresses.get(address, ()) if other not in dead
     )
-    seen = f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}"
-    meaning = "these attachments work and can be detached; no further container can be attached to it"
-    if dead:
-        seen += (
-            f"; of {_names(dead)} nothing lives any longer" if len(dead) < len(attachments) else ", none of which lives"
+    text = f"their addresses are still reserved: {some(addresses)}" if addresses else "only their records are left"
+    return text + (f"; {some(list(users))} has such an address now" if users else "")
+
+
+def _restored(
+    node: NodeState, network: str, renamed: NetworkConfigList | None, living: list[Attachment], newest: Attachment
+) -> str:
+    """Return what ends the state in which a network has no file."""
+    if renamed is None:
+        return (
+            f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}"
         )
-        meaning = (
-            f"their addresses are still reserved: {some(addresses)}" if addresses else "only their records are left"
-        )
-        meaning += f"; {some(list(users))} has such an address now" if users else ""
-    problem = next(filter(None, map(node.unusable_plugin, dead)), "")
-    remedy = f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}"
-    if problem:
-        remedy = f"to detach them needs their plugins ({problem}), or: libcni forget"
-    elif renamed := renamed_network(node, newest):
-        meaning = f"{renamed.file} has its plugins under the name {renamed.name}, and host-local reserves by the name: "
-        meaning += "the next containers get addresses that are in use"
-        remedy = f"give the network its old name again in {renamed.file}: {network}"
-    if node.networks and any(attachment.pod for attachment in attachments if attachment not in dead):
-        meaning += f"; the next pod is attached to {node.networks[0].name}"
-    yield NodeFinding(
-        "drift", "warning", "no-file", f"network {network}", seen, meaning, remedy,
-        containers=tuple(map(id_of, attachments)),
-    )  # fmt: skip
+    if any(other.network == renamed.name for other, _ in node.live):
+        # With the old name the containers of the new one would be those without a file.
+        names = some([attachment.pod or attachment.container_id for attachment in living])
+        return f"restart those that still have the old name, because others have the new one already: {names}"
+    return f"give the network its old name again in {renamed.file}: {network}"
 
 
 def renamed_network(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:

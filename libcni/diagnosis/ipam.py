@@ -14,7 +14,7 @@ from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.lock_holders import container_id_of, host_name_of
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.reading import bridge_of, grouped
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.diagnosis.rules import rules_to_remove
@@ -193,14 +193,15 @@ def _missing(node: NodeState) -> Observations:
 
 
 def _duplicates(node: NodeState) -> Observations:
-    """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
+    """Find containers that share an address. Networks are separate address spaces, except those on one bridge."""
     holders = grouped(
-        ((attachment.network, address), attachment)
+        ((_domain_of(node, attachment), address), attachment)
         for attachment, _ in node.live
         for address in node.addresses_of(attachment)
     )
     directories = grouped(node.reservations)
-    for (network, address), attachments in holders.items():
+    for (_, address), attachments in holders.items():
+        networks = list(dict.fromkeys(attachment.network for attachment in attachments))
         others = node.strangers(address)
         if others and not any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments):
             others = []
@@ -208,21 +209,29 @@ def _duplicates(node: NodeState) -> Observations:
         if len(attachments) == 1 and not strangers:
             continue
         names = [id_of(attachment) for attachment in attachments]
-        found = (node.reservation(directory, address) for directory in directories.get(network, ()))
+        places = [directory for network in networks for directory in directories.get(network, ())]
+        found = (node.reservation(directory, address) for directory in places)
         reservation = next(filter(None, found), None)
         # The older one keeps its address, whoever has the reservation; without times nobody is moved.
         dated = sorted(
             (one for one in attachments if one.record.created is not None), key=lambda one: one.record.created or 0
         )
         newer = dated[1:] if len(dated) == len(attachments) else []
+        # Those of a network without a file get an address of another one.
+        without = [one for one in attachments if node.configured(one.network) is None]
+        newer = without if 0 < len(without) < len(attachments) else newer
         # Kubernetes keeps the first address of a pod for ever.
         pods = [attachment.pod for attachment in newer if attachment.pod]
         # A reload asks for the reserved address again.
         movable = [
-            one for one in newer if not one.pod and not (reservation and reservation.container_id == one.container_id)
-        ]
+            one for one in newer
+            if not one.pod and one not in without
+            and not (reservation and reservation.container_id == one.container_id)
+        ]  # fmt: skip
         mends = tuple(mend for attachment in movable for mend in reloads(node, attachment, interrupts=True)[1])
         remedy = "; ".join(shlex.join(["kubectl", "delete", "pod", "-n", *pod.split("/", 1)]) for pod in pods)
+        if restart := [one.container_id for one in newer if one in without and not one.pod]:
+            remedy = "; ".join(filter(None, (remedy, f"restart {some(restart)}")))
         if strangers or not (mends or remedy):
             remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
         if len(attachments) == 1 and others and all(_recorded_in(node, other.space) for other in others):
@@ -235,11 +244,18 @@ def _duplicates(node: NodeState) -> Observations:
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
-            "ipam", "error", "duplicate-address", f"address {address} of network {network}", seen,
+            "ipam", "error", "duplicate-address", f"address {address} of network {' and '.join(networks)}", seen,
             "two containers may use the same address",
             remedy, mends,
             tuple(names),
         )  # fmt: skip
+
+
+def _domain_of(node: NodeState, attachment: Attachment) -> tuple[str, ...]:
+    """Return what an attachment shares with those that must not have its address: its bridge, or else its network."""
+    bridges = [one for one in node.documents(attachment) if one.get("type") == "bridge"]
+    is_here = attachment.path not in node.elsewhere
+    return (bridge_of(bridges[0]), str(bridges[0].get("vlan"))) if bridges and is_here else ("", "", attachment.network)
 
 
 def _taken_gateways(node: NodeState) -> Observations:

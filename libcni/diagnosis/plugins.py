@@ -20,7 +20,9 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import plugin_names
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
+from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted
+from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
 
@@ -149,6 +151,8 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
                 faults.setdefault(fault, []).append(id_of(attachment))
             elif id_of(attachment) in explained:
                 known += 1
+            elif changed := _changed_mac(node, attachment):
+                yield changed
             elif _is_answer(error):
                 # The doctor's own checks found no fault, so the container may work.
                 yield finding_about(
@@ -168,6 +172,20 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
             f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
+
+
+def _changed_mac(node: NodeState, attachment: Attachment) -> NodeFinding | None:
+    """Return the finding for an interface that has another hardware address than the plugins reported."""
+    space, recorded = node.space_of(attachment), node.summary_of(attachment).macs
+    link = space.network.links.get(attachment.ifname) if space is not None and space.network is not None else None
+    if link is None or not link.mac or not recorded or link.mac in recorded:
+        return None
+    command = command_in(attachment.netns, f"ip link set {attachment.ifname} address {recorded[0]}")
+    return finding_about(
+        "interfaces", "error", attachment, "check-failed",
+        f"CHECK failed: {attachment.ifname} has the hardware address {link.mac}, and had {recorded[0]} after its ADD",
+        "a CHECK, DEL or reload takes it for another interface", f"if nobody wants the new one: {command}",
+    )  # fmt: skip
 
 
 def _is_answer(error: CNIError) -> bool:

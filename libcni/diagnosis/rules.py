@@ -379,9 +379,9 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
         ]
         if outside and containers and not any((":" in route.destination) == is_6 for route in ways):
             yield NodeFinding(
-                "rules", "warning", "no-default-route", "this node", f"it has no default route of {family}",
+                "rules", "note", "no-default-route", "this node", f"it has no default route of {family}",
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
-                f"add the node's route again, over {some(outside)}: ip route add default via GATEWAY", (),
+                f"if it had one: ip{' -6' * is_6} route add default via GATEWAY dev {outside[0]}", (),
                 tuple(containers),
             )  # fmt: skip
 

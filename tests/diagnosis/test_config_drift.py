@@ -85,10 +85,30 @@ def test_the_dead_of_a_network_without_a_file_are_named_with_who_has_their_addre
     made.attach("c2", address="10.1.0.2")
     found = made.finding(check_drift)
     assert found.seen.endswith("2 attachments: c1, c2; of c1 nothing lives any longer")
-    assert found.meaning.endswith("reserved: 10.1.0.2; c2:eth0 has such an address now")
+    assert found.meaning.startswith("their addresses are still reserved: 10.1.0.2; c2:eth0 has such an address now; ")
+    assert found.meaning.endswith(
+        "; the living ones work and can be detached; no further container can be attached to it"
+    )
     (made.root / "bin" / "ptp").unlink()
-    assert made.finding(check_drift).remedy.startswith('to detach them needs their plugins (plugin "ptp" not found in ')
-    assert made.finding(check_drift).remedy.endswith("), or: libcni forget")
+    detach, restore = made.finding(check_drift).remedy.split(", or: libcni forget; ")
+    assert detach.startswith('to detach the dead ones needs their plugins (plugin "ptp" not found in ')
+    assert restore.startswith("if the network is still wanted, ")
+    made.records.pop()
+    assert made.finding(check_drift).remedy.endswith("), or: libcni forget"), "nobody needs the network"
+
+
+def test_a_renamed_network_with_dead_and_with_living_containers_says_both(made: MadeNode) -> None:
+    configure(made)
+    [file] = Path(made.cni.conf_dir).iterdir()
+    file.write_text(file.read_text(encoding="utf-8").replace('"net"', '"renamed"'), encoding="utf-8")
+    made.attach("c1", state="stale-boot")
+    made.attach("c2")
+    found = made.finding(check_drift)
+    assert found.meaning.startswith(f"their addresses are still reserved: 10.1.0.2; {file} has its plugins under")
+    made.attach("c3", network="renamed", config=json.dumps(json.loads(file.read_text())).encode())
+    found = made.finding(check_drift)
+    # With its old name again the file would be missing for the others.
+    assert found.remedy == "restart those that still have the old name, because others have the new one already: c2"
 
 
 def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode
+from diagnosis.made import BRIDGE, MadeNode, configure
 from libcni import RuntimeConf
 from libcni.config.host_local import Reservation
 from libcni.diagnosis import NodeFinding
@@ -225,6 +225,20 @@ def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
     ]
     found = made.findings(check_ipam)[0]
     assert (found.remedy, found.mends) == ("kubectl delete pod -n shop web-1", ()), "Kubernetes keeps the old address"
+
+
+def test_one_address_in_two_networks_on_one_bridge_is_a_duplicate(made: MadeNode) -> None:
+    """After a network was renamed: host-local reserves by the name."""
+    made.attach("c1", address="10.1.0.9", created=1.0)
+    made.attach("c2", {**BRIDGE, "vlan": 7}, address="10.1.0.9", created=2.0, network="second")
+    assert [one.name for one in made.findings(check_ipam) if "duplicate" in one.name] == [], "two VLANs"
+    made.records.pop()
+    made.attach("c2", address="10.1.0.9", created=2.0, network="second")
+    [found] = [one for one in made.findings(check_ipam) if "duplicate" in one.name]
+    assert (found.subject, found.containers) == ("address 10.1.0.9 of network net and second", ("c1:eth0", "c2:eth0"))
+    configure(made)
+    [found] = [one for one in made.findings(check_ipam) if "duplicate" in one.name]
+    assert (found.remedy, found.mends) == ("restart c2", ()), "the network of c1 has its file"
 
 
 def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:

@@ -54,6 +54,18 @@ def test_a_version_that_hangs_is_ended_after_a_while(node: OperatorNode, monkeyp
 
 
 @pytest.mark.real
+def test_a_changed_hardware_address_is_why_a_check_fails(node: OperatorNode) -> None:
+    """A reload would be refused: it would take the interface for another one's."""
+    container = node.attach("c1")
+    node.assert_healthy()
+    container.run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+    found = node.finding("eth0 has the hardware address 02:00:00:00:00:77", run_check=True)
+    assert (found.name, found.mends) == ("check-failed", ())
+    node.type(found.remedy.partition(": ")[2])
+    assert node.diagnose(run_check=True).findings == ()
+
+
+@pytest.mark.real
 def test_status_is_asked_from_1_1_0_on(node: OperatorNode) -> None:
     script = """#!/bin/sh
 case $CNI_COMMAND in
