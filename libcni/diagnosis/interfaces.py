@@ -171,6 +171,9 @@ def _dropped_by_routing_rules(node: NodeState, host: Network) -> Iterator[NodeFi
     defaults = [route for route in host.routes if is_default(route.destination)]
     dropping = {route.table for route in defaults if route.ifindex == DROPS_PACKETS and route.table != MAIN_TABLE}
     for rule in host.routing_rules:
+        if rule.destination:
+            yield from _dropped_on_their_way_in(node, rule)
+            continue
         if not rule.drops and rule.table not in dropping:
             continue
         users = [
@@ -188,6 +191,25 @@ def _dropped_by_routing_rules(node: NodeState, host: Network) -> Iterator[NodeFi
                 f"find its creator, then run: ip {'-6 ' * (':' in rule.source)}rule del priority {rule.priority}", (),
                 tuple(map(id_of, users)),
             )  # fmt: skip
+
+
+def _dropped_on_their_way_in(node: NodeState, rule: RoutingRule) -> Iterator[NodeFinding]:
+    """Find containers to which a rule of the node's routing drops packets; to only some of their senders it may."""
+    users = [
+        attachment for attachment, _ in node.live
+        if rule.drops and attachment.path not in node.elsewhere and _has_address_in(node, attachment, rule.destination)
+    ]  # fmt: skip
+    if users:
+        ends = (("from", rule.source), ("over", rule.interface))
+        origin = " ".join(f"{word} {end}" for word, end in ends if end)
+        family = "-6 " * (":" in rule.destination)
+        yield NodeFinding(
+            "interfaces", "note" if origin else "error", "route-stolen", f"routing rule {rule.priority}",
+            f"it drops the packets {origin or 'from everywhere'} to {rule.destination}",
+            "somebody may want it so" if origin else "the containers cannot be reached from other networks",
+            f"{'if not' if origin else 'find its creator, then run'}: ip {family}rule del priority {rule.priority}", (),
+            tuple(map(id_of, users)),
+        )  # fmt: skip
 
 
 def _is_from(rule: RoutingRule, address: str) -> bool:
@@ -295,7 +317,7 @@ def _state_of(
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
         mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing if takes(link, cidr))
         about = partial(about, name="gateway-missing", seen=f"it does not have the address {some(missing)}")
-        remedy = "" if len(mends) == len(missing) else let_take(link)
+        remedy = "" if len(mends) == len(missing) else let_take(link, *mtus)
         yield about(meaning="its containers cannot reach their gateway", mends=mends, remedy=remedy)
 
 
@@ -529,7 +551,9 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
         about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}{instead}")
         meaning = "the container cannot be reached at its recorded address"
         if not takes(inside.links[name], address):
-            yield about(meaning, f"{command_in(netns, let_take(inside.links[name]))}; then call repair again")
+            mtu = _expected_mtu(node, attachment) or max((end.mtu for end in node.host_ends(attachment)), default=0)
+            command = command_in(netns, let_take(inside.links[name], mtu))
+            yield about(meaning, f"{command}; then call repair again")
         elif held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
         elif any(

@@ -20,6 +20,8 @@ _OPTIONS = {
     ("ct", "status"): "--ctstatus",
     ("meta", "nfproto"): "nfproto",
     ("ether", "type"): "nfproto",
+    ("meta", "l4proto"): "-p",
+    ("ip", "protocol"): "-p",
 }
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}

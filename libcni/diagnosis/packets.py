@@ -247,7 +247,8 @@ class Forwarding:
         if option == "--mark":  # kube-proxy marks connections to its services
             return "no"
         if option == "-p":
-            return "yes" if value == "all" else "maybe" if value in {"tcp", "udp"} else "no"
+            # Whose connections of TCP are lost has lost nearly everything.
+            return "yes" if value in {"all", "tcp"} else "maybe" if value == "udp" else "no"
         is_understood = option == "--comment" or (option == "-m" and value in _UNDERSTOOD_MODULES)
         return "yes" if is_understood else "maybe"
 

@@ -22,6 +22,7 @@ from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
+from libcni.kernel.link_settings import WITHOUT_IPV6
 from libcni.kernel.netlink import DROPS_PACKETS
 from libcni.kernel.rules import (
     MASQUERADE,
@@ -377,12 +378,15 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
             if any(one.get("ipMasq") is True for one in node.documents(attachment) if one.get("type") in _GATEWAYS)
             and any((":" in place) == is_6 and is_default(place) for place, _ in node.summary_of(attachment).routes)
         ]
-        if outside and containers and not any((":" in route.destination) == is_6 for route in ways):
+        # Without IPv6 an interface has no address, and the kernel removes its routes.
+        off = [link.name for link in node.uplinks if is_6 and WITHOUT_IPV6 in link.settings]
+        if (outside or off) and containers and not any((":" in route.destination) == is_6 for route in ways):
+            command = f"ip{' -6' * is_6} route add default via GATEWAY dev {(outside or off)[0]}"
+            command = f"sysctl -w net/ipv6/conf/{off[0]}/disable_ipv6=0; then {command}" if off else command
             yield NodeFinding(
                 "rules", "note", "no-default-route", "this node", f"it has no default route of {family}",
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
-                f"if it had one: ip{' -6' * is_6} route add default via GATEWAY dev {outside[0]}", (),
-                tuple(containers),
+                f"if it had one: {command}", (), tuple(containers),
             )  # fmt: skip
 
 

@@ -173,11 +173,11 @@ def takes(link: Link, address: str) -> bool:
     return ":" not in address or (WITHOUT_IPV6 not in link.settings and not 0 < link.mtu < _SMALLEST_MTU_OF_IPV6)
 
 
-def let_take(link: Link) -> str:
-    """Return the command after which the kernel accepts an IPv6 address on an interface."""
+def let_take(link: Link, *mtus: int) -> str:
+    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: those that it should have."""
     if WITHOUT_IPV6 in link.settings:
         return f"sysctl -w net/ipv6/conf/{link.name}/disable_ipv6=0"
-    return f"ip link set {shlex.quote(link.name)} mtu {_SMALLEST_MTU_OF_IPV6}"
+    return f"ip link set {shlex.quote(link.name)} mtu {max((_SMALLEST_MTU_OF_IPV6, *mtus))}"
 
 
 def command_in(netns: str, command: str) -> str:

@@ -35,8 +35,8 @@ _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
 _RTM_NEWRULE, _RTM_GETRULE = 32, 34
-_FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_TABLE = 2, 3, 6, 15
-_FRA_KNOWN = {_FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, 14, _FRA_TABLE, 19, 21}
+_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 3, 6, 15
+_FRA_KNOWN = {_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, 14, _FRA_TABLE, 19, 21}
 """Also FRA_SUPPRESS_PREFIXLEN (if it suppresses nothing), FRA_PAD and FRA_PROTOCOL. The others are conditions."""
 _FIB_RULE_INVERT, _PRIORITY_OF_MAIN = 2, 32766
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
@@ -154,7 +154,7 @@ class Neighbour:
 
 
 class RoutingRule(NamedTuple):
-    """A rule that decides by the source of packets which table of routes is used.
+    """A rule that decides by the ends of packets which table of routes is used.
 
     Attributes:
         priority: the rule with the lowest priority comes first; the main table has 32766.
@@ -162,6 +162,7 @@ class RoutingRule(NamedTuple):
         interface: the interface on which they arrive, "" for all.
         table: the number of the table; 0 for none.
         drops: whether it drops the packets.
+        destination: the network of the packets' destination, "" for all.
     """
 
     priority: int
@@ -169,6 +170,7 @@ class RoutingRule(NamedTuple):
     interface: str
     table: int
     drops: bool
+    destination: str = ""
 
 
 class BridgeEntry(NamedTuple):
@@ -195,7 +197,7 @@ class Network:
             connects the two.
         neighbours: the permanent entries in its tables of neighbours.
         bridge_entries: the entries by hand in the tables of its bridges; only of the reader's own namespace.
-        routing_rules: its rules before the main table that look at nothing but where packets come from; only of the
+        routing_rules: its rules before the main table that look at nothing but the ends of packets; only of the
             reader's own namespace.
     """
 
@@ -506,16 +508,17 @@ def _neighbour(body: bytes) -> Neighbour | None:
 
 
 def _routing_rule(body: bytes) -> RoutingRule | None:
-    family, _, source_length, _, table, action, flags = _RULE.unpack_from(body)
+    family, length, source_length, _, table, action, flags = _RULE.unpack_from(body)
     attributes = _attributes(body[_RULE.size :])
     priority = _number(attributes.get(_FRA_PRIORITY))
     is_known = not attributes.keys() - _FRA_KNOWN and not flags & _FIB_RULE_INVERT
     if family not in _IP_FAMILIES or not 0 < priority < _PRIORITY_OF_MAIN or not is_known:
         return None
-    source = attributes.get(_FRA_SRC)
+    source, destination = attributes.get(_FRA_SRC), attributes.get(_FRA_DST)
     return RoutingRule(
         priority, _network(family, source, source_length) if source else "", _text(attributes.get(_FRA_IIFNAME, b"")),
         _number(attributes.get(_FRA_TABLE)) or table, action in _DROPPING_TYPES,
+        _network(family, destination, length) if destination else "",
     )  # fmt: skip
 
 

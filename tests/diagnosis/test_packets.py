@@ -113,7 +113,8 @@ def test_an_accept_for_packets_to_a_bridge_of_containers_is_none_to_other_networ
         (["-A FORWARD -p tcp -j ACCEPT", "-A FORWARD -j DROP"], None),  # some are dropped
         (["-A FORWARD -j NFQUEUE --queue-num 0", "-A FORWARD -j DROP"], None),
         (["-A FORWARD -j OWN", "-A OWN -s 10.1.0.2/32 -j DROP"], 1),
-        (["-A FORWARD -p tcp -j OWN", "-A OWN -j DROP"], None),
+        (["-A FORWARD -p tcp -j OWN", "-A OWN -j DROP"], 1),
+        (["-A FORWARD -p udp -j OWN", "-A OWN -j DROP"], None),
         (["-A FORWARD -j OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN", "-A OWN -j ACCEPT"], 1),
         (["-A FORWARD -j OWN", "-A OWN -m set --match-set good src -j RETURN", "-A OWN -j DROP"], None),
         (["-A FORWARD -g OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN"], None),
@@ -213,6 +214,8 @@ LAST = "reject with icmpx admin-prohibited"
         ("ip saddr 10.1.0.0/24 jump own", ""),
         ('iifname "cni0" log prefix "DROP it: " level info drop comment "drop in"', 'iifname "cni0" log'),
         ("tcp dport 8080 drop", LAST),
+        ("meta l4proto { tcp, udp } accept", ""),
+        ("meta l4proto icmp accept", LAST),
         ("return", ""),
         ("queue to 0", ""),
     ],

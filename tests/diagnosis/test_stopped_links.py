@@ -232,13 +232,17 @@ def test_a_static_entry_of_a_bridge_that_leads_to_another_port(made: MadeNode) -
 
 @pytest.mark.parametrize(
     ("settings", "mtu", "remedy"),
-    [(("disable_ipv6 1",), 1500, "sysctl -w net/ipv6/conf/{}/disable_ipv6=0"), ((), 1000, "ip link set {} mtu 1280")],
+    [
+        (("disable_ipv6 1",), 1500, "sysctl -w net/ipv6/conf/{}/disable_ipv6=0"),
+        ((), 1000, "ip link set {} mtu 1280"),
+        ((), 999, "ip link set {} mtu 1400"),
+    ],
 )
 def test_an_address_of_ipv6_is_not_added_to_an_interface_that_takes_none(
     made: MadeNode, settings: tuple[str, ...], mtu: int, remedy: str
 ) -> None:
     """The kernel has removed it, and refuses it."""
-    inside = made.attach("c1")
+    inside = made.attach("c1", {**BRIDGE, "mtu": 1400} if "1400" in remedy else BRIDGE)
     result = (made.records[0].result or "").replace("10.1.0.2/24", "fd01::2/64").replace("10.1.0.1", "fd01::1")
     made.records[0] = made.records[0].with_fields(result=result.replace("0.0.0.0/0", "fd09::/64"))
     for link in (inside.links["eth0"], made.host.links["br0"]):
@@ -291,7 +295,38 @@ def test_a_routing_rule_that_drops_the_packets_of_containers(made: MadeNode, rul
     assert found == [("route-stolen", "find its creator, then run: ip rule del priority 100", ("c1:eth0",))] * is_found
 
 
-WAYS = [("10.1.0.1", 0), ("10.1.0.9", 10)]
+@pytest.mark.parametrize(
+    ("rule", "severity"),
+    [
+        (RoutingRule(100, "", "", 0, drops=True, destination="10.1.0.0/26"), "error"),
+        (RoutingRule(100, "", "br9", 0, drops=True, destination="10.1.0.0/26"), "note"),
+        (RoutingRule(100, "10.2.0.0/16", "", 0, drops=True, destination="10.1.0.2/32"), "note"),
+        (RoutingRule(100, "", "", 0, drops=True, destination="10.1.0.9/32"), ""),
+        (RoutingRule(100, "", "", 100, drops=False, destination="10.1.0.0/26"), ""),
+    ],
+)
+def test_a_routing_rule_that_drops_the_packets_to_containers(made: MadeNode, rule: RoutingRule, severity: str) -> None:
+    made.attach("c1")
+    object.__setattr__(made.host, "routing_rules", (rule,))
+    found = made.findings(check_interfaces)
+    assert [(one.name, one.severity, one.containers) for one in found] == [("route-stolen", severity, ("c1:eth0",))][
+        : bool(severity)
+    ]
+    assert all(one.remedy.endswith(": ip rule del priority 100") for one in found)
+
+
+def test_the_way_out_without_ipv6_is_a_note(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": True})
+    record = made.records[0]
+    result = (record.result or "").replace("10.1.0.2/24", "fd01::2/64").replace("10.1.0.1", "fd01::1")
+    made.records[0] = record.with_fields(result=result.replace("0.0.0.0/0", "::/0"))
+    add_uplink(made)
+    assert "no-default-route" not in [one.name for one in made.findings(check_rules)]
+    made.host.links["up0"].settings = ("disable_ipv6 1",)
+    [found] = [one for one in made.findings(check_rules) if one.name == "no-default-route"]
+    assert found.severity == "note"
+    command = "ip -6 route add default via GATEWAY dev up0"
+    assert found.remedy == f"if it had one: sysctl -w net/ipv6/conf/up0/disable_ipv6=0; then {command}"
 
 
 def test_of_several_routes_the_one_with_the_lowest_metric_counts(made: MadeNode) -> None:

@@ -232,8 +232,9 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         talk = netlink.Conversation(kernel)
         assert talk.bridge_entries() == [("02:00:00:00:00:44", end.index)]
         assert set(talk.routing_rules()) == {
-            (100, "10.9.0.0/26", "", 100, False), (101, "", "br0", 0, True), (105, "fd09::/64", "", 0, True),
-            (106, "", "", netlink.MAIN_TABLE, False),
+            (100, "10.9.0.0/26", "", 100, False, ""), (101, "", "br0", 0, True, ""),
+            (105, "fd09::/64", "", 0, True, ""),
+            (106, "", "", netlink.MAIN_TABLE, False, ""), (103, "", "", 100, False, "10.9.0.0/16"),
         }  # fmt: skip
     assert set(found.neighbours) == {
         Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
