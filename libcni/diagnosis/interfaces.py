@@ -55,7 +55,9 @@ def check_interfaces(node: NodeState) -> Observations:
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
     yield from _faults(node, node.host)
     if node.live:
-        what = "the kernel's own routes, and MTU and hairpin mode without a value in the configuration"
+        what = (
+            "the kernel's own routes, rules inside the containers, and MTU and hairpin mode without a configured value"
+        )
         yield NotChecked("interfaces", what, "neither their plugins nor their records say what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
@@ -493,10 +495,16 @@ def _expected_mtu(node: NodeState, attachment: Attachment) -> int:
 
 def lost_addresses(node: NodeState, attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
     """Return (interface, address with prefix length) of the reported addresses that no interface has any longer."""
+    # These plugins leave an address where they have reported it.
+    is_known = {str(document.get("type")) for document in node.documents(attachment)} <= {*_FOLLOW_IPAM, *_LIKE_ENDS}
     return [
         (name, cidr) for name, cidr in node.summary_of(attachment).placed
         # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
-        if name in inside.links and not any(other.has_address(cidr) for other in inside.links.values())
+        if name in inside.links
+        and not any(
+            other.has_address(cidr) for other in inside.links.values()
+            if other.name != "lo" or name == "lo" or not is_known
+        )
     ]  # fmt: skip
 
 
@@ -588,12 +596,19 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
     for destination in dict.fromkeys(place for place, _, is_sure in routes if is_sure):
         ways = present.get(destination, ())
-        actual = {route.gateway for route in ways if route.metric == min(way.metric for way in ways)}
+        metrics = [way.metric for way in ways]
+        actual = {route.gateway for route in ways if route.metric == min(metrics)}
         if actual and actual.isdisjoint(reported[destination]):
             seen = f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
+            [right, *_] = reported[destination]
+            command = f"ip route replace {destination} via {right} dev {link.name}"
+            if any(way.gateway == right for way in ways):  # behind the other one, which has a lower metric
+                [wrong, *_] = sorted(actual)
+                command = f"ip route del {destination}{f' via {wrong}' * bool(wrong)} metric {min(metrics)}"
             yield _error(
                 attachment, "route-changed", f"{seen}; the plugins reported {some(reported[destination])}",
-                "its packets leave the container by another way", "find out who changed the route, and correct it",
+                "its packets leave the container by another way",
+                f"find out who changed the route; then: {command_in(netns, command)}",
             )  # fmt: skip
 
 

@@ -337,7 +337,21 @@ def test_of_several_routes_the_one_with_the_lowest_metric_counts(made: MadeNode)
     object.__setattr__(inside, "routes", tuple(routes))
     assert made.findings(check_interfaces) == []
     object.__setattr__(inside, "routes", (IPRoute("0.0.0.0/0", "10.1.0.1", 3, metric=1024), routes[1]))
-    assert made.finding(check_interfaces).name == "route-changed"
+    found = made.finding(check_interfaces)
+    command = f"nsenter --net={made.netns('c1')} ip route"
+    wrong = "0.0.0.0/0 via 10.1.0.9 metric 10"
+    assert (found.name, found.remedy.partition("then: ")[2]) == ("route-changed", f"{command} del {wrong}")
+    object.__setattr__(inside, "routes", (routes[1],))
+    assert made.finding(check_interfaces).remedy.endswith(f"{command} replace 0.0.0.0/0 via 10.1.0.1 dev eth0")
+
+
+def test_an_address_on_lo_alone_is_lost(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    inside.links["lo"] = Link("lo", 1, is_up=True, addresses=["10.1.0.2/32"])
+    assert made.findings(check_interfaces) == []
+    inside.links["eth0"].addresses = []
+    found = made.finding(check_interfaces)
+    assert (found.name, [one.kind for one in found.mends]) == ("address-lost", ["add-address"])
 
 
 @pytest.mark.slow
