@@ -87,7 +87,8 @@ def report_on(
     collect("interfaces", run_checks(node, explained, checked))
     working = _working(node)
     single = [_guarded(working, observation) for observation in observations if isinstance(observation, NodeFinding)]
-    pods = {id_of(attachment): attachment.pod for attachment in node.attachments if attachment.pod}
+    recorded = (*node.misplaced, *node.attachments)
+    pods = {id_of(attachment): attachment.pod for attachment in recorded if attachment.pod}
     return DoctorReport(
         findings=tuple(
             replace(finding, pods=tuple(dict.fromkeys(pods[name] for name in finding.containers if name in pods)))

@@ -55,9 +55,7 @@ def check_interfaces(node: NodeState) -> Observations:
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
     yield from _faults(node, node.host)
     if node.live:
-        what = (
-            "the kernel's own routes, rules inside the containers, and MTU and hairpin mode without a configured value"
-        )
+        what = "the kernel's own routes, rules in containers, MTU and hairpin mode without a value in the configuration"
         yield NotChecked("interfaces", what, "neither their plugins nor their records say what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"

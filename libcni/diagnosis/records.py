@@ -18,7 +18,7 @@ from libcni.errors import RecordError, counted
 from libcni.store.attachments import Attachment, is_valid_pair
 from libcni.store.locks import CONTAINER, PLUGIN, LockRequest, LockSet, offset_of
 from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, REFUSED
-from libcni.store.records import without_hash
+from libcni.store.records import names_of, without_hash
 
 _HALF_DONE = {BEGUN: "ADD", REFUSED: "ADD", PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
@@ -83,11 +83,13 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
 def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
     """Report a record under the file name of another attachment."""
     seen = f"the record of {id_of(attachment)} has the file name {os.path.basename(attachment.path)}"
-    about = partial(NodeFinding, "records", "error", "misplaced-record", attachment.path, seen)
+    containers = (id_of(attachment),)
+    about = partial(NodeFinding, "records", "error", "misplaced-record", attachment.path, seen, containers=containers)
     if any(other.record.identity == attachment.record.identity for other in node.attachments):
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", attachment.path),))
-    return about("no verb finds it", "somebody renamed or edited the file: correct its name or its content")
+    right = next(names_of(attachment.record.identity))
+    return about("no verb finds it", f"somebody renamed or edited the file: its right name is {right}")
 
 
 def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:

@@ -113,7 +113,9 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["web"]
     assert "nothing runs in that namespace" in node.finding("a record that was set aside").meaning
     node.record("web").rename(node.record("db"))
-    assert node.finding("the record of web:eth0 has").mends == (), "the only record that there is"
+    found = node.finding("the record of web:eth0 has")
+    assert (found.mends, found.containers) == ((), ("web:eth0",)), "the only record that there is"
+    assert found.remedy.endswith(" its right name is net-web-eth0")
 
 
 def test_two_records_of_one_interface_are_one_finding_without_a_mend(made: MadeNode) -> None:
