@@ -32,6 +32,11 @@ class Fault(NamedTuple):
     source: str
     cure: Literal["again", "doctor", "none"]
 
+    @property
+    def is_corrected(self) -> bool:
+        """Whether newer releases of the CNI project's plugins do not have the fault."""
+        return bool(self.releases) and not self.releases.startswith("to ")
+
 
 _MISSED = "the kernel's answer to the plugin was interrupted by another change of the network"
 

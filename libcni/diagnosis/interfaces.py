@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -327,12 +328,15 @@ def _subnet_route(
     """Find the node's routes to a bridge's containers that are missing, or that use another interface."""
     names = {other.index: other.name for other in host.links.values()}
     main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
+    # Of routes with one metric the kernel uses the first one: after "down" and "up" that is another bridge's.
+    order = {id(route): (route.metric, place) for place, route in enumerate(main)}
     for cidr in (cidr for cidr in gateways if link.is_up and link.has_address(cidr)):
         subnet = ipaddress.ip_network(cidr, strict=False)
-        own = [route.metric for route in main if route.destination == str(subnet) and route.ifindex == link.index]
+        own = [order[id(one)] for one in main if one.destination == str(subnet) and one.ifindex == link.index]
+        first = min(own, default=(math.inf, 0))
         others = [
             route for route in main
-            if route.ifindex != link.index and (route.destination != str(subnet) or not own or route.metric < min(own))
+            if route.ifindex != link.index and (route.destination != str(subnet) or order[id(route)] < first)
             and _is_within(route.destination, subnet)
         ]  # fmt: skip
         about = partial(
@@ -342,10 +346,12 @@ def _subnet_route(
         for destination, device in dict.fromkeys(
             (one.destination, names.get(one.ifindex, "nowhere")) for one in others
         ):
+            # Without the interface the first one of several routes would go, which may be the bridge's own by then.
+            which = f"{destination} dev {device}" if own and destination == str(subnet) else destination
             yield about(
                 name="route-stolen",
                 seen=f"the node's route to {destination} leads over {device}, not over {link.name}",
-                remedy=f"find its creator, then run: ip route del {destination}",
+                remedy=f"find its creator, then run: ip route del {which}",
                 containers=_names([user for user in users if _has_address_in(node, user[0], destination)]),
             )
         if not own and not others:

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from libcni._known_faults import Fault, fault_of
 from libcni.client import CNIConfig
 from libcni.config.distribution_directories import other_plugin_dirs
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem
-from libcni.diagnosis.known_faults import known_fault
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import plugin_names
@@ -141,13 +141,14 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
     if not attachments:
         return
     passed = known = 0
-    faults: dict[tuple[str, str], list[str]] = {}
+    faults: dict[Fault, list[str]] = {}
     for attachment in attachments:
         try:
             node.cni.check_attachment(attachment)
             passed += 1
         except CNIError as error:
-            if fault := known_fault(error):
+            fault = fault_of(error) if isinstance(error, PluginError) and error.known_fault else None
+            if fault is not None:
                 faults.setdefault(fault, []).append(id_of(attachment))
             elif id_of(attachment) in explained:
                 known += 1
@@ -163,12 +164,12 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
                 yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
     also = f", {known} failed because of the findings above" if known else ""
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
-    for (plugin, meaning), containers in faults.items():
-        newer = ". A newer plugin does not have the fault" if "1.1.1" in meaning else ""
+    for fault, containers in faults.items():
+        newer = ". A newer plugin does not have the fault" if fault.is_corrected else ""
         yield NodeFinding(
-            "interfaces", "note", "known-fault", f"plugin {plugin}",
+            "interfaces", "note", "known-fault", f"plugin {fault.plugin}",
             f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin",
-            f"{meaning}; the containers may be in order",
+            f"{fault.meaning}; the containers may be in order",
             f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip

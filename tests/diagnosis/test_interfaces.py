@@ -308,6 +308,10 @@ def test_routes_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
     assert found.remedy.endswith("ip route del 10.1.0.0/25")
     object.__setattr__(made.host, "routes", (*routes, IPRoute("10.1.0.0/24", "", 50, metric=5)))
     assert made.findings(check_interfaces) == [], "the route over the bridge has a lower metric"
+    object.__setattr__(made.host, "routes", (*routes, IPRoute("10.1.0.0/24", "", 50)))
+    assert made.findings(check_interfaces) == [], "the route over the bridge is the first one"
+    object.__setattr__(made.host, "routes", (IPRoute("10.1.0.0/24", "", 50), *routes))
+    assert made.finding(check_interfaces).remedy.endswith("ip route del 10.1.0.0/24 dev wan0")
     object.__setattr__(made.host, "routes", (*routes, IPRoute("10.1.0.0/25", "", 50, table=100)))
     assert made.findings(check_interfaces) == [], "another table has its own rules"
     object.__setattr__(made.host, "routes", ())

@@ -7,8 +7,11 @@ from helpers import document
 from nodes import FakeNode
 
 from diagnosis.conftest import GOOD, OperatorNode, install, only
-from libcni import CNIConfig, NetworkConfigList, RuntimeConf
-from libcni.diagnosis import diagnose
+from diagnosis.made import MadeNode
+from libcni import CNIConfig, NetworkConfigList, PluginError, RuntimeConf
+from libcni._known_faults import FAULTS
+from libcni.diagnosis import NodeFinding, diagnose
+from libcni.diagnosis.plugins import run_checks
 
 
 @pytest.mark.real
@@ -124,3 +127,22 @@ def test_the_plugin_of_a_network_for_loopback_is_looked_for_although_it_has_no_f
 def test_a_plugin_that_crashes_at_version_is_to_be_installed_again(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.plugin("a", "[ $CNI_COMMAND != VERSION ] || kill -SEGV $$")
     assert only(cni).remedy == "install the plugin again: its file may be damaged"
+
+
+@pytest.mark.parametrize(("releases", "is_newer_better"), [("1.1.1", True), ("to 1.9.1", False)])
+def test_a_known_fault_says_whether_a_newer_plugin_helps(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch, releases: str, *, is_newer_better: bool
+) -> None:
+    """A CHECK that fails for containers in order is a note; nobody attaches them again."""
+    fault = next(one for one in FAULTS if one.cure == "none" and one.releases == releases)
+    made.attach("c1")
+
+    def check_attachment(*_: object) -> None:
+        raise PluginError("failed")
+
+    monkeypatch.setattr(CNIConfig, "check_attachment", check_attachment)
+    for module in ("_known_faults", "diagnosis.plugins"):
+        monkeypatch.setattr(f"libcni.{module}.fault_of", lambda _: fault)
+    [found] = [one for one in run_checks(made.reading(), set(), None) if isinstance(one, NodeFinding)]
+    assert (found.severity, found.name, found.subject) == ("note", "known-fault", f"plugin {fault.plugin}")
+    assert found.remedy.endswith(". A newer plugin does not have the fault") is is_newer_better
