@@ -260,10 +260,12 @@ class _Repair:
         while lost and time.monotonic() < deadline:
             time.sleep(_SECOND_LOOK)
             # A container whose lock is held is at work: a reload takes its interface for a moment.
-            is_at_work = any(self._is_at_work(name) for _, names in lost for name in names)
+            names = {name for _, those in lost for name in those}
+            is_at_work = any(map(self._is_at_work, names))
             belongings = belongings_of(self.read())
             lost = losses(self.belongings, belongings, named)
-            if not is_at_work:
+            # After the look, too: a verb may have begun during it.
+            if not is_at_work and not any(map(self._is_at_work, names)):
                 break
         if lost:
             after = some([f"{mend.kind} {mend.target}" for mend in self.done])

@@ -94,15 +94,13 @@ def archive() -> str | None:
 
 
 def what_must_stay() -> list[str]:
-    """Return lines for the user: what the engine will run, and who else may change it."""
-    in_venv = sys.prefix != sys.base_prefix
-    file = archive() or (sys.prefix if in_venv else "")
-    lines = [f"{file} must stay there: the engine runs it at each container's start and end"] if file else []
+    """Return lines for the user: the one file that the engine will run, or who else may change what it will run."""
+    if file := archive():
+        return [f"{file} must stay there: the engine runs it at each container's start and end"]
     # A warning here, an error for the one file: a clone that a developer's user owns is a usual place, and cannot move.
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if not archive() and (place := _open_to_others(package) or (in_venv and _open_to_others(sys.prefix))):
-        lines.append(f"warning: other users may change {place}, and the engine will run it with your rights")
-    return lines
+    place = _open_to_others(package) or _open_to_others(sys.prefix)
+    return [f"warning: other users may change {place}, and the engine will run it with your rights"] if place else []
 
 
 def missing_directories(options: argparse.Namespace) -> list[str]:

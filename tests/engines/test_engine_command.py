@@ -288,18 +288,16 @@ def test_one_file_that_others_may_replace_is_not_installed(
         engine_command.command_line()
 
 
-def test_an_installation_names_what_must_stay_and_who_else_may_change_it(
+def test_an_installation_names_who_else_may_change_what_the_engine_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "venv" / "libcni"
     (package / "engines").mkdir(parents=True)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setattr(engine_command, "__file__", str(package / "engines" / "engine_command.py"))
-    stays = f"{tmp_path}/venv must stay there: the engine runs it at each container's start and end"
-    assert engine_command.what_must_stay() == [stays]
-    package.chmod(0o777)
-    warning = f"warning: other users may change {package}, and the engine will run it with your rights"
-    assert engine_command.what_must_stay() == [stays, warning]
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the distribution's Python, whose packages nobody moves
-    package.chmod(0o755)
     assert engine_command.what_must_stay() == []
+    for directory in (package, package.parent):
+        directory.chmod(0o777)
+        warning = f"warning: other users may change {directory}, and the engine will run it with your rights"
+        assert engine_command.what_must_stay() == [warning]
+        directory.chmod(0o755)
