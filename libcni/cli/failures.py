@@ -56,7 +56,7 @@ def exit_code(error: CNIError) -> int:
 
 
 def without_findings(code: int, command: str) -> int:
-    """Return the exit code of a command that could not run: not one that says what the command has found."""
+    """Return the exit code of a command that could not run, never one that means findings."""
     return CONFIGURATION if command == "doctor" and code in _DOCTORS else code
 
 

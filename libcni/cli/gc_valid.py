@@ -49,6 +49,6 @@ def unknown(recorded: Sequence[Attachment], wanted: Iterable[str]) -> Iterator[t
 def others(
     recorded: Iterable[Attachment], network: str, valid: Collection[tuple[str, str]], owner: str
 ) -> dict[str, int]:
-    """Return the number of attachments that are not valid but belong to others, by owner."""
+    """Count, by owner, the attachments of other owners that are not in ``valid``."""
     stale = (one for one in recorded if one.network == network and (one.container_id, one.ifname) not in valid)
     return dict(Counter(one.owner for one in stale if one.owner != owner))

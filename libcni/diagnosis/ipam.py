@@ -27,7 +27,7 @@ from libcni.store.model import LIVING
 
 
 def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
-    """Search all namespaces for a container without a usable record, by the addresses that are reserved for it.
+    """Search all namespaces for the addresses that are reserved for a container without a usable record.
 
     The finding has a remedy if the container lives, mends if it does not, and neither if that is unknown.
     """

@@ -73,7 +73,7 @@ def _default_network(node: NodeState) -> Observations:
 
 
 def _shared_pools(node: NodeState) -> Iterator[NodeFinding]:
-    """Find addresses in the pools of two networks on one link, or on two bridges of the node, that are in use."""
+    """Find addresses that two networks in use both give out, on one link or on two bridges of the node."""
     used = {attachment.network for attachment, _ in node.live} | {node.networks[0].name}
     directories = {directory for (_, directory), reserved in node.reservations.items() if reserved}
     nets = [net for net in node.networks if net.name in used or directories & reservation_directories(net)]

@@ -82,7 +82,7 @@ class KernelNamespaces:
         return unbind(path)
 
     def identity(self, path: str) -> DatedNamespaceId | None:
-        """Return device, inode and the inode's time."""
+        """Return a namespace's device, inode and ctime."""
         return identity_of(path)
 
 

@@ -324,7 +324,7 @@ class LockSet:
         return self._file.is_current()
 
     def plugin_descriptor(self, verb: str) -> int:
-        """Return the descriptor that a plugin of ``verb`` inherits; open it if necessary.
+        """Return the lock descriptor that a plugin of ``verb`` inherits; open it if necessary.
 
         Return -1 if an outer verb holds the container's lock, if this object is closed, or if a verb other than ADD
         cannot open it.

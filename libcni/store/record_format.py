@@ -313,7 +313,7 @@ def _events(members: Members, state: State) -> dict[str, Any]:
 
 
 class Gist(NamedTuple):
-    """What the text of a record's file mentions, found in a twentieth of the time of ``decode``.
+    """The addresses, namespaces and ports that a record's file may hold, found 20 times faster than by ``decode``.
 
     Attributes:
         stamp: the file's Stamp; None if a further change may keep it.

@@ -178,7 +178,7 @@ def _listeners(published: Iterable[tuple[HostPort, str]]) -> Iterator[Listener]:
 
 
 def _waiting(published: Iterable[tuple[HostPort, str]]) -> Iterator[tuple[str, HostPort, set[str]]]:
-    """Yield (inode, port, containers) of each socket of the host that waits at a port of containers."""
+    """Yield (inode, port, containers) of each socket of the host that listens on a container's port."""
     from libcni.kernel.sockets import waiting_sockets
 
     by_number: dict[tuple[str, int], list[tuple[HostPort, str]]] = {}

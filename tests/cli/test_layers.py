@@ -36,7 +36,8 @@ PACKAGES = [
 ]
 PUBLIC = {package.__name__: package.__all__ for package in PACKAGES}
 PUBLIC["libcni.config.yamltext"] = ["read_yaml"]  # the one way to read YAML, which programs do without
-PUBLIC["libcni._defaults"] = ["CACHE_DIR", "CONF_DIR", "PLUGIN_PATH", "TIMEOUT"]  # the same as the library's
+# The same as the library's and the engines'.
+PUBLIC["libcni._defaults"] = ["CACHE_DIR", "CONF_DIR", "PLUGIN_PATH", "TIMEOUT", "complete_path"]
 PUBLIC["libcni.config.timeouts"] = ["seconds"]  # for command lines only
 PUBLIC["libcni.config.identifiers"] = ["check_loopback"]  # the same rule as the engines'
 PUBLIC["libcni.engines.ended_findings"] = ["collect_ended", "with_ended"]  # for doctor and gc --runtime
