@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import libcni
+
 ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(libcni.__file__).parent  # the wheel's, if the tests run with it
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`([^`\n]+)`", PAGE) + re.findall(r"^    (\S[^#\n]*)", PAGE, re.MULTILINE)
-PLACES = (ROOT, ROOT / "libcni", ROOT / "libcni/protocol", ROOT / "libcni/diagnosis")
+PLACES = (ROOT, LIBRARY.parent, LIBRARY, LIBRARY / "protocol", LIBRARY / "diagnosis")
 GENERATED = {"site/"}
 
 
@@ -36,9 +39,9 @@ def test_every_module_of_diagnosis_and_each_name_in_capitals_exists() -> None:
         for name in re.findall(r"\w+", row)
     }
     assert len(modules) > 10
-    assert [name for name in sorted(modules) if not (ROOT / f"libcni/diagnosis/{name}.py").exists()] == []
+    assert [name for name in sorted(modules) if not (LIBRARY / f"diagnosis/{name}.py").exists()] == []
     sources = "".join(
-        path.read_text(encoding="utf-8") for top in ("libcni", "tests") for path in (ROOT / top).rglob("*.py")
+        path.read_text(encoding="utf-8") for top in (LIBRARY, ROOT / "tests") for path in top.rglob("*.py")
     )
     names = {named for named in NAMED if re.fullmatch(r"_?[A-Z]\w+", named)}
     assert names >= {"LAYERS", "SINCE", "FAULTS", "NodeState"}
@@ -47,5 +50,5 @@ def test_every_module_of_diagnosis_and_each_name_in_capitals_exists() -> None:
 
 def test_every_folder_of_the_library_is_in_the_table() -> None:
     table = PAGE[PAGE.index("| folder | content |") : PAGE.index("## Rules")]
-    folders = {f"{path.parent.name}/" for path in (ROOT / "libcni").glob("*/__init__.py")}
+    folders = {f"{path.parent.name}/" for path in LIBRARY.glob("*/__init__.py")}
     assert sorted(folders - {*re.findall(r"`(\w+/)`", table)}) == []
