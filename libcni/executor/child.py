@@ -83,7 +83,9 @@ class Child:
         self._owner = os.getpid()
         # The process ID; 0 before the start, and after the end, when another process may have it.
         self._pid = array("i", [0])
-        self._lock = threading.Lock()  # protects _state
+        # Protects _state. If a signal handler raises between the acquisition and the block of "with", this thread keeps
+        # the lock for ever: its own clean-up must not wait for it.
+        self._lock = threading.RLock()
         self._state: str = "new"
         self._starter = 0  # the thread that starts the process
         self._launch: Callable[[array[int]], None]

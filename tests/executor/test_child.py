@@ -281,3 +281,12 @@ def test_a_busy_executable_is_tried_for_five_seconds_or_until_the_deadline(
         wait()
     assert str(caught.value.hint) == "another program writes to the file: try again when it has finished"
     assert seconds - 0.1 <= now[0] <= seconds
+
+
+def test_a_lock_that_an_interrupt_has_lost_does_not_hold_up_the_clean_up() -> None:
+    """A signal handler may raise between the acquisition of a lock and the block of its "with"."""
+    running = child.Child(invocation("/bin/true"), CallOptions(), 1)
+    assert running._lock.acquire(timeout=1)
+    assert running._lock.acquire(timeout=1), "the thread that has lost it may go on"
+    running.kill_and_release(0.1)
+    assert running._state == "released"
