@@ -118,6 +118,9 @@ TOGETHER = {
     "tests/real/test_runc.py": "runtimes",
     "tests/real/test_other_runtimes.py": "runtimes",
     "tests/examples/test_runtime.py": "runtimes",
+    "tests/reliability/test_killed_repairs.py": "published",
+    "tests/real/test_races.py": "published",
+    "tests/real/test_kills.py": "published",
 }
 """Files whose tests share a node that takes long to make, or whose containers have the same names and addresses."""
 
