@@ -140,31 +140,39 @@ def _change_link(node: NodeState, mend: Mend) -> None:
 
 
 def _add_rules(node: NodeState, mend: Mend) -> None:
-    attachment, run = _attachment(node, mend), node.cni._run  # noqa: SLF001 - a verb of its own
+    attachment, start = _attachment(node, mend), node.cni._run  # noqa: SLF001 - a verb of its own
     chain = rules.masquerade_chain(attachment.network, attachment.container_id)
     jumps = {rule for program in _MULTICAST for rule in node.table(program, "nat").leading_to(chain)}
-    run(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details, jumps)
+    # All interfaces of a container on a network share one chain of ports.
+    alike = node.attached(attachment.network, attachment.container_id)
+    own = {address for other in alike for address in node.addresses_of(other)}
+    start(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details, jumps, own)
 
 
-async def _run_plugins(node: VerbRun, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule]) -> None:
-    """Run ADD of the plugins that only create rules, and create the masquerade rules of bridge and ptp."""
-    await node.lock([attachment.network], attachment.container_id)
-    record = node.records.find(attachment.record.identity)
+async def _run_plugins(
+    run: VerbRun, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule], own: set[str]
+) -> None:
+    """Run ADD of the plugins that only create rules, and create the masquerade rules of bridge and ptp.
+
+    ``jumps``: the present jumps to the container's chain of masquerade. ``own``: the addresses of the container on the
+    network, to which its chain of ports may lead.
+    """
+    await run.lock([attachment.network], attachment.container_id)
+    record = run.records.find(attachment.record.identity)
     check_unchanged(record or attachment.record.with_fields(owner=None), attachment.record)
     assert record is not None
     net, result = network_to_use(record), recorded_result(record)
     wanted = {"firewall": "firewall" in missing, "portmap": any(kind.startswith("port ") for kind in missing)}
     if "masquerade" in missing:
         addresses = [ipaddress.ip_interface(ip.address) for ip in result.ips]
-        await node.on_disk(lambda: _masquerade(record.network, record.container_id, addresses, jumps))
+        await run.on_disk(lambda: _masquerade(record.network, record.container_id, addresses, jumps))
     text = result.as_version(net.cni_version).text
-    chain = Chain(node, net, recorded_conf(record).with_netns(attachment.netns), node.find_all(net))
+    chain = Chain(run, net, recorded_conf(record).with_netns(attachment.netns), run.find_all(net))
     for index, document in enumerate(plugin_documents(net)):
         if wanted.get(str(document.get("type"))):
             await chain.call(chain.invocation("ADD", index, text))
     if wanted["portmap"]:
-        own = {str(address.ip) for address in map(ipaddress.ip_interface, (ip.address for ip in result.ips))}
-        await node.on_disk(lambda: _keep_ports(record.network, record.container_id, own))
+        await run.on_disk(lambda: _keep_ports(record.network, record.container_id, own))
 
 
 def _keep_ports(network: str, container_id: str, addresses: set[str]) -> None:

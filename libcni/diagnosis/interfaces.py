@@ -454,7 +454,8 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
         yield _error(attachment, "interface-down", f"{attachment.ifname} is down in {netns}", _CUT_OFF, mends=mends)
         return
     yield from _addresses(node, attachment, inside)
-    yield from _prefixes(node, attachment, inside)
+    prefixes = list(_prefixes(node, attachment, inside))
+    yield from prefixes
     mtu = _expected_mtu(node, attachment)
     if mtu and link.mtu and link.mtu != mtu:
         seen = f"the MTU of {link.name} is {link.mtu}, and {mtu} was set"
@@ -465,7 +466,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     else:
         yield from _unlike_ends(node, attachment, link)
     # The kernel removes the routes with the address.
-    if not lost_addresses(node, attachment, inside) and not any(_prefixes(node, attachment, inside)):
+    if not prefixes and not lost_addresses(node, attachment, inside):
         yield from _routes(node, attachment, inside, link)
 
 

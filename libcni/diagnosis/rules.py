@@ -406,7 +406,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
         now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
         if chain == "INPUT":
             seen = "its policy drops the packets of containers to this node, and no rule accepts them"
-            meaning = f"{counted(len(names), 'container')} {_LOST_WITH[8][3]}; somebody may want it so"
+            meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want it so"
             yield NodeFinding(
                 "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now[:2])}", (), names
             )
@@ -465,13 +465,15 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
         for address in node.addresses_of(attachment):
             of_iptables: list[_Way] = [
                 (Place(program, table, chain), is_sent, what, None)
-                for table, chain, is_sent, what in (_LOST_WITH if is_masked else _LOST_WITH[:-1])
+                for table, chain, is_sent, what in _LOST_WITH
+                if is_masked or table != "nat"
                 for program in _iptables_of(node, program_of(address))
             ]
+            parsed = ipaddress.ip_address(address)
             for place, is_sent, what, devices in (*of_iptables, *of_nft):
                 there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
                 for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
-                    if rule := forwarding.lost_by(*place, Packet(ipaddress.ip_address(address), interface, is_sent)):
+                    if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
                         containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
                         containers[id_of(attachment)] = interfaces[interface] = None
     return losses

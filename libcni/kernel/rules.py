@@ -24,6 +24,9 @@ MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_
 
 _OF_IPTABLES = {f"{family} {name}" for family in ("ip", "ip6") for name in ("filter", "mangle", "raw", "security")}
 
+_NO_CHAIN = 1
+"""The exit status of iptables if a chain does not exist."""
+
 Rule = tuple[str, ...]
 """A rule in the words of a command that adds it: of iptables ``-A CHAIN ...``, of nft ``add rule FAMILY TABLE ...``."""
 
@@ -151,9 +154,9 @@ def rules_in(program: str, table: str, chain: str) -> list[Rule]:
     """Return the rules of one chain of iptables or ip6tables; [] if it does not exist. Raises OSError."""
     try:
         listed = _run([program, "--wait", "5", "-t", table, "-S", chain], None)
-    except TimeoutError:
-        raise
-    except OSError:  # the program has no exit status of its own for a missing chain
+    except OSError as error:
+        if error.errno != _NO_CHAIN:  # for example a lock that another program holds: nothing is known then
+            raise
         return []
     return [_iptables_rule(line) for line in listed.splitlines() if line.startswith("-A")]
 
