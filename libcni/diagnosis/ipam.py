@@ -234,7 +234,7 @@ def _duplicates(node: NodeState) -> Observations:
             remedy = "; ".join(filter(None, (remedy, f"restart {some(restart)}")))
         if strangers or not (mends or remedy):
             remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
-        if len(attachments) == 1 and others and all(_recorded_in(node, other.space) for other in others):
+        if len(attachments) == 1 and others and all(node.recorded_in(other.space) for other in others):
             # They have addresses of their own: this one came later, and not from a plugin.
             remedy = "; ".join(
                 command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}")
@@ -266,7 +266,7 @@ def _taken_gateways(node: NodeState) -> Observations:
     }  # fmt: skip
     for network, address in gateways:
         for space, link, _ in node.holders.get(address, ()):
-            containers = [id_of(one) for one in _recorded_in(node, space) if one.network == network]
+            containers = [id_of(one) for one in node.recorded_in(space) if one.network == network]
             if containers and not node.is_host(space):
                 [text] = [own for own in link.addresses if own.partition("/")[0] == address][:1]
                 yield NodeFinding(
@@ -322,18 +322,13 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
 
 def _owner_of(node: NodeState, space: Space, network: str) -> str:
     """Return the recorded container of a namespace; else the ID in the control group of its process, or its name."""
-    recorded = [one for one in _recorded_in(node, space) if one.network == network]
+    recorded = [one for one in node.recorded_in(space) if one.network == network]
     return recorded[0].container_id if recorded else container_id_of(space.process) or os.path.basename(space.path)
-
-
-def _recorded_in(node: NodeState, space: Space) -> list[Attachment]:
-    """Return the attachments in a namespace."""
-    return [attachment for attachment in node.attachments if node.space_of(attachment) is space]
 
 
 def _inhabitants(node: NodeState, space: Space) -> str:
     """Return the containers of a namespace by record, or who lives there."""
-    names = dict.fromkeys(attachment.pod or attachment.container_id for attachment in _recorded_in(node, space))
+    names = dict.fromkeys(attachment.pod or attachment.container_id for attachment in node.recorded_in(space))
     return some(list(names)) or inhabitant_of(space)
 
 

@@ -165,6 +165,17 @@ class NodeState(NodeReading):
         """Return the attachments of a container to a network; with the network "" those to all networks."""
         return [other for other in self._attached.get(container_id, ()) if network in {"", other.network}]
 
+    def recorded_in(self, space: Space) -> list[Attachment]:
+        """Return the attachments in a namespace."""
+        return self._recorded_in.get(id(space), [])
+
+    @functools.cached_property
+    def _recorded_in(self) -> dict[int, list[Attachment]]:
+        return grouped(
+            (id(space), attachment) for attachment in self.attachments
+            if (space := self.space_of(attachment)) is not None
+        )  # fmt: skip
+
     @functools.cached_property
     def _attached(self) -> dict[str, list[Attachment]]:
         return grouped((attachment.container_id, attachment) for attachment in self.attachments)
