@@ -53,6 +53,7 @@ RESULT = {
 COMMAND_LINES = (
     "add net /run/netns/none -c c1 --capabilities {mac: '02:00:00:00:00:01'}",
     "check net /run/netns/none -c c1",
+    "check c1",
     "status net",
     "networks",
     "networks --validate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -25,6 +26,7 @@ import libcni.options
 import libcni.plugin
 import libcni.reports
 import libcni.testing
+from libcni.cli import failures
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODE = re.compile(r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""", re.MULTILINE | re.DOTALL)
@@ -142,6 +144,28 @@ def test_the_metric_counts_findings_and_none() -> None:
         report = json.dumps({"findings": [{"severity": severity} for severity in severities]})
         printed = subprocess.run(["jq", "-c", command[1]], input=report, capture_output=True, text=True, check=True)
         assert tuple(json.loads(printed.stdout).values()) == counted
+
+
+def test_the_page_of_the_command_line_has_every_key_of_json() -> None:
+    section = (DOCS / "reference/cli.md").read_text().partition("\n## JSON\n")[2]
+    rows = {"error": set(re.findall(r"`(\w+)`", section[section.index("An error goes to stderr") :]))}
+    for names, keys in re.findall(r"^\| (`.*?) \| (.*) \|$", section, re.MULTILINE):
+        rows |= {name: set(re.findall(r"`(\w+)`", keys)) for name in re.findall(r"`(\w+)`", names)}
+    frozen = (DOCS.parent / "testdata/api.txt").read_text().partition("\n## Keys of -o json\n")[2]
+    parts = [line.rpartition(": ") for line in frozen.splitlines() if not line.startswith("add net ")]
+    printed = {
+        ("error" if "(stderr)" in command else command.split()[0], key.rpartition(".")[2].removesuffix("[]"))
+        for command, _, keys in parts
+        for key in keys.split()
+    }
+    kinds = {
+        "doctor": (libcni.diagnosis.NodeFinding, libcni.diagnosis.Checked, libcni.diagnosis.NotChecked),
+        "repair": (libcni.diagnosis.MendOutcome, libcni.diagnosis.Mend),
+    }
+    printed |= {(name, field.name) for name, of in kinds.items() for kind in of for field in dataclasses.fields(kind)}
+    printed |= {("error", name) for name in (*failures._FIELDS, "errors", "rollback_errors", "cause")}
+    assert {command for command, _ in printed} == rows.keys() - {"add"}
+    assert [(command, key) for command, key in sorted(printed) if key not in rows[command]] == []
 
 
 def test_the_tutorial_has_the_network_of_these_tests() -> None:
