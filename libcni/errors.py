@@ -216,8 +216,8 @@ class CNIError(Exception):
     def retryable(self) -> bool:
         """Whether the same call may succeed later without a change: a lock is busy, or a plugin asks to try again.
 
-        False for a roll-back that failed, and for PluginTimeoutError: a plugin that hangs seldom answers the second
-        time. A group is retryable if all its errors are.
+        False for PluginTimeoutError: a plugin that hangs seldom answers the second time. A group is retryable if all
+        its errors are.
         """
         return False
 
