@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import libcni.kernel.system as system
 from libcni._dataclass import replace
 from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
@@ -20,6 +21,12 @@ from libcni.store.recorded_interface import addresses_of, place_of
 from libcni.store.records import RecordStore
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+
+_MANY = 2000
+"""The number of records whose files are examined in 6 milliseconds, more than a tick of the kernel's clock takes."""
+
+_SHORT_SECONDS, _SHORT_SLEEPS = 0.001, 10
 
 
 Look = Mapping[str, Gist]
@@ -72,13 +79,16 @@ class OtherRecords:
         self._gists: Look | None = None
         self._stamp: Stamp | None = None
 
-    def read(self) -> Look:
-        """Look at the files, and return what they mention. Log a warning if the directory cannot be read."""
+    def read(self, *, asks_again: bool = False) -> Look:
+        """Look at the files, and return what they mention. Log a warning if the directory cannot be read.
+
+        ``asks_again``: whether the verb will probably look again.
+        """
         last = self._gists
         if last is not None and self._once:
             return last
         try:
-            stamp = self._records.stamp_of_names()
+            stamp = self._directory(asks_again=asks_again)
             if last is not None and stamp is not None and stamp == self._stamp:
                 found = self._records.look([name for name, gist in last.items() if gist.may_grow])
                 gists = {**last, **found} if found else last
@@ -88,6 +98,19 @@ class OtherRecords:
         except RecordError as error:
             logger.warning("the interfaces, addresses and ports of other attachments are unknown: %s", error)
         return self._gists or {}
+
+    def _directory(self, *, asks_again: bool) -> Stamp | None:
+        """Return the stamp of the directory. Without one a further look is at all files, as this one is.
+
+        A verb that ended just now has changed the directory. If there are many files, wait until there is a stamp.
+        """
+        stamp = self._records.stamp_of_names()
+        for _ in range(_SHORT_SLEEPS if asks_again and len(self._records.gists) > _MANY else 0):
+            if stamp is not None:
+                break
+            system.sleep(_SHORT_SECONDS)
+            stamp = self._records.stamp_of_names()
+        return stamp
 
     def with_addresses(
         self, addresses: Iterable[str], but: Record | None, look: Look | None = None

@@ -65,7 +65,10 @@ _ADDRESS = re.compile(rb'"address"\s*:\s*"([^"/\\]*)')
 _OLD_ADDRESS = re.compile(rb'"ip"\s*:\s*"([^"/\\]*)')
 _NETNS = re.compile(rb'"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)')
 _PUBLISHED = re.compile(rb'"hostport"\s*:\s*([^\s,}]+)')
-_OWN_HEAD = b',"libcni":{"created":'
+_OWN_HEAD = re.compile(
+    rb',"libcni":\{"created":[^,]+,"uptime":[^,]+,"bootId":"[^"]*","netnsId":(?:null|\[\d+,(\d+)\]),'
+)
+_OWN_KEY = b',"libcni":{'
 _COMPLETE = b'":{"event":"complete",'
 
 _COPIED: Final = "state"
@@ -337,16 +340,23 @@ def gist_of(data: bytes, stamp: Stamp | None) -> Gist:
     # Only these escape sequences can stand for a character of an address, of a key or of a number.
     if b"\\" in data and b"\\u00" in data:
         return Gist(stamp, None, may_grow=True)
-    words = _ADDRESS.findall(data)
-    if b'"ip"' in data:  # results before 0.3.0
-        words += _OLD_ADDRESS.findall(data)
-    words += _NETNS.findall(data)
-    # Go accepts the key of a port in capital and small letters.
-    ports = _PUBLISHED.findall(data.lower()) if b'"capabilityArgs"' in data else []
-    # A port in another form, such as 808e1, is a number too.
-    is_plain = all(map(bytes.isdigit, ports))
-    found = b" ".join(words + [b"#" + port for port in ports]) if is_plain else None
-    return Gist(stamp, found, not (_OWN_HEAD in data and _COMPLETE in data))
+    # In a file of this library the results follow the key ``libcni``, and the capability arguments precede it.
+    own = _OWN_HEAD.search(data)
+    if own is not None and data.find(_OWN_KEY, own.end()) >= 0:  # the first one may be in a capability argument
+        own = None
+    start, end = own.span() if own is not None else (len(data), 0)
+    words = _ADDRESS.findall(data, end)
+    if data.find(b'"ip"', end) >= 0:  # results before 0.3.0
+        words += _OLD_ADDRESS.findall(data, end)
+    words += filter(None, own.groups()) if own is not None else _NETNS.findall(data)
+    at = data.find(b'"capabilityArgs"', 0, start)
+    if at >= 0:
+        # Go accepts the key of a port in capital and small letters.
+        for port in _PUBLISHED.findall(data[at:start].lower()):
+            if not port.isdigit():  # another form of a number, such as 808e1
+                return Gist(stamp, None, may_grow=True)
+            words.append(b"#" + port)
+    return Gist(stamp, b" ".join(words), own is None or data.rfind(_COMPLETE) < 0)
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -134,7 +134,8 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
     left: list[Leftover] = []
     look: Look | None = None
     if results.asks_others():
-        look = await chain.run.on_disk(chain.run.others.read)  # in a thread of an asyncio client
+        # In a thread of an asyncio client.
+        look = await chain.run.on_disk(partial(chain.run.others.read, asks_again=len(chain.net.plugins) > 1))
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:

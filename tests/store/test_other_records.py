@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from libcni import CNIConfig, Invocation, Outcome, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.kernel import system
-from libcni.store import files, records
+from libcni.store import files, other_records, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
 from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
@@ -193,6 +193,10 @@ def test_what_a_record_says_is_mentioned_in_its_file(
     for args, found in ((ports, {b"#%d" % port}), (ports.upper(), {b"#%d" % port}), ("", set())):
         assert mentioned | found == {*(words(usual.with_fields(capability_args=args)) or ())}
     assert words(usual.with_fields(capability_args=odd)) is None
+    # A capability argument that looks like this library's key, before the port.
+    head = encode(usual).decode().partition(',"libcni":')[2].partition(',"pidNamespace"')[0]
+    feigned = f'{{"a":1,"libcni":{head},"b":1}},{ports[1:]}'
+    assert mentioned | {b"#%d" % port} == {*(words(usual.with_fields(capability_args=feigned)) or ())}
     # Escape sequences.
     result = f'{{"cniVersion":"1.1.0","dns":{{"domain":"a\\n\\"b"}},"ips":[{{"address":"{second}\\/24"}}]}}'
     harmless = usual.with_fields(result=result)
@@ -361,3 +365,32 @@ def test_a_listing_reads_each_file_once(store: RecordStore, reads: Counter[str])
     assert addresses(recorded) == ["10.0.0.1"]
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == ["10.0.0.1"]
+
+
+def test_a_del_of_thousands_waits_a_tick_for_a_stamp_instead_of_looking_at_all_files_twice(
+    store: RecordStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod with two networks is detached from the second one just after the first one's record was removed."""
+    monkeypatch.setattr(other_records, "_MANY", 1)
+    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"}]')
+    cni = CNIConfig("/bin", tmp_path, executor=RecordingExecutor(), durable=False)
+    for number in (1, 2):
+        keep(store, record(f"c{number}", f"10.0.0.{number}", config=config))
+    for number in range(3, 6):
+        written(store, record(f"c{number}", f"10.0.0.{number}"))
+    looks: list[object] = []
+    look = RecordStore.look
+
+    def counted(store: RecordStore, names: list[str] | None = None) -> Any:
+        looks.append(names)
+        return look(store, names)
+
+    monkeypatch.setattr(RecordStore, "look", counted)
+    cni.del_network_list("net", RuntimeConf("c1", "", "eth0"))
+    looks.clear()
+    # The time of files stands still until the verb sleeps.
+    moment = os.stat(store.results).st_ctime_ns
+    monkeypatch.setattr(system, "file_time_ns", lambda: moment)
+    monkeypatch.setattr(system, "sleep", lambda _: monkeypatch.setattr(system, "file_time_ns", lambda: moment + 10**10))
+    cni.del_network_list("net", RuntimeConf("c2", "", "eth0"))
+    assert [names is None for names in looks] == [True, False]
