@@ -22,6 +22,7 @@ from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
 from libcni.diagnosis.rules import check_rules
+from libcni.diagnosis.traffic import check_traffic
 from libcni.errors import CNIError
 from libcni.store.model import LIVING
 
@@ -42,7 +43,9 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
 )
 
 
-def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = PENDING_AFTER) -> DoctorReport:
+def diagnose(
+    cni: CNIConfig, *, run_check: bool = False, send_packets: bool = False, pending_after: float = PENDING_AFTER
+) -> DoctorReport:
     """Check a node: configurations, plugins, disks, records, namespaces, interfaces, rules and addresses.
 
     Also find out whether the next container could be attached.
@@ -52,18 +55,26 @@ def diagnose(cni: CNIConfig, *, run_check: bool = False, pending_after: float = 
     Args:
         cni: the client whose directories are checked.
         run_check: whether to run CHECK of each ready attachment.
+        send_packets: whether to send echo requests (ICMP) between the containers, their gateways and the node. This
+            needs CAP_NET_RAW in their namespaces, and takes some seconds if one is not answered.
         pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
             abandoned.
     """
-    return report_on(read_node(cni, pending_after=pending_after), checked=None if run_check else ())
+    node = read_node(cni, pending_after=pending_after)
+    return report_on(node, checked=None if run_check else (), send_packets=send_packets)
 
 
 def report_on(
-    node: NodeState, *, checked: Collection[str] | None = (), skip: Collection[NodeCheck] = ()
+    node: NodeState,
+    *,
+    checked: Collection[str] | None = (),
+    skip: Collection[NodeCheck] = (),
+    send_packets: bool = False,
 ) -> DoctorReport:
     """Run the checks on a state of a node, except those in ``skip``.
 
-    ``checked``: the paths of the records for which the plugins' CHECK is run; None: all.
+    ``checked``: the paths of the records for which the plugins' CHECK is run; None: all. ``send_packets``: see
+    ``diagnose``.
     """
     observations: list[Observation] = []
 
@@ -85,6 +96,11 @@ def report_on(
         for container in observation.containers
     }
     collect("interfaces", run_checks(node, explained, checked))
+    if send_packets:
+        seen = [observation for observation in observations if isinstance(observation, NodeFinding)]
+        collect("traffic", check_traffic(node, seen))
+    elif node.live:
+        observations.append(NotChecked("traffic", "packets", "none were sent; libcni doctor --traffic sends some"))
     working = _working(node)
     single = [_guarded(working, observation) for observation in observations if isinstance(observation, NodeFinding)]
     recorded = (*node.misplaced, *node.attachments)

@@ -89,6 +89,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
     include_go: bool = False,
     pending_after: float = PENDING_AFTER,
     run_check: bool = False,
+    send_packets: bool = False,
     policy: DelPolicy | None = None,
 ) -> NodeRepair:
     """Diagnose a node, carry out the mends of the findings, and diagnose it again.
@@ -110,6 +111,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
         pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
             abandoned.
         run_check: whether to run CHECK of each ready attachment in the diagnosis.
+        send_packets: whether to send echo requests in the diagnosis: see ``diagnose``.
         policy: exceptions to the rule that a DEL stops at the first error; None: no exceptions.
 
     Raises:
@@ -121,7 +123,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             raise TypeError("interrupt and only are collections of names, such as a list, not a string or an iterator")
     repair = _Repair(cni, frozenset(interrupt), frozenset(only), include_go, pending_after, policy)
     node = repair.read()
-    report = report_on(node, checked=None if run_check else ())
+    report = report_on(node, checked=None if run_check else (), send_packets=send_packets)
     plan = repair.plan(node, report)
     if not dry_run:
         repair.belongings = belongings_of(node)
@@ -132,7 +134,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             node = repair.read()
             repair.look_at_the_living(node)
             # A mend can reveal the next one: a link that is up again lacks its routes.
-            report = report_on(node, checked=None if run_check else ())
+            report = report_on(node, checked=None if run_check else (), send_packets=send_packets)
             plan = repair.plan(node, report)
         plan = [outcome for outcome in plan if outcome.state == "left"]
         repair.compare_with(report)

@@ -14,10 +14,10 @@ __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "next",
-    "containers",
+    "traffic", "containers",
 ]  # fmt: skip
-"""The name of a check. ``next``: whether the next container can be attached. ``containers``: the command line's check
-for attachments of ended containers."""
+"""The name of a check. ``next``: whether the next container can be attached. ``traffic``: whether echo requests are
+answered. ``containers``: the command line's check for attachments of ended containers."""
 
 Severity = Literal["error", "warning", "note"]
 
@@ -66,6 +66,7 @@ FindingName = Literal[
     "no-file",
     "no-forwarding",
     "no-plugins",
+    "no-reply",
     "not-reserved",
     "not-writable",
     "off-bridge",

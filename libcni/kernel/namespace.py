@@ -221,7 +221,12 @@ def call_in_thread(function: Callable[[], _T]) -> _T:
 
 
 def netlink_socket(namespace: int) -> int:
-    """Return the descriptor of a netlink socket in an open network namespace, or -1 if that is not possible.
+    """Return the descriptor of a netlink socket in an open network namespace, or -1 if that is not possible."""
+    return socket_in(namespace, AF_NETLINK, _socket.SOCK_RAW, 0)
+
+
+def socket_in(namespace: int, family: int, kind: int, protocol: int) -> int:
+    """Return the descriptor of a new socket in an open network namespace, or -1 if that is not possible.
 
     A socket belongs to the namespace in which it was opened, so later requests need not enter the namespace.
     """
@@ -234,7 +239,7 @@ def netlink_socket(namespace: int) -> int:
         # From Python 3.14 on a signal handler may run between two C functions of one map, but only in the main thread.
         can_return = sys.version_info < (3, 14) and system.functions_without_release()[0](home, CLONE_NEWNET) == 0
         if can_return:
-            socket_fd, came_back = _visit(namespace, home)
+            socket_fd, came_back = _visit(namespace, home, family, kind, protocol)
             if not came_back:
                 raise AssertionError("this thread is in another network namespace and cannot return")
             return socket_fd
@@ -242,7 +247,7 @@ def netlink_socket(namespace: int) -> int:
         system.close(home)
     # In a thread that ends: a rootless program may enter a namespace of its own and not return, and no signal handler
     # runs in it.
-    return call_in_thread(lambda: _visit(namespace, -1)[0])
+    return call_in_thread(lambda: _visit(namespace, -1, family, kind, protocol)[0])
 
 
 def cookie_of(connection: AnySocket) -> int:
@@ -253,15 +258,15 @@ def cookie_of(connection: AnySocket) -> int:
         return 0
 
 
-def _visit(namespace: int, home: int) -> tuple[int, bool]:
-    """Make a netlink socket in a namespace; return its descriptor, or -1, and whether the thread is at home again."""
+def _visit(namespace: int, home: int, family: int, kind: int, protocol: int) -> tuple[int, bool]:
+    """Make a socket in a namespace; return its descriptor, or -1, and whether the thread is at home again."""
     setns, socket = system.functions_without_release()
     # One map over C functions, which keep the interpreter's lock: no other Python code, signal handler or finaliser
     # runs in the wrong namespace, and nothing can prevent the return.
     steps: tuple[Callable[[], Any], ...] = (
         gc.disable,
         functools.partial(setns, namespace, CLONE_NEWNET),
-        functools.partial(socket, AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 0),
+        functools.partial(socket, family, kind | _socket.SOCK_CLOEXEC, protocol),
         functools.partial(setns, home, CLONE_NEWNET),
         *([gc.enable] if gc.isenabled() else []),
     )

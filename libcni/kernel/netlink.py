@@ -48,6 +48,7 @@ _IFLA_AF_SPEC, _BRIDGE_VLAN_INFO, _PVID = 26, 2, 2
 _WITH_VLANS, _WITHOUT_STATISTICS = 2, 8
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
+_NUD_UNRESOLVED = 0x01 | 0x20  # the states INCOMPLETE and FAILED
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _IFF_UP = 1
@@ -343,6 +344,11 @@ class Conversation:
         found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
         return [neighbour for neighbour in found if neighbour is not None]
 
+    def unresolved(self) -> set[str]:
+        """Return the IP addresses of neighbours of which nobody tells the hardware address now. Raises OSError."""
+        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _unresolved)
+        return set(filter(None, found))
+
     def addresses(self) -> list[tuple[int, str]]:
         """Return the IP addresses, each with the number of its interface. Raises OSError."""
         found = self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
@@ -505,6 +511,13 @@ def _neighbour(body: bytes) -> Neighbour | None:
     attributes = _attributes(body[_NEIGHBOUR.size :])
     address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
     return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index)
+
+
+def _unresolved(body: bytes) -> str:
+    family, _, state, _, _ = _NEIGHBOUR.unpack_from(body)
+    if family not in _IP_FAMILIES or not state & _NUD_UNRESOLVED:
+        return ""
+    return socket.inet_ntop(family, _attributes(body[_NEIGHBOUR.size :]).get(_NDA_DST, b""))
 
 
 def _routing_rule(body: bytes) -> RoutingRule | None:

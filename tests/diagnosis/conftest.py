@@ -86,8 +86,8 @@ class OperatorNode(RealNode):
         for path in self.leases.rglob("10.*"):
             os.utime(path, (1, 1))
 
-    def diagnose(self, *, run_check: bool = False) -> DoctorReport:
-        return libcni.diagnosis.diagnose(self.cni, run_check=run_check)
+    def diagnose(self, **options: bool) -> DoctorReport:
+        return libcni.diagnosis.diagnose(self.cni, **options)
 
     def finding(self, seen: str, *, run_check: bool = False) -> NodeFinding:
         """Return the finding that says ``seen``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from real.containerd_node import PODS, ContainerdNode
@@ -16,9 +18,12 @@ PEERS = ["containerd@bookworm", pytest.param("containerd@sid", marks=pytest.mark
 def test_a_node_in_order_has_no_finding(containerd: ContainerdNode) -> None:
     assert sorted(containerd.pods) == sorted(PODS)
     assert containerd.traffic() == {}
-    for options in ((), ("--check",)):
+    for options in ((), ("--check",), ("--traffic",)):
         told = containerd.libcni("doctor", *options)
         assert "error" not in told
         assert "warning" not in told
         assert "To repair" not in told
+    assert re.search(
+        r"^traffic +\d+ echo requests: 8 from the node, 8 to gateways, 8 between .* ok$", told, re.MULTILINE
+    )
     containerd.is_in_order = True

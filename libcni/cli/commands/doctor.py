@@ -20,12 +20,17 @@ from libcni.errors import some
 ARGUMENTS = (
     OPTIONAL_CONTAINER,
     Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
+    Argument(
+        "--traffic",
+        action="store_true",
+        help="Also send packets: echo requests between containers, their gateways and this node.",
+    ),
 )
 _UNWRITABLE = {"full", "read-only", "not-writable"}
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 
 
-def doctor(session: Session, container: str | None, check: bool) -> None:
+def doctor(session: Session, container: str | None, check: bool, traffic: bool) -> None:
     """Check this node, and print the commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
@@ -37,7 +42,7 @@ def doctor(session: Session, container: str | None, check: bool) -> None:
     """
     cni = session.client()
     only = [] if container is None else [resolved(cni, Selection(container), least=1).container or ""]
-    plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, only=only)
+    plan = libcni.diagnosis.repair_node(cni, dry_run=True, run_check=check, send_packets=traffic, only=only)
     report = with_ended(plan.report, cni, session.hint_command)
     if only:
         about = [
@@ -59,6 +64,8 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
         for unseen, more in examples((unseen.check, unseen) for unseen in report.not_checked)
     ]
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
+    if report.status == "ok" and any((one.check, one.subject) == ("traffic", "packets") for one in report.not_checked):
+        left += "; no packets were sent (--traffic)"
     # The findings of other containers are hidden, so a check without a shown finding may have failed.
     parts: list[list[Block]] = [[Table(("check", "checked", "result"), _checked(report))]] if is_whole else []
     if not_checked:

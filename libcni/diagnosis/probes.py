@@ -1,0 +1,253 @@
+"""Which packets should arrive: from the node, to gateways, between the containers of a network, between networks.
+
+Only what must work is asked for: a container's own routes lead there and back, and no configuration forbids it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+import libcni.kernel.system as system
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.reading import bridge_of, grouped
+from libcni.kernel.echo import EchoRequest, most_at_once
+from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known
+from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, IPRoute, Link, Network
+from libcni.store.attachments import Attachment
+
+_NEIGHBOURS = "/proc/sys/net/ipv{}/neigh/default/gc_thresh3"
+_FEWEST_NEIGHBOURS = 1024
+"""The kernel's default for the size of its table of neighbours, which all namespaces of the machine share."""
+_NEIGHBOUR_SECONDS = 5.0
+"""The age from which the kernel removes entries of a full table."""
+SILENT = {4: "/proc/sys/net/ipv4/icmp_echo_ignore_all", 6: "/proc/sys/net/ipv6/icmp/echo_ignore_all"}
+TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
+_TRIED = 8
+"""The number of containers of a network of which one is sought that reaches another network."""
+_ALONE = {"private", "vepa", "passthru"}
+"""The modes of macvlan in which containers of one node do not reach each other."""
+
+Kind = Literal["node", "gateway", "same", "other"]
+"""From the node to a container; to its gateway; to another container of its network; to one of another network."""
+
+
+class End(NamedTuple):
+    """An address of a living attachment.
+
+    Attributes:
+        attachment: the attachment.
+        inside: its namespace's interfaces and routes.
+        link: its interface.
+        path: a path of its namespace.
+        identity: its namespace.
+        address: the address.
+        subnet: the address's network.
+        gateway: the recorded gateway of its version of IP, or "".
+        is_on_node: whether the gateway is the node.
+    """
+
+    attachment: Attachment
+    inside: Network
+    link: Link
+    path: str
+    identity: NamespaceId
+    address: str
+    subnet: str
+    gateway: str
+    is_on_node: bool
+
+    @property
+    def name(self) -> str:
+        """The attachment, as ``ID:IFNAME``."""
+        return id_of(self.attachment)
+
+    @property
+    def version(self) -> int:
+        """The version of IP."""
+        return 6 if ":" in self.address else 4
+
+    def request(self, target: str) -> EchoRequest:
+        """Return a request from here."""
+        return EchoRequest(target, self.address, self.path, self.identity)
+
+
+class Probe(NamedTuple):
+    """A request for an echo, and its ends; ``source`` or ``target`` is None for the node, or for a gateway."""
+
+    kind: Kind
+    request: EchoRequest
+    source: End | None
+    target: End | None
+    next_hop: str
+
+    @property
+    def ends(self) -> list[End]:
+        """The ends that are containers."""
+        return [end for end in (self.source, self.target) if end is not None]
+
+
+def ends_of(node: NodeState) -> Iterator[End]:
+    """Yield the first address of each version of IP of each living attachment whose interface is up and has it."""
+    host = node.host.links.values() if node.host is not None else ()
+    on_node = {text.partition("/")[0] for link in host if link.is_up for text in link.addresses}
+    for attachment, inside in node.live:
+        space, identity = node.space_of(attachment), node.namespace_of(attachment)
+        link = inside.links.get(attachment.ifname)
+        if link is None or not link.is_up or link.name == "lo" or space is None or identity is None:
+            continue
+        if node.is_host(space):
+            continue
+        summary = node.summary_of(attachment)
+        own = [cidr for name, cidr in summary.placed if name == link.name and cidr in link.addresses]
+        for is_ipv6 in (False, True):
+            for cidr in [cidr for cidr in own if (":" in cidr) is is_ipv6][:1]:
+                interface = ipaddress.ip_interface(cidr)
+                gateways = [one.partition("/")[0] for one in summary.gateways if (":" in one) is is_ipv6]
+                gateway = gateways[0] if gateways else ""
+                yield End(
+                    attachment, inside, link, space.path, identity, str(interface.ip), str(interface.network), gateway,
+                    gateway in on_node and attachment.path not in node.elsewhere,
+                )  # fmt: skip
+
+
+def probes_of(node: NodeState, ends: list[End]) -> Iterator[Probe]:
+    """Yield the requests: those of the node first, because a container's own teach the node its hardware address."""
+    assert node.host is not None
+    with_gateway = [end for end in ends if end.gateway and _returns(end, end.gateway)]
+    on_node = [end for end in with_gateway if end.is_on_node]
+    for end in on_node:
+        yield Probe("node", EchoRequest(end.address), None, end, _next_hop(node.host, end.address))
+    for end in with_gateway:
+        if not (end.is_on_node and is_silent(end.version)):
+            yield Probe("gateway", end.request(end.gateway), end, None, _next_hop(end.inside, end.gateway))
+    yield from _within_networks(node, ends)
+    yield from _between_networks(node, on_node)
+
+
+def _within_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:
+    """Yield a request from each container to the next one of its network: a ring."""
+    for segment, alike in grouped((_segment(node, end), end) for end in ends).items():
+        for source, target in zip(alike, [*alike[1:], alike[0]], strict=True) if segment else ():
+            if _are_connected(source, target):
+                yield _between("same", source, target)
+
+
+def _between_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:
+    """Yield a request from a container of each network to one of the next network."""
+    open_ends = [end for end in ends if _policy(node, end.attachment) is None]
+    for version in (4, 6):
+        networks = grouped((end.attachment.network, end) for end in open_ends if end.version == version)
+        for one, other in itertools.pairwise(networks.values()):
+            pairs = (pair for pair in itertools.product(one[:_TRIED], other[:_TRIED]) if _are_connected(*pair))
+            yield from (_between("other", *pair) for pair in itertools.islice(pairs, 1))
+
+
+def _between(kind: Kind, source: End, target: End) -> Probe:
+    return Probe(kind, source.request(target.address), source, target, _next_hop(source.inside, target.address))
+
+
+def _are_connected(source: End, target: End) -> bool:
+    is_way = _reaches(source, target.address) and _reaches(target, source.address)
+    return source.identity != target.identity and is_way
+
+
+def _segment(node: NodeState, end: End) -> tuple[object, ...]:
+    """Return what the containers have in common that should reach each other; () if they should not."""
+    documents = node.documents(end.attachment)
+    if _policy(node, end.attachment) == "isolated" or any(
+        document.get("portIsolation") or (document.get("type") == "macvlan" and document.get("mode") in _ALONE)
+        for document in documents
+    ):
+        return ()
+    return end.attachment.network, end.subnet, *map(_link_of, documents)
+
+
+def _link_of(document: Mapping[str, Any]) -> tuple[str, ...]:
+    device = bridge_of(document) if document.get("type") == "bridge" else document.get("master") or ""
+    return str(document.get("type")), str(device), str(document.get("vlan") or document.get("vlanId") or "")
+
+
+def _policy(node: NodeState, attachment: Attachment) -> str | None:
+    """Return the policy of ``firewall`` for packets from other containers; None if it lets them in."""
+    policies = [document.get("ingressPolicy") for document in node.documents(attachment)]
+    return next((str(policy) for policy in policies if policy not in {None, "", "open"}), None)
+
+
+def _route(network: Network, address: str) -> IPRoute | None:
+    """Return the route of the main table that packets to an address take."""
+    target = ipaddress.ip_address(address)
+    routes = [(ipaddress.ip_network(route.destination), route) for route in network.routes if route.table == MAIN_TABLE]
+    fitting = [
+        (-prefix.prefixlen, route.metric, place, route)
+        for place, (prefix, route) in enumerate(routes)
+        if target in prefix
+    ]
+    return min(fitting)[3] if fitting else None
+
+
+def _next_hop(network: Network, address: str) -> str:
+    route = _route(network, address)
+    return route.gateway if route is not None and route.gateway else address
+
+
+def _reaches(end: End, address: str) -> bool:
+    """Return whether an end's routes say that its packets to an address leave over its interface, or are dropped."""
+    route = _route(end.inside, address)
+    return route is not None and route.ifindex in {end.link.index, DROPS_PACKETS}
+
+
+def _returns(end: End, gateway: str) -> bool:
+    """As ``_reaches``; also if no route leads to the gateway, to which one must."""
+    return _route(end.inside, gateway) is None or _reaches(end, gateway)
+
+
+def is_silent(version: int, end: End | None = None) -> bool:
+    """Return whether a container, or the node, is told to answer no echo requests."""
+
+    def read(namespace: int | None) -> bool:
+        # The file shows the setting of the namespace of the thread that opens it.
+        if namespace is not None:
+            enter_namespace(namespace)
+        with open(SILENT[version], encoding="ascii") as file:
+            return file.read().strip() == "1"
+
+    with suppress(OSError):
+        if end is None:
+            return read(None)
+        with system.Closing(open_known(end.path, end.identity)) as namespace:
+            return call_in_thread(lambda: read(namespace))
+    return False
+
+
+def batches(probes: list[Probe]) -> Iterator[list[Probe]]:
+    """Yield the requests of the node, then the others; never more than the kernel's tables have room for."""
+    most, room = most_at_once(), min(map(_neighbours, (4, 6))) // 2
+    batch: list[Probe] = []
+    began, made = time.monotonic(), 0
+    for probe in probes:
+        # The entries for a container and its gateway are those of the node's own request.
+        entries = 0 if probe.kind == "gateway" and probe.source is not None and probe.source.is_on_node else 2
+        is_full = len(batch) >= most or made + entries > room
+        if batch and (is_full or (probe.kind == "node") is not (batch[-1].kind == "node")):
+            yield batch
+            batch = []
+        if made and made + entries > room:
+            # In a full table the entries of others would find no place.
+            time.sleep(max(0.0, began + _NEIGHBOUR_SECONDS - time.monotonic()))
+            began, made = time.monotonic(), 0
+        batch.append(probe)
+        made += entries
+    if batch:
+        yield batch
+
+
+def _neighbours(version: int) -> int:
+    with suppress(OSError, ValueError), open(_NEIGHBOURS.format(version), encoding="ascii") as file:
+        return int(file.read())
+    return _FEWEST_NEIGHBOURS

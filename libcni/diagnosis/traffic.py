@@ -1,0 +1,296 @@
+"""Send packets between containers, their gateways and the node, and find out which do not arrive.
+
+What can stop packets is without end: this check asks for the effect, whatever the cause is.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import libcni.kernel.system as system
+from libcni.diagnosis.namespaces import attachment_age
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.probes import SILENT, TO_MACHINES, End, Kind, Probe, batches, ends_of, is_silent, probes_of
+from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, name_of
+from libcni.diagnosis.stopped_links import command_in
+from libcni.errors import counted, some
+from libcni.kernel.echo import Echo, EchoRequest, send_echoes
+from libcni.kernel.foreign import read_space
+from libcni.kernel.namespace import open_known
+from libcni.kernel.netlink import Conversation, open_netlink
+
+_NOT_LOST = {
+    "hairpin-off", "known-fault", "localnet-off", "lost-path", "mtu-changed", "port-caught", "rules-left",
+    "rules-missing", "unreserved",
+}  # fmt: skip
+"""The findings about interfaces, rules and namespaces that do not explain a lost echo."""
+
+_SETTLED = 5.0
+"""Seconds after an ADD from which packets must arrive: the kernel takes a second for a new link or IPv6 address."""
+_WITH_NODE = {"node", "gateway"}
+Fate = Literal["refused", "blocked", "unresolved", "rejected", "silent"]
+_SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error"}
+_MEANINGS: Mapping[Fate, str] = {
+    "refused": "a route or a rule of the routing loses the packets",
+    "unresolved": "the two are cut off from each other: nobody answers the question for the hardware address",
+    "blocked": "a rule of the sender's firewall drops the packets",
+    "rejected": "packets are lost between the two, unless a policy is meant to refuse echo requests",
+    "silent": "packets are lost between the two, unless a policy is meant to drop echo requests",
+}
+_REASONS = {
+    errno.EACCES: "a route or a routing rule of the type prohibit",
+    errno.EHOSTUNREACH: "a route or a routing rule of the type unreachable",
+    errno.EINVAL: "a route or a routing rule of the type blackhole",
+    errno.ENETUNREACH: "no route leads there",
+}
+
+
+class Failure(NamedTuple):
+    """A request that had no answer."""
+
+    probe: Probe
+    echo: Echo
+    fate: Fate
+
+
+def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observations:
+    """Send echo requests, and find those without an answer, except of containers whose findings explain it."""
+    if node.host is None:
+        yield NotChecked("traffic", "packets", node.unread.get("this node", "the node's interfaces are unknown"))
+        return
+    explained = {
+        name for finding in findings
+        if finding.check in {"interfaces", "rules", "namespaces"} and finding.name not in _NOT_LOST
+        for name in finding.containers
+    }  # fmt: skip
+    ends = list(ends_of(node))
+    found = [end for end in ends if end.name in explained]
+    if found:
+        subject = f"packets of {counted(len({end.name for end in found}), 'attachment')}"
+        yield NotChecked("traffic", subject, "a finding explains already why they may be lost")
+    ends = [end for end in ends if end.name not in explained]
+    virtual = [end for end in ends if any(link.kind in TO_MACHINES for link in end.inside.links.values())]
+    for name in dict.fromkeys(name_of(end.attachment) for end in virtual):
+        yield NotChecked("traffic", name, "its packets go to a virtual machine")
+    ends = [end for end in ends if end not in virtual]
+    probes = list(probes_of(node, ends))
+    probed = {end.name for probe in probes for end in probe.ends}
+    for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.name not in probed):
+        yield NotChecked("traffic", name, "it has no gateway and no other container on this node to send packets to")
+    for version in {end.version for end in ends if end.is_on_node}:
+        if is_silent(version):
+            what = f"packets of IPv{version} to the node"
+            yield NotChecked("traffic", what, f"the node answers no echo requests: {SILENT[version]} is 1")
+    if not probes:
+        return
+    failures: list[Failure] = []
+    unknown: list[tuple[Probe, str]] = []
+    for batch in batches(probes):
+        _send(batch, failures, unknown)
+    for end, reason in {probe.ends[-1].name: (probe.ends[-1], reason) for probe, reason in unknown}.values():
+        yield NotChecked("traffic", name_of(end.attachment), reason)
+    counts = {word: sum(probe.kind == kind for probe in probes) for kind, word in _COUNTED.items()}
+    what = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    yield Checked("traffic", f"{counted(len(probes), 'echo request')}: {what}")
+    yield from _findings(failures, probes)
+
+
+_COUNTED: Mapping[Kind, str] = {
+    "node": "from the node", "gateway": "to gateways", "same": "between containers of a network",
+    "other": "between networks",
+}  # fmt: skip
+
+
+# What came back.
+
+
+def _send(batch: list[Probe], failures: list[Failure], unknown: list[tuple[Probe, str]]) -> None:
+    echoes = send_echoes([probe.request for probe in batch])
+    pairs = list(zip(batch, echoes, strict=True))
+    # A gateway that is not the node is expected to answer if it answers another container.
+    answering = {probe.request.target for probe, echo in pairs if echo.is_answered}
+    unresolved: dict[str, set[str]] = {}
+    for probe, echo in pairs:
+        is_expected = (
+            probe.kind != "gateway"
+            or (probe.source is not None and probe.source.is_on_node)
+            or probe.request.target in answering
+        )
+        if echo.is_answered or not is_expected or not all(map(_is_there, probe.ends)):
+            continue
+        netns = probe.request.netns
+        try:
+            if netns not in unresolved:
+                unresolved[netns] = _unresolved(probe.request)
+        except OSError as error:
+            echo.problem = error.strerror or str(error)
+        if not echo.problem and probe.target is not None and is_silent(probe.target.version, probe.target):
+            echo.problem = f"{probe.target.name} answers no echo requests: {SILENT[probe.target.version]} is 1 there"
+        if not echo.problem and any(map(_is_young, probe.ends)):
+            echo.problem = f"no packets arrive yet, less than {_SETTLED:g} s after its ADD"
+        if echo.problem or echo.error in {errno.EAGAIN, errno.ENOBUFS}:
+            unknown.append((probe, echo.problem or os.strerror(echo.error)))
+        else:
+            failures.append(Failure(probe, echo, _fate(probe, echo, unresolved[netns])))
+
+
+def _is_there(end: End) -> bool:
+    """Return whether a container still lives with its address: it may have ended meanwhile."""
+    space = read_space(end.identity, end.path)
+    link = space.network.links.get(end.link.name) if space is not None and space.network is not None else None
+    return link is not None and link.is_up and link.has_address(end.address)
+
+
+def _is_young(end: End) -> bool:
+    age = attachment_age(end.attachment)
+    if age is None:  # a record of Go libcni, which writes it at the end of the ADD
+        with suppress(OSError):
+            age = time.time() - os.stat(end.attachment.path).st_mtime
+    return age is not None and age < _SETTLED
+
+
+def _unresolved(request: EchoRequest) -> set[str]:
+    """Return the neighbours in a request's namespace that have not answered for their hardware address."""
+    if not request.netns or request.identity is None:
+        with open_netlink() as connection:
+            return Conversation(connection, is_own=True).unresolved()
+    with (
+        system.Closing(open_known(request.netns, request.identity)) as namespace,
+        open_netlink(f"/proc/self/fd/{namespace}") as connection,
+    ):
+        return Conversation(connection).unresolved()
+
+
+def _fate(probe: Probe, echo: Echo, unresolved: set[str]) -> Fate:
+    if echo.sent and probe.next_hop in unresolved:
+        return "unresolved"
+    if echo.error == errno.EPERM:
+        return "blocked"
+    if echo.error:
+        return "rejected" if echo.reporter else "refused"
+    return "silent"
+
+
+# The findings.
+
+
+def _findings(failures: list[Failure], probes: list[Probe]) -> Iterator[NodeFinding]:
+    """Yield a finding for each cause: what fails alike for several containers of a network is one."""
+    # A container that the node does not reach is the cause of what fails between it and others.
+    direct = grouped((failure.probe.ends[0].name, failure) for failure in failures if failure.probe.kind in _WITH_NODE)
+    alike = grouped(
+        (
+            (group[0].probe.ends[0].attachment.network, *((failure.probe.kind, failure.fate) for failure in group)),
+            group,
+        )
+        for group in direct.values()
+    )
+    for groups in alike.values():
+        network = groups[0][0].probe.ends[0].attachment.network
+        asked = {
+            end.name for probe in probes if probe.kind in _WITH_NODE for end in probe.ends
+            if end.attachment.network == network
+        }  # fmt: skip
+        yield _finding([*itertools.chain(*groups)], [group[0].probe.ends[0] for group in groups], asked)
+    between = [
+        failure for failure in failures
+        if failure.probe.kind not in _WITH_NODE
+        and direct.keys().isdisjoint(end.name for end in failure.probe.ends)
+    ]  # fmt: skip
+    by_network = grouped((_networks_of(failure.probe), failure) for failure in between)
+    for networks, group in by_network.items():
+        alike_asked = [
+            probe for probe in probes if probe.kind == group[0].probe.kind and _networks_of(probe) == networks
+        ]
+        yield from _between(group, alike_asked)
+
+
+def _networks_of(probe: Probe) -> tuple[str, ...]:
+    return tuple(end.attachment.network for end in probe.ends)
+
+
+def _between(group: list[Failure], probes: list[Probe]) -> Iterator[NodeFinding]:
+    """Yield the findings about packets between containers: of those that reach neither neighbour, and of pairs."""
+    asked = {end.name for probe in probes for end in probe.ends}
+    fails = grouped((end.name, failure) for failure in group for end in failure.probe.ends)
+    alone = {name for name, own in fails.items() if len(own) > 1} if len(group) < len(probes) else set()
+    for name in sorted(alone):
+        end = next(end for failure in fails[name] for end in failure.probe.ends if end.name == name)
+        yield _finding(fails[name], [end], asked)
+    pairs = [failure for failure in group if alone.isdisjoint(end.name for end in failure.probe.ends)]
+    if pairs:
+        ends = {end.name: end for failure in pairs for end in failure.probe.ends}
+        yield _finding(pairs, list(ends.values()), asked)
+
+
+def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeFinding:
+    worst = min(failures, key=lambda failure: list(_MEANINGS).index(failure.fate))
+    names = tuple(dict.fromkeys(end.name for end in ends))
+    networks = list(dict.fromkeys(end.attachment.network for end in ends))
+    if len(names) == 1:
+        subject = name_of(ends[0].attachment)
+    elif asked <= set(names):
+        subject = f"all {len(names)} attachments of {' and '.join(f'network {network}' for network in networks)}"
+    else:
+        subject = f"{counted(len(names), 'attachment')} of {' and '.join(f'network {network}' for network in networks)}"
+    return NodeFinding(
+        "traffic", _SEVERITIES.get(worst.fate, "warning"), "no-reply", subject,
+        some([_words(failure) for failure in failures], "; "), _MEANINGS[worst.fate],
+        f"find out what stops them: {'; '.join(_looks(worst))}", (), names,
+    )  # fmt: skip
+
+
+def _words(failure: Failure) -> str:
+    """Say what was sent, and what came back."""
+    probe, echo, fate = failure
+    source = f"{probe.source.name} ({probe.source.address})" if probe.source is not None else "the node"
+    target = f"its gateway {probe.request.target}"
+    if probe.target is not None:
+        target = f"{probe.target.name} ({probe.target.address})"
+    text = (
+        f"{counted(echo.sent, 'echo request')} from {source} to {target}: "
+        if echo.sent
+        else f"from {source} to {target}: "
+    )
+    reason = os.strerror(echo.error)
+    if fate == "unresolved":
+        question = "NDP" if ":" in probe.next_hop else "ARP"
+        return f"{text}no answer, and none to the question who has {probe.next_hop} ({question})"
+    if fate == "rejected":
+        return f"{text}{echo.reporter} answers: {reason}"
+    if fate in {"refused", "blocked"}:
+        return f"{text}the kernel of the sender does not send them: {_REASONS.get(echo.error, reason)}"
+    return f"{text}no answer"
+
+
+def _looks(failure: Failure) -> Iterator[str]:
+    """Yield the commands that show what may stop the packets; only those of programs that are installed."""
+    probe, fate = failure.probe, failure.fate
+    places = list(dict.fromkeys([probe.source.path if probe.source else "", "", *(end.path for end in probe.ends)]))
+    version, flag = ("ipv6", "-6 ") if ":" in probe.request.target else ("ipv4", "")
+    if fate in {"refused", "blocked"}:
+        places = places[:1]
+    for place in places:
+        if fate == "refused":
+            source = f" from {probe.request.source}" if probe.request.source else ""
+            yield command_in(place, f"ip route get {probe.request.target}{source}")
+        if fate != "blocked" and (place or fate != "unresolved"):
+            yield command_in(place, f"ip {flag}rule")
+        if fate == "unresolved" and place and version == "ipv4":
+            yield command_in(place, "sysctl net.ipv4.conf.all.arp_ignore")
+        if fate != "refused":
+            yield from (command_in(place, command) for command in _listings(fate))
+
+
+def _listings(fate: Fate) -> Iterable[str]:
+    # nft does not show the rules of the legacy variants, which the kernel obeys, too.
+    wanted = ("nft list ruleset", "ebtables -L" if fate == "unresolved" else "iptables-legacy-save")
+    return [command for command in wanted if shutil.which(command.split()[0])] or ["iptables-save"]
