@@ -27,7 +27,8 @@ _ASIDE = re.compile(r"(.+)\.\d{10,}")
 def check_records(node: NodeState) -> Observations:
     """Find records that cannot be read, that were moved to ``corrupt``, or whose verb did not complete."""
     if node.record_error is not None:
-        yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
+        subject = "records, and their interfaces, rules and reservations"
+        yield NotChecked("records", subject, str(node.record_error))
         return
     directory = node.cni.cache_dir
     # A misspelt directory must not look like a node without containers.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import nullcontext
+
 import pytest
 
 from cli.node import DBNET, GONE, CommandNode, containers
+from libcni import Attachment, CNIConfig, RecordError
+from libcni.cli.listing import short_names
 
 
 def test_a_name_with_control_characters_is_printed_as_text(node: CommandNode) -> None:
@@ -73,3 +79,26 @@ def test_a_doctor_that_could_not_run_has_found_nothing(node: CommandNode, words:
     ran = node.run("doctor", *words)
     assert (ran.code, ran.out) == (3, "")
     assert "type " not in ran.err, "the same command would fail in the same way"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory; the next test needs no other user")
+def test_without_root_the_doctor_checks_configurations_and_plugins(node: CommandNode) -> None:
+    node.add("a")
+    (node.cache / "results").chmod(0)
+    ran = node.run("doctor", "-o", "json")
+    (node.cache / "results").chmod(0o700)
+    assert {"configuration", "plugins"} <= {one["check"] for one in ran.data["checked"]}
+    assert any("rules and reservations" in one["subject"] for one in ran.data["not_checked"])
+    assert ran.code == 0
+
+
+@pytest.mark.parametrize(("number", "is_raised"), [(errno.EACCES, False), (errno.EIO, True)])
+def test_records_that_only_root_may_list_stop_no_doctor(
+    node: CommandNode, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
+) -> None:
+    def refuse(_cni: CNIConfig, _container_id: str | None = None) -> list[Attachment]:
+        raise RecordError("the records cannot be listed", errno=number)
+
+    monkeypatch.setattr(CNIConfig, "get_cached_attachments", refuse)
+    with pytest.raises(RecordError) if is_raised else nullcontext():
+        assert short_names(node.cni, ["a:eth0"]) == ["a"]
