@@ -206,6 +206,14 @@ def log_to(path: str) -> LoggingObserver:
     return LoggingObserver(logger)
 
 
+def not_written(error: OSError, file: str, otherwise: str) -> ConfigError:
+    """Return the error for a file that cannot be written; ``otherwise``: what a user without root can do instead."""
+    hint = f"run it as root, or {otherwise}" if isinstance(error, PermissionError) else None
+    # Not the name of the draft beside the file.
+    name = file if ".libcni-" in str(error.filename or "") else error.filename or file
+    return ConfigError(f"cannot be written: {error.strerror}", file=name, hint=hint)
+
+
 def install_file(file: str, text: str, mode: int = 0o644) -> None:
     """Write a file, or replace an existing file and keep its mode; raises OSError."""
     from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -301,3 +302,18 @@ def test_an_installation_names_who_else_may_change_what_the_engine_runs(
         warning = f"warning: other users may change {directory}, and the engine will run it with your rights"
         assert engine_command.what_must_stay() == [warning]
         directory.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            PermissionError(errno.EACCES, "denied", "/b/.libcni-x/config.json"),
+            "/b/c: cannot be written: denied (run it as root, or wait)",
+        ),
+        (PermissionError(errno.EACCES, "denied", "/b"), "/b: cannot be written: denied (run it as root, or wait)"),
+        (OSError(errno.ENOSPC, "full", "/b/.libcni-x/config.json"), "/b/c: cannot be written: full"),
+    ],
+)
+def test_a_file_that_cannot_be_written_has_its_own_name_and_a_way_for_other_users(error: OSError, text: str) -> None:
+    assert str(engine_command.not_written(error, "/b/c", "wait")) == text

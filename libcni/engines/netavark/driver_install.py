@@ -12,9 +12,9 @@ from libcni.engines.engine_command import (
     install_file,
     installed_words,
     missing_directories,
+    not_written,
     what_must_stay,
 )
-from libcni.errors import ConfigError
 from libcni.store.files import make_directory
 
 NAME = "cni"
@@ -38,7 +38,7 @@ def install(options: argparse.Namespace) -> list[str]:
             make_directory(needed, mode=0o755)
         install_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
+        raise not_written(error, file, "without DIRECTORY: then it goes to your home directory") from error
     lines = [
         f"installed as {file}",
         *what_must_stay(),

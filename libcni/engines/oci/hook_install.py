@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from libcni.config.network import read_document
-from libcni.engines.engine_command import command_line, install_file
+from libcni.engines.engine_command import command_line, install_file, not_written
 from libcni.engines.json_request import read_json
 from libcni.errors import ConfigError
 
@@ -72,7 +72,7 @@ def write(file: str, text: str, *, resolv_conf: bool) -> None:
             source = os.path.join(os.path.dirname(file), "resolv.conf")
             os.close(os.open(source, os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
     except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
+        raise not_written(error, file, "use --print, and write the file where its owner may") from error
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
