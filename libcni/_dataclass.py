@@ -186,6 +186,10 @@ def _refuse(self: Any, name: str, *value: object) -> None:
     (object.__setattr__ if value else object.__delattr__)(self, name, *value)
 
 
+def _refuse_to_delete(self: Any, name: str) -> None:
+    _refuse(self, name)
+
+
 def _set_state(self: Any, state: Any) -> None:
     for part in state if isinstance(state, tuple) else (state,):  # of __dict__, and of slots
         for name, value in (part or {}).items():
@@ -206,7 +210,10 @@ _METHODS: dict[str, Any] = {
     "__dataclass_fields__": _standard("__dataclass_fields__"),
     "__dataclass_params__": _standard("__dataclass_params__"),
 }
-_FROZEN: dict[str, Any] = {"__setattr__": _refuse, "__delattr__": _refuse, "__setstate__": _set_state}
+_FROZEN: dict[str, Any] = {"__setattr__": _refuse, "__delattr__": _refuse_to_delete, "__setstate__": _set_state}
+for _name, _method in {**_METHODS, **_FROZEN, "__eq__": _equal, "__hash__": _hash}.items():
+    if not isinstance(_method, _Later):
+        _method.__name__ = _method.__qualname__ = _name  # help() shows the names of functions
 
 if not TYPE_CHECKING:  # type checkers know the standard ones
     dataclass, field, replace = _dataclass, _Options, _replace

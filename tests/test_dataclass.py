@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import pydoc
 import subprocess
 import sys
 from threading import Barrier, Thread
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import libcni
 import libcni._dataclass as own
 
 MAKERS: list[Any] = [own, dataclasses]
@@ -191,3 +193,9 @@ def test_a_descriptor_gives_the_default_of_a_field_and_computes_the_field_of_an_
     made: Any = Example
     assert (made().text, made("given").text) == ("default", "given")
     assert object.__new__(Example).text == "computed"
+
+
+def test_help_has_no_name_of_this_module() -> None:
+    shown = pydoc.plain(pydoc.render_doc(libcni.DelPolicy))
+    assert "__setattr__(" in shown
+    assert " = _" not in shown.replace(" = _DataclassParams", "")
