@@ -7,7 +7,7 @@
     cni = libcni.CNIConfig(path=["/opt/cni/bin"])
     result = cni.add_network_list(net, rt)
 
-The names are resolved on first use, so that ``import libcni.plugin`` stays light.
+The first use of a name imports its module, so that ``import libcni.plugin`` stays light.
 """
 
 from __future__ import annotations

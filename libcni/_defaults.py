@@ -13,6 +13,6 @@ _PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbi
 
 
 def complete_path(path: str) -> str:
-    """Return a PATH with the directories of iptables, which that of cron and su lacks; an engine may give no PATH."""
+    """Return a PATH with the directories of iptables. Cron and su give a PATH without them, an engine may give none."""
     given = [name for name in path.split(":") if name]
     return ":".join([*given, *(name for name in _PROGRAMS if name not in given)])

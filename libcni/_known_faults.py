@@ -1,6 +1,6 @@
-"""Known faults of plugins, as data: for hints, for the second try of an ADD, and for CHECKs that fail without cause.
+"""A table of known faults of plugins, for hints, for the second try of an ADD, and for CHECKs of healthy containers.
 
-A plugin reports these faults with a general code, so only its text tells them apart. A new text belongs here, with its
+A plugin reports these faults with a general code, so only its text tells them apart. Add a new text here, with its
 source, and nowhere else.
 """
 
@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple, Protocol
 
 
 class Fault(NamedTuple):
-    """A known fault of a plugin, or an answer of a plugin that does not say what is wrong.
+    """A known fault of a plugin, or an error of a plugin that does not name its cause.
 
     Attributes:
         plugin: the plugin's type; "" for each plugin that uses the same program or library.
         verb: the verb that fails; "" for each verb.
         text: a regular expression in the plugin's message, details or stderr, in lower case.
         meaning: what has happened.
-        releases: the releases of the CNI project's plugins that have the fault; "" if it is not theirs alone.
+        releases: the releases of the CNI project's plugins that have the fault; "" if other plugins have it too.
         source: where it was reported, or the test that shows it.
         cure: ``again``: a second call succeeds; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is
             wrong with the container.
@@ -38,14 +38,14 @@ class Fault(NamedTuple):
         return bool(self.releases) and not self.releases.startswith("to ")
 
 
-_MISSED = "the kernel's answer to the plugin was interrupted by another change of the network"
+_MISSED = "another change of the network interrupted the kernel's answer to the plugin"
 
 FAULTS = (
     Fault("", "ADD", r"chain already exists|chain_(user_)?add failed \(file exists\)",
-        "two plugins created one chain of iptables at the same time",
+        "two plugins created the same chain of iptables at the same time",
         "to 1.9.1", "containernetworking/plugins 335, nerdctl 3518, amazon-vpc-cni-k8s 3782", "again"),
     Fault("bridge", "ADD", r"could not set bridge's mac: invalid argument",
-        "the bridge had lost its last port and with it its hardware address, and the plugin sets that again",
+        "the bridge lost its hardware address with its last port, while the plugin was setting that address",
         "to 1.9.1", "containernetworking/plugins 620, nerdctl 4283", "again"),
     Fault("bridge", "ADD", r'could not add ip address to "[^"]+": file exists',
         "two plugins gave the bridge its address at the same time",
@@ -70,23 +70,23 @@ FAULTS = (
         "the requested address is reserved already",
         "", "podman 19583", "doctor"),
     Fault("", "ADD", r"already has an ip address different from",
-        "the bridge has the address of another network",
+        "the bridge already has the address of another network",
         "", "nerdctl 1490, podman 12306, kube-router 689", "doctor"),
     Fault("portmap", "CHECK", r"could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the IPv6 table",
         "1.1.1", "tests/nodes.py", "none"),
     Fault("bandwidth", "CHECK", r"nil pointer dereference|goroutine 1 \[",
-        "bandwidth 1.1.1 crashes in CHECK of a container without limits",
+        "CHECK of bandwidth 1.1.1 crashes for a container without limits",
         "1.1.1", "tests/plugin/test_real_plugins.py", "none"),
-    Fault("bridge", "CHECK", r"no plugin name provided", "bridge cannot check a network without IPAM",
+    Fault("bridge", "CHECK", r"no plugin name provided", "CHECK of bridge fails for every network without IPAM",
         "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
     Fault("bridge", "CHECK", r"gw:<nil>\} not found in routing table",
-        "bridge 1.1.1 looks for the route without its gateway",
+        "CHECK of bridge 1.1.1 ignores the route's gateway, and does not find the route",
         "1.1.1", "tests/plugin/test_real_plugins.py", "none"),
     Fault("bridge", "CHECK", r"failed to find gateway",
-        "bridge looks for routes in the main table, and sbr has moved them",
+        "CHECK of bridge searches the main table for routes, but sbr has moved them to another table",
         "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
     Fault("bridge", "CHECK", r"^bridge interface \S+ mac doesn't match",
-        "a bridge without an address changes its MAC with its ports",
+        "a bridge without an address changes its MAC when a port is added or removed",
         "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
 )  # fmt: skip
 """The table. The first row that matches decides."""
@@ -99,7 +99,7 @@ OUTSIDE = re.compile(r"failed to allocate all requested IPs: (\S+)")
 
 
 class FailedCall(Protocol):
-    """The fields of a PluginError that tell its fault. The module of the errors imports this one."""
+    """The fields of a PluginError that identify its fault. This module cannot import that class."""
 
     plugin: str
     verb: str

@@ -54,7 +54,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     """A CNIConfig for asyncio: the methods that run plugins or change records are coroutines.
 
     Parameters, units, return values and errors are those of CNIConfig.
-    If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.
+    A cancelled verb kills the running plugin and leaves the record pending: DEL or GC can still detach the attachment.
 
     Examples:
         >>> import asyncio
@@ -149,11 +149,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await self._run(Operation("VERSION"), timeout, version, plugin)
 
     async def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
-        """Drop an attachment's record and run nothing; see ``CNIConfig.forget_attachment``."""
+        """Remove an attachment's record without running a plugin; see ``CNIConfig.forget_attachment``."""
         return await self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     async def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
-        """Detach and attach a recorded container again in place; see ``CNIConfig.reload_attachment``."""
+        """Detach a recorded container and attach it again in place; see ``CNIConfig.reload_attachment``."""
         from libcni.verbs.reload import own_result, reload  # few programs need this module and its imports
 
         outcomes = await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
@@ -171,13 +171,13 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await reload_each(attachments, reload_one, self._state.side_by_side)
 
     async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
-        """Make an attachment this client's own; see ``CNIConfig.take_over_attachment``."""
+        """Make this client the owner of an attachment; see ``CNIConfig.take_over_attachment``."""
         return await self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 
     async def add_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
-        """Attach with a single plugin; see ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
+        """Attach a container with a single plugin; see ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
         return await self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def check_network(

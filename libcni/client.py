@@ -43,17 +43,18 @@ _P = ParamSpec("_P")
 class CNIConfig(ClientBase[Executor]):
     """Run the verbs of networks, blocking; safe to share between threads.
 
-    ``net`` is a NetworkConfigList, or the name of a network in ``conf_dir``; for DEL, CHECK and GC its file may be gone
-    if there is a record. ``rt`` has the attachment's parameters; recorded values replace those that are None.
+    ``net`` is a NetworkConfigList, or the name of a network in ``conf_dir``; DEL, CHECK and GC need no file if there is
+    a record. ``rt`` has the attachment's parameters; DEL and CHECK take those that are None from the record.
     ``attachment`` comes from ``get_cached_attachments``. ``timeout``: seconds for the whole verb, the wait for locks
-    included; for several attachments, seconds for each. None means no limit; without ``timeout``, the client's applies.
-    ``policy``: exceptions of DEL to the specification's rule to stop at the first error; None: no exceptions.
+    included; for several attachments, seconds for each. None means no limit; the default is the client's timeout.
+    ``policy``: how a DEL may differ from the specification; None: not at all.
 
-    At most ``max_verbs`` verbs run at once, and one at a time for each container, in the order of their calls.
+    At most ``max_verbs`` verbs run at once. For each container one verb runs at a time, in the order of their calls.
 
-    Each verb may raise these errors; then it has run nothing. Its own docstring lists what else it may raise.
-    LockTimeoutError: other verbs held the container or the network, or ran, until the deadline. NetworkNotFoundError:
-    there is no network of that name, nor a record of it for DEL. PluginNotFoundError: an executable is missing.
+    Each verb may raise these errors; then it has run no plugin. Its own docstring lists what else it may raise.
+    LockTimeoutError: until the deadline, other verbs held a lock that the verb needs, or too many verbs ran.
+    NetworkNotFoundError: the network has no file; for DEL, no record either. PluginNotFoundError: an executable is
+    missing.
     InvalidIdentifierError: a name breaks the specification's rules. ConfigError: ``conf_dir`` cannot be read, or the
     configuration cannot be used. TypeError, ValueError: an argument is of a wrong type, or an option has an unknown
     value. RecordError: the record cannot be read, names no attachment, has no usable configuration, or was rewritten
@@ -78,22 +79,22 @@ class CNIConfig(ClientBase[Executor]):
         ``libcni.options.AddOptions`` describes them.
 
         Returns:
-            The last plugin's result, in the network's spec version. ``notes`` tells what the ADD met on its way.
+            The last plugin's result, in the network's spec version, with warnings of this ADD in ``notes``.
 
         Raises:
-            PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``. By a known fault that
-                does not happen twice it failed again; see the client's ``retries``.
+            PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``. After a known
+                temporary fault, the ADD was repeated first; see the client's ``retries``.
             InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
-            AttachmentExistsError: the container has that interface already, or another container publishes the port of
-                the host; with ``strict``, a program or a rule has it. Nothing was run.
+            AttachmentExistsError: the container has that interface already, or another container publishes the host
+                port; with ``strict``, also if a program or a firewall rule uses the port. Nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
                 says that this library created it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
             NamespaceMismatchError: the namespace at the path was replaced while the ADD ran; the ADD was rolled back.
                 Or the container is attached in another namespace that lives; nothing was run.
-            ConfigError: the namespace is this program's own, or another file is at its path; the environment is too
-                large to start a plugin, or an argument for a record; with ``strict``, no plugin declares some
-                capability argument. Nothing was run.
+            ConfigError: the namespace is this program's own; the file at its path is no namespace; the environment is
+                too large to start a plugin; an argument is too large for a record; or, with ``strict``, no plugin
+                declares a capability argument. Nothing was run.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
         """
         # A name is resolved before the run exists, so a missing network takes no lock and writes no record.
@@ -146,7 +147,7 @@ class CNIConfig(ClientBase[Executor]):
     ) -> DelReport:
         """Detach a recorded attachment with its record alone, as ``del_network_list`` does.
 
-        If its record no longer exists, it is detached: nothing is run, and the report's ``record`` is ``missing``.
+        If the record no longer exists, nothing is run, and the report's ``record`` is ``missing``.
         """
         # Without a namespace DEL takes the recorded path, and checks that it still leads to the recorded namespace.
         running, rt = self._operation_of("DEL", attachment)
@@ -159,11 +160,11 @@ class CNIConfig(ClientBase[Executor]):
         """Detach recorded attachments, go on after errors, and return the reports; see ``del_attachment``.
 
         The attachments of one container are detached in order, different containers in parallel, in threads. A DEL
-        that a plugin fails is repeated once after the container's other ones: some plugins create rules that two
+        that failed in a plugin is repeated once after the container's other DELs: some plugins create rules that two
         interfaces share, and cannot remove them with the first interface.
 
         Raises:
-            CNIErrorGroup: all errors, as of ``del_attachment``; ``report`` is the list of outcomes in the order of the
+            CNIErrorGroup: all errors of ``del_attachment``; ``report`` is the list of outcomes in the order of the
                 attachments, each a DelReport or a CNIError. The error of a second attempt has notes with the error of
                 the first.
         """
@@ -189,7 +190,7 @@ class CNIConfig(ClientBase[Executor]):
         ``valid``: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none. An
         iterator without elements is refused: it may have been read before.
 
-        The options are ``dry_run``, ``policy`` and ``include_go``, as ``libcni.options.GCOptions`` describes them.
+        The options are ``dry_run``, ``policy`` and ``include_go``, described in ``libcni.options.GCOptions``.
 
         Returns:
             The stale attachments, and which of them were detached.
@@ -318,7 +319,7 @@ class CNIConfig(ClientBase[Executor]):
         with an earlier attachment, because they share rules, is not reloaded again.
 
         Raises:
-            CNIErrorGroup: all errors, as of ``reload_attachment``; ``report`` is the list of outcomes in the order of
+            CNIErrorGroup: all errors of ``reload_attachment``; ``report`` is the list of outcomes in the order of
                 the attachments, each a Result or a CNIError.
         """
         from libcni.verbs.reload import reload, reload_each
@@ -329,7 +330,7 @@ class CNIConfig(ClientBase[Executor]):
         return run_to_end(reload_each(attachments, reload_one, self._state.side_by_side))
 
     def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
-        """Make this client the owner of an attachment of another owner or of Go libcni, and return it with that owner.
+        """Make this client the owner of an attachment of another owner or of Go libcni; return it with the new owner.
 
         Raises:
             RecordError: the record no longer exists, or cannot be written.

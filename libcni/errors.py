@@ -10,14 +10,15 @@
     │   ├── PluginTimeoutError (TimeoutError)    a plugin was stopped at its deadline
     │   └── InvalidOutputError                   a plugin exited with 0, but printed no valid result
     ├── AttachmentExistsError               ADD: this container already has that interface
-    │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
+    │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record names it
     ├── NamespaceMismatchError              the namespace is not the recorded one, or was replaced meanwhile
     ├── NotAttachedError                    CHECK: no completed ADD is on record, or its interface no longer exists
-    ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
+    ├── LockTimeoutError (TimeoutError)     another verb held the container's or the network's lock too long
     ├── RecordError                         a record on disk cannot be read or written
     └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
 
-Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. ``hint`` is data too: a ``Hint``.
+Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text. An error's ``hint`` is data too: a
+``Hint``.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ _SHOWN = 2048
 # Members of ErrorCode, whose import takes time.
 _TRY_AGAIN_LATER = 11
 _HINTS_OF_CODES = {
-    1: "use a cniVersion that the plugin supports in the network's configuration, or install another plugin",
+    1: "in the network's configuration, use a cniVersion that the plugin supports; or install another plugin",
     2: "correct the network's configuration, or install a plugin that supports the field",
     4: "correct the container's ID, the interface name, the namespace or CNI_ARGS",
     7: "correct the network's configuration",
-    8: "give the container's namespace",
+    8: "give the path of the container's network namespace",
     _TRY_AGAIN_LATER: "the plugin asks you to try again later",
 }
 # A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout and stderr, that an error keeps."""
 LIMIT_HINTS = {
-    EFBIG: "this program may write only small files: raise its limit (ulimit -f)",
+    EFBIG: "this program may write only small files: raise the limit of its files' size (ulimit -f)",
     EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
-    ENFILE: "the system has too many open files",
+    ENFILE: "the system has too many open files: raise the limit (sysctl fs.file-max)",
 }
 """The hint for each error number that reports a limit."""
 
@@ -67,7 +68,7 @@ _NEEDED = {
     # Without the client's owner, these commands would detach the attachments that have no owner.
     "gc": ("conf_dir", "path", "cache_dir", "owner"), "repair": ("conf_dir", "path", "cache_dir", "owner"),
 }  # fmt: skip
-"""The options that a command needs for the client's directories and owner. All others need the three directories."""
+"""The client's settings that each command needs as options. All other commands need the three directories."""
 
 
 class Hint:
@@ -140,9 +141,9 @@ class Hint:
         return self.text.replace("{argument}", argument) if self.argument else self.text
 
     def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> str:
-        """Return the command for a shell, or "". It has options where ``client`` differs from ``defaults``.
+        """Return the command for a shell, or "". It has an option for each setting of ``client`` that is no default.
 
-        ``defaults``: the client that the command has without options; None: the one without environment variables.
+        ``defaults``: the settings of the command without options; None: without options and environment variables.
         """
         from shlex import join  # plugins start without these
 
@@ -173,7 +174,7 @@ class CNIError(Exception):
         client (Mapping[str, str]): the client that raised the error, as in ``Hint``; empty if no client raised it.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If it is not empty, the
             attachment's record still exists, and ``str`` says so.
-        record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several or none.
+        record_state (str): the state of that record, ``pending`` after an ADD; "" if there are several records or none.
 
     Examples:
         >>> try:
@@ -351,9 +352,8 @@ class PluginNotFoundError(CNIError):
         self.rejected = rejected
 
     def _usual_hint(self) -> Hint | None:
-        text = (
-            "install it there, or pass its directory with {argument}" if self.searched else "pass one with {argument}"
-        )
+        text = "install the plugin there, or pass its directory with {argument}"
+        text = text if self.searched else "pass a plugin directory with {argument}"
         return Hint(text, argument="path", value=None)
 
 
@@ -447,7 +447,7 @@ class PluginError(CNIError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later: by code 11, or by a known fault that does not happen twice."""
+        """Whether the same call may succeed later: the plugin's code is 11, or a known temporary fault is the cause."""
         from libcni._known_faults import fault_of  # few calls fail
 
         fault = fault_of(self)
@@ -455,9 +455,9 @@ class PluginError(CNIError):
 
     @property
     def known_fault(self) -> str:
-        """What is wrong with the plugin if its CHECK is known to fail for containers that are in order; else "".
+        """The plugin's fault if its CHECK is known to fail for healthy containers; else "".
 
-        To attach such a container again does not help.
+        Attaching such a container again does not help.
         """
         from libcni._known_faults import fault_of
 
@@ -469,10 +469,10 @@ class PluginError(CNIError):
 
         fault = fault_of(self)
         if fault is not None and fault.cure == "none":
-            text = "the container may be healthy, and to attach it again does not help"
-            return Hint(f"a known fault of the plugin: {fault.meaning}; {text}")
+            text = "the container may be healthy, and attaching it again does not help"
+            return Hint(f"the plugin has a known fault: {fault.meaning}; {text}")
         if fault is not None and fault.cure == "doctor":
-            return Hint(f"{fault.meaning}; see whose it is, and what to do", "doctor")
+            return Hint(f"{fault.meaning}; find out the cause, and what to do", "doctor")
         if self.rollback_errors:
             return Hint.about(self, "correct the cause, then detach the container", "del")
         if fault is not None:
@@ -485,13 +485,13 @@ class PluginError(CNIError):
             return Hint(_HINTS_OF_CODES[self.code])
         if self.signal is not None:
             return Hint(
-                "find out why the plugin was killed; after SIGKILL, see whether the kernel's log reports low memory"
+                "find out why the plugin was killed; if by SIGKILL, see whether the kernel's log reports low memory"
             )
         if self.verb == "CHECK":
             return Hint("see what is wrong, and how to repair it", "doctor", options=("--check",))
         # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another code the plugin may not know the verb.
         if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
-            text = "see whether the plugin supports the network's version"
+            text = "see whether the plugin supports the network's spec version"
             return Hint(text, "networks", options=("--validate", self.network))
         return None
 
@@ -499,7 +499,7 @@ class PluginError(CNIError):
 class PluginTimeoutError(PluginError, TimeoutError):
     """A plugin was stopped at its deadline: SIGTERM, then SIGKILL 0.4 s later (``ProcessExecutor(grace=...)``).
 
-    Attributes: those of PluginError. ``stderr`` and ``seconds`` are those until the stop.
+    Attributes: those of PluginError. ``stderr`` and ``seconds`` cover the time until the plugin was stopped.
     """
 
     def _usual_hint(self) -> Hint | None:
@@ -542,7 +542,7 @@ class _AttachmentError(CNIError):
 class AttachmentExistsError(_AttachmentError):
     """ADD was refused: the container already has the interface, or another container publishes the host port.
 
-    With ``strict``, also a program that listens at the host port. Nothing was run.
+    With ``strict``, also if a program or a firewall rule uses the host port. Nothing was run.
 
     Attributes:
         container_id (str): the container of the ADD, or the container that publishes the host port.
@@ -564,10 +564,11 @@ class AttachmentExistsError(_AttachmentError):
 
 
 class InterfaceExistsError(AttachmentExistsError):
-    """The namespace has an interface of this name that no record knows. Nothing was run.
+    """The namespace has an interface of this name that no record names. Nothing was run.
 
-    Another program may use the interface. The plugins of an ADD would fail on it, and its roll-back would delete it.
-    DEL raises this error with ``DelPolicy(refuse_unrecorded=True)``: it would free the address of the interface.
+    Another program may use the interface. The plugins of an ADD would fail, and the roll-back would delete the
+    interface. With ``DelPolicy(refuse_unrecorded=True)`` DEL raises this error too, because it would free the
+    interface's address.
 
     Attributes:
         container_id (str): the container of the verb.
@@ -589,9 +590,9 @@ class InterfaceExistsError(AttachmentExistsError):
 class NamespaceMismatchError(_AttachmentError):
     """The namespace is not the recorded one.
 
-    DEL and CHECK raise this error before any plugin runs, if both namespaces exist. ADD does so if the container is
-    attached in another namespace: plugins know a container by its ID alone. If the namespace is replaced while an ADD
-    or a reload runs, no further plugin runs, and the container is not attached.
+    DEL and CHECK raise this error before any plugin runs, if both namespaces exist. ADD raises it if the container is
+    attached in another namespace, because plugins know a container only by its ID. If the namespace is replaced while
+    an ADD or a reload runs, no further plugin runs, and the container is not attached.
 
     Attributes:
         container_id (str): the container.
@@ -602,7 +603,7 @@ class NamespaceMismatchError(_AttachmentError):
     """
 
     def _usual_hint(self) -> Hint | None:
-        text = "detach the container from the recorded namespace; {argument} uses the caller's namespace"
+        text = "detach the container from the recorded namespace, or use the caller's namespace ({argument})"
         return Hint.about(self, text, "del", argument="use_given")
 
 
@@ -646,7 +647,7 @@ class LockTimeoutError(CNIError, TimeoutError):
 
     @property
     def retryable(self) -> bool:
-        """True: the other verb may have ended then."""
+        """True: later, the lock may be free."""
         return True
 
 
@@ -656,7 +657,7 @@ class RecordError(CNIError):
     Attributes:
         path (str): the file or directory.
         errno (int | None): the operating system's error number.
-        missing (str): the part that a DEL needs: ``attachment`` if the record does not name the attachment,
+        missing (str): the part that a DEL lacks: ``attachment`` if the record does not name the attachment,
             ``configuration`` if it holds no usable configuration, ``namespace`` if it cannot be read and the caller
             gave no namespace; else "".
 
@@ -695,7 +696,7 @@ class RecordError(CNIError):
         if self.errno in LIMIT_HINTS:
             return Hint(LIMIT_HINTS[self.errno])
         if self.errno == ENOTDIR:
-            return Hint("a file is at its path: name another record directory with {argument}", argument="cache_dir")
+            return Hint("the record directory is a file: pass another directory with {argument}", argument="cache_dir")
         return Hint("see what is wrong with the disk", "doctor") if self.errno else None
 
 

@@ -58,22 +58,22 @@ OnExisting = Literal["refuse", "replace", "allow"]
 """The action of ADD if the container already has the interface."""
 
 OnCancel = Literal["keep", "rollback"]
-"""The action of a cancelled ADD: keep the record pending, for DEL and GC, or roll back before it ends."""
+"""What a cancelled ADD does before it ends: keep its record pending, for a later DEL or GC; or roll back."""
 
 StartAhead = Literal["auto", "always", "never"]
-"""The plugins that may start before their configuration is known: those that read it first, all, or none."""
+"""Which plugins may start before their configuration is known: those that first read it, all, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelPolicy:
-    """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
+    """How a DEL may differ from the specification, which stops it at the first error. Every option is off by default.
 
     Attributes:
         use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones.
             The plugins then remove the interface even if another program created it.
         refuse_unrecorded: if there is no usable record, but the namespace has an interface of that name, raise
-            InterfaceExistsError and run nothing. Without it the plugins free the address while the interface still
-            uses it.
+            InterfaceExistsError and run nothing. Without this option, the plugins free the address while the interface
+            still uses it.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
 
@@ -97,7 +97,8 @@ class AddOptions(TypedDict, total=False):
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
             ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, another container may also
             publish the same host port.
-        strict: refuse capability arguments that no plugin declares, and ports of the host that a program or a rule has.
+        strict: refuse capability arguments that no plugin declares, and host ports that a program or a firewall rule
+            uses.
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
             and GC; ``rollback``: roll back before it ends.
@@ -120,7 +121,7 @@ class GCOptions(TypedDict, total=False):
 
     Attributes:
         dry_run: run nothing, only report.
-        policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` also applies to the plugins'
+        policy: the policy of the DELs of stale attachments. ``skip_missing`` also applies to the plugins'
             GC. ``use_given`` has no effect: GC uses the recorded configurations.
         include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
             the running containers of podman or containerd.

@@ -102,7 +102,7 @@ def test_texts_say_what_is_known() -> None:
     assert str(ConfigError("it is empty")) == "it is empty"
     assert (
         str(PluginNotFoundError("x"))
-        == 'plugin "x": no plugin directories given (CNI_PATH is empty) (pass one with path)'
+        == 'plugin "x": no plugin directories given (CNI_PATH is empty) (pass a plugin directory with path)'
     )
     assert str(PluginError("p", Invocation("VERSION", "x", "", b"", {}))) == 'plugin "x" failed (VERSION): p'
 

@@ -1,6 +1,6 @@
 """The command line ``libcni``. Each command is a file in ``commands``.
 
-The extra ``libcni[cli]`` adds completion at the Tab key.
+The extra ``libcni[cli]`` adds completion with the Tab key.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _OTHER_WORDS = {
     "testing": "python -m libcni.testing --help", "test": "python -m libcni.testing --help",
     "fakes": "python -m libcni.testing --help",
 }  # fmt: skip
-"""Words of other tools and of plugin authors, and the command that does the same."""
+"""Words that users know from other tools, and words of plugin authors, each with the command that does this here."""
 
 
 class _Warnings(logging.Handler):
@@ -96,7 +96,7 @@ def _run(argv: Sequence[str]) -> None:
     except KeyboardInterrupt as interruption:
         # All other commands leave the records as they are.
         if command.name in _CHANGING:
-            note = f"a verb that had begun is recorded as pending or detaching; see: {session.hint_command(_DOCTOR)}"
+            note = f"if a verb had begun, its record is pending or detaching; see: {session.hint_command(_DOCTOR)}"
             print(f"{_signal_of(interruption).name}: {note}", file=sys.stderr)
         raise
 

@@ -1,4 +1,4 @@
-"""The valid attachments that ``libcni gc`` is told: which recorded ones the words mean, and which words mean none."""
+"""Find the recorded attachments that the arguments of ``libcni gc`` name, and the arguments that name none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pairs_of(recorded: Sequence[Attachment], wanted: Iterable[str]) -> list[tupl
 
 
 def unknown(recorded: Sequence[Attachment], wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each word that means no recorded attachment, because it keeps none, and the most similar word or ""."""
+    """Yield (word, the most similar name or "") for each word that names no recorded attachment, and so keeps none."""
     for text in wanted:
         name, _, ifname = text.partition(":")
         if not any(ifname in {"", attachment.ifname} for attachment in meant(recorded, name)):

@@ -31,7 +31,7 @@ def container_id_of(netns: str) -> str:
 class Selection(NamedTuple):
     """The recorded attachments that a user selects: those of a container, an interface and a network.
 
-    The container None means all containers. "" means all interfaces or networks.
+    ``container`` is None for all containers; ``ifname`` and ``network`` are "" for all.
     """
 
     container: str | None
@@ -51,7 +51,7 @@ class Target(NamedTuple):
     only: str = ""
 
     def selection(self) -> Selection | None:
-        """Return the recorded attachments that a container selects; None for cnitool's NETWORK and NETNS."""
+        """Return the selection of recorded attachments; None if the user gave cnitool's NETWORK and NETNS."""
         if self.netns is not None:
             return None
         if self.container is None:

@@ -20,7 +20,7 @@ from libcni.errors import counted
 if TYPE_CHECKING:
     from libcni.manager import Item
 
-_UNREADABLE = 'to detach it: libcni del NETWORK NETNS -c ID, NETNS "" if the namespace no longer exists; see more'
+_UNREADABLE = 'to detach it: libcni del NETWORK NETNS -c ID (NETNS is "" if the namespace no longer exists); for more'
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -52,7 +52,7 @@ def select(cni: libcni.CNIConfig, selection: Selection) -> list[libcni.Attachmen
 def check_order(session: Session, target: Target, words: Sequence[str]) -> None:
     """Raise UsageError if NETWORK and NETNS are swapped, or are a container and its interface.
 
-    ``words``: the words of the command line, for the command that was meant.
+    ``words``: the words of the command line, from which the error builds the command that was meant.
     """
     network, netns = target.network, target.netns
     if not netns or "/" in netns:
@@ -79,7 +79,7 @@ def _network_names(conf_dir: str) -> set[str]:
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection, *, least: int = SHORT) -> Selection:
-    """Return a selection with the whole ID of its container; None, for all containers, stays. ``least``: its digits.
+    """Return a selection with the whole ID of its container; None, for all containers, stays None.
 
     Raises:
         UsageError: several IDs begin with it.
@@ -209,7 +209,7 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
 
 
 def note_left(count: int, which: str) -> None:
-    """Print on stderr how many attachments a sweep leaves alone: without this, there seem to be none."""
+    """Print on stderr how many attachments a command leaves alone, so that the user knows that they exist."""
     if count:
         note(f"{counted(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
 

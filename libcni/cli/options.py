@@ -91,7 +91,7 @@ TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
 RECORDED_OR_TARGET = (
     NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
         help="A container's ID, or its first twelve digits. With NETNS: a network, like cnitool."),
-    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: eth0; without NETNS all."), CONTAINER_ID,
+    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: with NETNS eth0, else all."), CONTAINER_ID,
     CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
 )  # fmt: skip
 """A container with -i and -n, or cnitool's NETWORK and NETNS."""

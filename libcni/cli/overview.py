@@ -21,7 +21,7 @@ def overview() -> str:
             section = command.section
             lines += ["", f"{section}:"]
         lines.append(f"  {command.name:17}{command.summary}")
-    lines += ["", "libcni COMMAND --help has the options."]
+    lines += ["", "libcni COMMAND --help lists the options."]
     lines += ["For plugin authors: python -m libcni.plugin --help, python -m libcni.testing --help."]
     return "\n".join([*lines, fill(f"Exit codes: {EXIT_CODES}", width())])
 

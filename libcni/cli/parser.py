@@ -72,7 +72,7 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
 
 
 def refusal(line: str) -> str:
-    """Return why the parser of a command refuses a command line; "" if it takes it."""
+    """Return why the parser of a command refuses a command line; "" if the parser accepts it."""
     words = shlex.split(line)
     command = next((known for known in COMMANDS if words[:2] == ["libcni", known.name]), None)
     if command is None:

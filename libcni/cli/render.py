@@ -67,7 +67,7 @@ _Line = list[tuple[str, str]]
 
 
 def is_of_engine(container: str) -> bool:
-    """Return whether an ID is random. Other IDs are names, which often begin with another container's name."""
+    """Return whether an ID is random. Other IDs are names, and one name is often the beginning of another."""
     return len(container) == _LENGTH_OF_ENGINES and set(container) <= set(hexdigits)
 
 

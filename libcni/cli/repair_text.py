@@ -23,7 +23,7 @@ _WORDS = {
     "remove-address": "remove {details} from {target}{inside}",
     "add-address": "add {details} to {target}{inside}",
     "add-route": "add the route to {details} over {target}{inside}",
-    "add-rules": "make the rules of {containers} again, in place: {details}",
+    "add-rules": "create the missing rules of {containers} again: {details}",
     "remove-rules": "remove the rules of {containers} for {details}",
     "reload": "attach {containers} again: DEL and ADD",
     "set-aside": "move {target} aside",
@@ -89,7 +89,7 @@ def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
 
 
 def examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
-    """Yield the first values of each key with 0, then the next value with the number of the remaining ones."""
+    """Yield (value, 0) for the first values of each key, then (next value, number of the values that are left)."""
     groups: dict[object, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)

@@ -95,7 +95,7 @@ class _Capability(BaseModel, metaclass=_Listed):
             names = kind.model_fields
             if wrong:
                 fields = ", ".join(f"{name}=..." for name in list(names)[1:3])
-                raise TypeError(f"{kind.__name__} takes its fields by name: {kind.__name__}({fields})")
+                raise TypeError(f"{kind.__name__} takes fields by name only: {kind.__name__}({fields})")
             for name in values:
                 if name not in names:
                     meant = similar(name, names) or "; a key that the conventions do not have goes into extra={...}"

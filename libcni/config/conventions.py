@@ -1,6 +1,6 @@
 """The keys and rules of the conventions' capability arguments (CONVENTIONS.md of the specification).
 
-This is the one declaration of them. The typed classes in ``capability_args.py`` ask it for each value, ADD asks it for
+The keys are declared only here. The typed classes in ``capability_args.py`` ask it for each value, ADD asks it for
 plain mappings, and a plugin's ``RuntimeConfig`` has the same keys (a test compares them). No pydantic here: importing
 it takes longer than starting a plugin.
 """
@@ -16,7 +16,7 @@ from libcni.config.schema import Check, WrongValueError, an_object, format_locat
 from libcni.errors import ConfigError, short_repr
 
 OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
-"""An address, a hardware address or a device can belong to one interface only: a second network's ADD would fail."""
+"""Capabilities with a value that only one interface can have: with a second network, that network's ADD would fail."""
 
 MOST_PORTS = 4096
 """How many host ports one attachment may have."""
@@ -29,7 +29,7 @@ _SIMILAR = 0.9
 
 
 class Convention:
-    """The keys of one object of the conventions, with the check of each key's value. It is itself a check.
+    """The keys of one object of the conventions, with the check of each key's value. A Convention is itself a check.
 
     Args:
         checks: the check of each key, by its name in Python.
@@ -205,7 +205,7 @@ CAPABILITY_ARGS = Convention(
 
 
 def check_capability_args(capability_args: Mapping[str, Any], unused: Collection[str] = ()) -> None:
-    """Check the values of the well-known capability arguments. Capabilities that the conventions lack may be anything.
+    """Check the values of the well-known capability arguments. Values of other capabilities are not checked.
 
     Names of capabilities are compared exactly, because a plugin declares them exactly.
 

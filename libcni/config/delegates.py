@@ -1,4 +1,4 @@
-"""The plugin configurations that really run: those of the delegates of flannel and Multus in place of their own."""
+"""Find the plugin configurations that really run: flannel and Multus run those of their delegates."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 _SUBNET_FILE = "/run/flannel/subnet.env"
 
 SUBNET_FILE = "subnetFile"
-"""The key of a delegate of flannel whose subnets are in a file, which the daemon of flannel writes."""
+"""The key, in a delegate of flannel, of the file to which flannel's daemon writes the subnets."""
 
 
 def delegated(network: str, document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (network's name, plugin configuration) of what a plugin runs: itself, or its delegates.
+    """Yield (network's name, plugin configuration) of a plugin, or of its delegates.
 
-    flannel's delegate is completed as flannel does that (flannel_linux.go), except for what its daemon's file says.
+    Add to a delegate of flannel what flannel adds (flannel_linux.go), except values from the file of flannel's daemon.
     """
     delegate, delegates = document.get("delegate"), document.get("delegates")
     if document.get("type") == "flannel":

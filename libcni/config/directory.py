@@ -62,7 +62,8 @@ class ConfigDirectory:
         known = tuple(net.name for net in self.networks)
         hint = None
         if not known and not self.problems and (others := other_conf_dirs(self.directory)):
-            hint = Hint(f"this node has {others}: pass one with {{argument}}", argument="conf_dir", value=None)
+            text = f"configurations may be in {others}: pass that directory with {{argument}}"
+            hint = Hint(text, argument="conf_dir", value=None)
         raise NetworkNotFoundError(problem, network=name, known=known, file=self.directory, hint=hint)
 
 

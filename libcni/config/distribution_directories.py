@@ -35,7 +35,7 @@ def other_conf_dirs(searched: str) -> str:
 
 
 def other_plugin_dirs(searched: list[str] | tuple[str, ...], plugin: str = "") -> str:
-    """Return this node's known plugin directories as text, except ``searched``. ``plugin``: only those that have it."""
+    """Return, as text, this node's known plugin directories that contain ``plugin``, except ``searched``."""
     return _existing(1, searched, plugin)
 
 

@@ -19,7 +19,7 @@ _DATA_DIR = "/var/lib/cni/networks"
 _SUBNETS = ("FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET")
 _OWN = re.compile(r"lock|last_reserved_ip(\.\d+)?|\.libcni-\d+")
 _MAX_BYTES = 1 << 16
-"""More than a container ID and an interface's name need, and than flannel's variables."""
+"""The size of the largest file to read, in bytes: more than a reservation needs, or the variables of flannel."""
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -68,7 +68,7 @@ def reservation_directories(net: NetworkConfigList | None) -> set[str]:
 def range_sets(net: NetworkConfigList | None, network: str = "") -> Iterator[list[AddressRange]]:
     """Yield the range sets of a network. Each address of an attachment comes from a set of its own.
 
-    ``network``: only those that a delegate of this name uses.
+    ``network``: yield only the sets of the plugin or delegate with this network name.
     """
     for name, ipam in _host_local(net):
         if network not in {"", name}:

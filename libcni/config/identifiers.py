@@ -98,7 +98,7 @@ def check_owner(owner: object) -> str:
 
 
 def check_text(kind: str, value: object) -> str:
-    """Return ``value`` if it is a string and not empty, else raise InvalidIdentifierError; ``kind`` as in the error."""
+    """Return ``value`` if it is a string and not empty, else raise InvalidIdentifierError with ``kind``."""
     if not isinstance(value, str):
         raise InvalidIdentifierError(kind, value, f"it must be a string, not {type(value).__name__}")
     if not value:

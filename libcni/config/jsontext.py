@@ -89,7 +89,7 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
     document's size in memory (``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries). Python's own limit of levels
     depends on the depth of the program's stack, so a document that ADD accepted could be unreadable in its record.
 
-    Raises JSONTextError past a limit.
+    Raises JSONTextError if a limit is exceeded.
     """
     # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters
     # too, so this quick count is never too low. Most documents pass it.
@@ -135,7 +135,7 @@ def last_members(text: str) -> dict[str, Member]:
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return the whole members of an object that may be cut off or damaged, as text, and the index after them."""
+    """Return the text of an object's complete members before its end or damage, and the index after this text."""
     end = 0
     with suppress(JSONTextError):
         for span in _spans(text):
@@ -306,7 +306,7 @@ def _colon(text: str, end: int) -> int:
 def _check_end(text: str, end: int) -> None:
     end = _skip(text, end)
     if end != len(text):
-        hint = _hint(text, end) or "remove it: a file has one document"
+        hint = _hint(text, end) or "remove this text: a file must have one document only"
         raise JSONTextError("there is more text after the end of the document", _position(text, end), hint)
 
 

@@ -42,7 +42,7 @@ _Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 _SECONDS = 30.0
 """Seconds to wait for a lock."""
 _PROOF_SECONDS = 1.0
-"""Seconds to wait for host-local's lock after the diagnosis: what it has proved must not become old."""
+"""Seconds to wait for host-local's lock after the diagnosis. They are few, because the diagnosis becomes outdated."""
 _AT_ONCE = 25
 """The usual number of mends for dead containers between two examinations, each of which takes half a second."""
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
@@ -87,7 +87,7 @@ def _check_unchanged(node: NodeState, path: str) -> None:
     known = node.reservation(*os.path.split(path))
     found = reservation_at(path)
     if found is not None and found != known:
-        raise RecordError(f"{path}: it was reserved for another container a moment ago", path=path)
+        raise RecordError(f"{path}: the address was reserved for another container a moment ago", path=path)
 
 
 def _mount(node: NodeState, mend: Mend) -> None:
@@ -116,7 +116,7 @@ def _change_link(node: NodeState, mend: Mend) -> None:
             space = node.spaces.get((status.st_dev, status.st_ino))
             network = space.network if space is not None else None
         if network is None:
-            raise FileNotFoundError(2, "its namespace has been replaced", mend.netns)
+            raise FileNotFoundError(2, "the container's namespace has been replaced", mend.netns)
         # By index: another link may have the name by now.
         link, netns = network.links[mend.target], f"/proc/self/fd/{descriptor}"
         index = link.index
@@ -249,8 +249,8 @@ class Act(NamedTuple):
     Attributes:
         change: the function that changes the node. None: many attachments are detached in parallel.
         locks: the locks from the check of the condition to the end of the mend. Verbs acquire their locks themselves.
-            A string is a directory of host-local: its lock is waited for, and acquired again for the change alone.
-            Nothing foreign is read while it is held: a namespace that answers slowly would stop every ADD.
+            A string is a directory of host-local: its lock is acquired, released, and acquired again for the change
+            alone. While the lock is held, no namespace is read: one that answers slowly would stop every ADD.
         at_once: the number of mends that share one examination of the node, if they interrupt nobody.
     """
 
@@ -280,7 +280,7 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
     "release": Act(_release, lambda mend: (mend.target,), 10_000),
     "detach": Act(None, at_once=_AT_ONCE),
 })  # fmt: skip
-"""The acts in the order of a repair: others depend on the first, the last remove data."""
+"""The acts in the order of a repair: those on which others depend come first, those that remove data come last."""
 
 
 def carry_out(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Iterator[str]:
@@ -358,7 +358,7 @@ def _host_local_lock(directory: str, seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 # A hanging host-local must not block the repair.
                 if system.monotonic() >= deadline:
-                    holders = ", ".join(lock_users(path)) or "a process that this program does not see"
+                    holders = ", ".join(lock_users(path)) or "a process that this program cannot see"
                     text = f"{path}: host-local's lock was held for {seconds:g} s by {holders}"
                     raise LockTimeoutError(text, what=directory, path=path, seconds=seconds) from None
                 system.sleep(0.02)

@@ -42,19 +42,21 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
     living = [attachment for attachment in attachments if attachment not in dead]
     renamed = renamed_network(node, newest)
     seen = f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}"
-    seen += f"; of {_names(dead)} nothing lives any longer" if dead and living else ""
-    seen += ", none of which lives" if not living else ""
+    seen += f"; these have ended: {_names(dead)}" if dead and living else ""
+    seen += "; all have ended" if not living else ""
     meanings = [_reserved(node, dead)] if dead else []
     if renamed is not None:
-        reserves = "host-local reserves by the name: the next containers get addresses that are in use"
+        reserves = "host-local reserves by the network's name: the next containers get addresses that are in use"
         meanings.append(f"{renamed.file} has its plugins under the name {renamed.name}, and {reserves}")
     elif living:
         which = "the living ones" if dead else "these attachments"
-        meanings.append(f"{which} work and can be detached; no further container can be attached to it")
+        meanings.append(f"{which} work and can be detached; no further container can be attached to the network")
     if node.networks and any(attachment.pod for attachment in living):
-        meanings.append(f"the next pod is attached to {node.networks[0].name}")
+        meanings.append(f"the next pod will be attached to {node.networks[0].name}")
     problem = next(filter(None, map(node.unusable_plugin, dead)), "")
-    remedies = [f"to detach the dead ones needs their plugins ({problem}), or: libcni forget"] if problem else []
+    remedies = []
+    if problem:
+        remedies = [f"install the plugins to detach the dead ones ({problem}), or remove their records: libcni forget"]
     if living or not problem:
         remedies.append(_restored(node, network, renamed, living, newest))
     yield NodeFinding(
@@ -79,12 +81,13 @@ def _restored(
     """Return what ends the state in which a network has no file."""
     if renamed is None:
         return (
-            f"if the network is still wanted, correct or restore its file; its recorded configuration: {_show(newest)}"
+            "if the network is still wanted, correct or restore its file; to see its recorded configuration: "
+            + _show(newest)
         )
     if any(other.network == renamed.name for other, _ in node.live):
         # With the old name the containers of the new one would be those without a file.
         names = some([attachment.pod or attachment.container_id for attachment in living])
-        return f"restart those that still have the old name, because others have the new one already: {names}"
+        return f"restart the containers on the old name, because others are on the new one already: {names}"
     return f"give the network its old name again in {renamed.file}: {network}"
 
 
@@ -119,7 +122,7 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
             "they keep the old configuration until their containers are started again",
-            f"if the change is wanted, do nothing; the recorded configuration: {_show(changed[0])}",
+            f"if the change is wanted, do nothing; to see the recorded configuration: {_show(changed[0])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
 

@@ -27,7 +27,9 @@ def check_configuration(node: NodeState) -> Observations:
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
         others = other_conf_dirs(path)
         remedy = (
-            f"this node has {others}: choose with --conf-dir" if others else "create it, and put a .conflist file there"
+            f"configurations may be in {others}: choose one with --conf-dir"
+            if others
+            else "create the directory, and put a .conflist file there"
         )
         if os.path.isdir(path):
             seen, remedy = "it cannot be read", "run as root"
@@ -53,9 +55,9 @@ def check_configuration(node: NodeState) -> Observations:
         for path in dict.fromkeys(joined.from_iterable(map(_needed_files, (*plugin_documents(net), *ran)))):
             if not os.path.lexists(path):
                 yield _error(
-                    "file-missing", path, f"it does not exist, and the plugins of {net.name} ({net.file}) read it",
+                    "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
                     "no container can be attached to it",
-                    "the plugin's daemon on this node writes the file: start it again, and read its log",
+                    "the plugin's daemon on this node writes the file: restart the daemon, and read its log",
                 )  # fmt: skip
 
 

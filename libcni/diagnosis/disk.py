@@ -18,9 +18,9 @@ from libcni.errors import some
 _error = partial(NodeFinding, "disk", "error")
 
 POOL_LOCK_MODE = 0o750
-"""The mode of the file ``lock`` of host-local. Who may open it can hold the lock, and stop every ADD and DEL."""
+"""The mode of host-local's file ``lock``. Who may open that file can hold the lock and stop every ADD and DEL."""
 _LOCK_SECONDS = 1.0
-"""Seconds after which a lock of host-local is not a plugin's at work."""
+"""Seconds after which a held lock of host-local is a fault: a plugin at work holds it for milliseconds."""
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can write its record, so every ADD fails"
@@ -52,7 +52,7 @@ def _directory(path: str, *, is_top: bool) -> Observations:
         seen = f"it is a symbolic link to {os.path.realpath(path)}" if os.path.islink(path) else "it is not a directory"
         # The given path may be a mistake, such as a system file.
         remedy = (
-            "use another record directory (--cache-dir), or move it away" if is_top else "replace it by a directory"
+            "use another record directory (--cache-dir), or move this away" if is_top else "replace it by a directory"
         )
         yield _error("no-directory", path, seen, _UNRECORDED, remedy)
     # A read-only file system is reported for the disk. access() would report it as missing rights.
@@ -67,8 +67,8 @@ def _pool_lock(path: str) -> Observations:
     with suppress(OSError):
         if stat.S_IMODE(os.stat(path).st_mode) & 0o007:
             yield NodeFinding(
-                "disk", "warning", "open-lock", path, "every user may open it, and hold the lock",
-                "then every ADD and DEL of the network waits", f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
+                "disk", "warning", "open-lock", path, "every user may open the file, and hold the lock",
+                "every ADD and DEL of the network waits for the lock", f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
             )  # fmt: skip
 
 
@@ -80,11 +80,11 @@ def _held_lock(path: str) -> Observations:
         try:
             while _is_held(descriptor):
                 if system.monotonic() >= deadline:
-                    holders = some(list(lock_users(path))) or "a process that this program does not see"
+                    holders = some(list(lock_users(path))) or "a process that this program cannot see"
                     yield _error(
                         "held-lock", path, f"it has been held for {_LOCK_SECONDS:g} s by {holders}",
-                        "ADD and DEL of the network wait for it",
-                        "if the process hangs, end it: the lock ends with it. Delete no file",
+                        "ADD and DEL of the network wait for the lock",
+                        "if the process hangs, end the process: this releases the lock. Do not delete the file",
                     )  # fmt: skip
                     return
                 system.sleep(_LOCK_SECONDS / 20)
@@ -130,7 +130,7 @@ def _file_system(path: str) -> Observations:
     disk = os.statvfs(path)
     yield Checked("disk", f"space, inodes and mount of {path}")
     if disk.f_flag & os.ST_RDONLY:
-        remedy = "find the cause (dmesg: a disk error makes the kernel do this), then mount it read-write"
+        remedy = "find the cause (see dmesg: the kernel does this after a disk error), then mount it read-write"
         yield _error("read-only", path, "the file system is read-only", _UNRECORDED, remedy)
         return
     # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user. File systems
@@ -141,5 +141,5 @@ def _file_system(path: str) -> Observations:
     ):
         if size and free < _FREE[unit]:
             seen = f"{free} of {size} {unit} are free"
-            remedy = f"free some; the largest are: {counter} {shlex.quote(path)} | sort -h | tail"
+            remedy = f"free some; this shows the largest directories: {counter} {shlex.quote(path)} | sort -h | tail"
             yield _error("full", path, seen, _UNRECORDED, remedy)

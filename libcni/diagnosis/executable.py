@@ -11,7 +11,7 @@ from libcni.errors import CNIError
 __all__ = ["executable_problem"]
 
 _REINSTALL = "install the plugin again"
-_INTERPRETER = "install it, or correct the first line"
+_INTERPRETER = "install the interpreter, or correct the first line"
 
 
 def executable_problem(path: str) -> tuple[str, str] | None:
@@ -25,7 +25,7 @@ def executable_problem(path: str) -> tuple[str, str] | None:
         problem = "neither a script (its first line has no #!) nor a Linux executable" if line else "the file is empty"
         return None if line.startswith(b"\x7fELF") else (problem, _REINSTALL)
     if line.endswith(b"\r\n"):
-        return "a script with CRLF line ends, which the kernel cannot start", "convert its line ends"
+        return "a script with CRLF line ends, which the kernel cannot start", "convert its line ends to LF"
     interpreter, *words = line[2:].decode(errors="replace").split() or [""]
     if not os.path.exists(interpreter):
         return f"its interpreter {interpreter or '(none)'} does not exist", _INTERPRETER

@@ -71,7 +71,8 @@ def explain(
     """Return the calls of ADD, CHECK, DEL, GC and STATUS of a network, with environment and stdin. Run nothing.
 
     A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. In GC this attachment is
-    the only valid one. DEL and CHECK use the record of ``attachment``; without it, the record of a successful ADD.
+    the only valid one. DEL and CHECK use the record of ``attachment``; without it, the record that a successful ADD
+    would write.
 
     Args:
         net: the network.

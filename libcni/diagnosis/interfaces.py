@@ -36,7 +36,7 @@ _error = partial(finding_about, "interfaces", "error")
 _CUT_OFF = "the container is cut off"
 _FOLLOW_IPAM = {"bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-device"}
 _LIKE_ENDS = {"bridge", "ptp", "portmap", "firewall", "bandwidth", "sbr", "tuning"}
-"""The plugins that give both ends of a veth one MTU, or change none."""
+"""The plugins that set the same MTU at both ends of a veth, or set no MTU."""
 _BLOCKED = {"state 0", "state 4"}
 """The states of a bridge's port in which it forwards nothing: disabled and blocking."""
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
@@ -52,12 +52,12 @@ def check_interfaces(node: NodeState) -> Observations:
         if attachment.state in LIVING and attachment.netns and (space is None or space.network is None):
             yield NotChecked("interfaces", name_of(attachment), f"{attachment.netns} cannot be entered")
     if node.elsewhere:
-        reason = "this program is in another network namespace than their bridges"
+        reason = "this program is in another network namespace than the bridges of these attachments"
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
     yield from _faults(node, node.host)
     if node.live:
-        what = "the kernel's own routes, rules in containers, MTU and hairpin mode without a value in the configuration"
-        yield NotChecked("interfaces", what, "neither their plugins nor their records say what these should be")
+        what = "the kernel's own routes; rules in containers; MTU and hairpin mode that no configuration sets"
+        yield NotChecked("interfaces", what, "no plugin and no record says what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
         )
@@ -142,11 +142,11 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
             ]
             seen = f"{some(list(map(id_of, attachments)))} have it"
             if changed:
-                seen += f"; {some([id_of(attachment) for attachment, _ in changed])} had another one when attached"
+                seen += f"; {some([id_of(attachment) for attachment, _ in changed])} had another one after the ADD"
             yield NodeFinding(
                 "interfaces", "error", "duplicate-mac", f"hardware address {mac}", seen,
-                "their bridge delivers the packets for both to one of them",
-                "; ".join(commands) or "give one of them another hardware address", (),
+                "the bridge delivers the packets for all of them to one of them",
+                "; ".join(commands) or "keep the hardware address of one of them, and change the others", (),
                 tuple(map(id_of, attachments)),
             )  # fmt: skip
 
@@ -207,7 +207,7 @@ def _dropped_on_their_way_in(node: NodeState, rule: RoutingRule) -> Iterator[Nod
         yield NodeFinding(
             "interfaces", "note" if origin else "error", "route-stolen", f"routing rule {rule.priority}",
             f"it drops the packets {origin or 'from everywhere'} to {rule.destination}",
-            "somebody may want it so" if origin else "the containers cannot be reached from other networks",
+            "somebody may want this" if origin else "the containers cannot be reached from other networks",
             f"{'if not' if origin else 'find its creator, then run'}: ip {family}rule del priority {rule.priority}", (),
             tuple(map(id_of, users)),
         )  # fmt: skip
@@ -270,7 +270,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         seen = f"it does not exist; needed by {counted(len(_names(users)), 'living attachment')}"
         yield NodeFinding(
             "interfaces", "error", "bridge-missing" if kind == "bridge" else "master-missing", f"{kind} {name}",
-            seen, "they are cut off", remedy, mends,
+            seen, "these containers are cut off", remedy, mends,
             _names(users),
         )  # fmt: skip
 
@@ -300,7 +300,7 @@ def _state_of(
     mtus = [mtu for _, document in users if isinstance(mtu := document.get("mtu"), int) and mtu > 0]
     # The kernel gives a bridge the smallest MTU of its ports.
     if ports and mtus and 0 < link.mtu < min(*ports, *mtus):
-        seen = f"its MTU is {link.mtu}, and its ports and its network's configuration have {min(*ports, *mtus)}"
+        seen = f"its MTU is {link.mtu}, but its ports and its network's configuration have {min(*ports, *mtus)}"
         remedy = f"ip link set {link.name} mtu {min(*ports, *mtus)}"
         yield about(
             name="mtu-changed", severity="warning", seen=seen, meaning="large packets may be lost", remedy=remedy
@@ -310,10 +310,10 @@ def _state_of(
             users_of = [one.name for one in links if one.master == other.index]
             remedy = f"if nobody uses {other.name}: ip link del {other.name}"
             if users_of:
-                remedy = f"find out whose {some(users_of)} on {other.name} is, and give one of the two another subnet"
+                remedy = f"find out who uses {some(users_of)} on {other.name}, and give one network another subnet"
             yield about(
                 name="gateway-doubled", severity="warning", seen=f"its address {some(doubled)} is on {other.name}, too",
-                meaning="the node may send packets for its containers there", remedy=remedy,
+                meaning="the node may send packets for this bridge's containers to the other interface", remedy=remedy,
             )  # fmt: skip
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
         mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing if takes(link, cidr))
@@ -389,7 +389,7 @@ def _host_side(
         elif bridges and wants_hairpin and "hairpin on" not in link.settings:
             yield finding_about(
                 "interfaces", "warning", attachment, "hairpin-off",
-                f"hairpin mode of its host interface {link.name} is off, and its network's configuration sets it",
+                f"hairpin mode of its host interface {link.name} is off, but the network's configuration sets it",
                 "the container cannot reach itself by a published port or a service",
                 f"bridge link set dev {link.name} hairpin on",
             )  # fmt: skip
@@ -428,7 +428,7 @@ def _moved_host_end(node: NodeState, attachment: Attachment, inside: Network) ->
         for name in names if name in space.network.links and space.network.links[name].index == link.peer
     ]  # fmt: skip
     seen = f"the host's end of {attachment.ifname}, {some(list(names))}, is in another network namespace"
-    remedy = "find out where it is, and move it back"
+    remedy = "find out where this interface is, and move it back"
     if places:
         [(name, path), *_] = places
         seen = f"the host's end of {attachment.ifname}, {name}, is in {path}"
@@ -458,7 +458,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     yield from prefixes
     mtu = _expected_mtu(node, attachment)
     if mtu and link.mtu and link.mtu != mtu:
-        seen = f"the MTU of {link.name} is {link.mtu}, and {mtu} was set"
+        seen = f"the MTU of {link.name} is {link.mtu}, but the plugin has set {mtu}"
         yield finding_about(
             "interfaces", "warning", attachment, "mtu-changed", seen,
             "large packets may be lost", command_in(netns, f"ip link set {link.name} mtu {mtu}"),
@@ -483,7 +483,7 @@ def _unlike_ends(node: NodeState, attachment: Attachment, link: Link) -> Iterato
             yield finding_about(
                 "interfaces", "warning", attachment, "mtu-changed",
                 f"the MTU of {link.name} is {link.mtu}, and that of its other end, {end.name}, {end.mtu}",
-                "large packets may be lost", f"if the larger one is right: {command}",
+                "large packets may be lost", f"if the larger MTU is right: {command}",
             )  # fmt: skip
 
 
@@ -524,7 +524,7 @@ def _prefixes(node: NodeState, attachment: Attachment, inside: Network) -> Itera
             change: list[tuple[MendKind, str]] = [*(("remove-address", text) for text in others), ("add-address", cidr)]
             mends = (_link_mend(kind, attachment, link, text, netns=attachment.netns) for kind, text in change)
             yield _error(
-                attachment, "prefix-changed", f"its address on {name} is {some(others)}, and {cidr} is recorded",
+                attachment, "prefix-changed", f"its address on {name} is {some(others)}, but {cidr} is recorded",
                 "its routes to its gateway and to its neighbours are wrong",
                 mends=tuple(replace(mend, interrupts=mend.containers) for mend in mends),
             )  # fmt: skip
@@ -568,7 +568,8 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
             command = command_in(netns, let_take(inside.links[name], mtu))
             yield about(meaning, f"{command}; then call repair again")
         elif held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
-            yield about(f"{meaning}, and another interface has the address", f"find its owner in {held[0].space.path}")
+            owner = f"find the owner of that interface in {held[0].space.path}"
+            yield about(f"{meaning}, and another interface has the address", owner)
         elif any(
             reservation.container_id != attachment.container_id and os.path.dirname(reservation.path) in directories
             for reservation in node.reservations_of.get(address, ())
@@ -612,7 +613,7 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
                 command = f"ip route del {destination}{f' via {wrong}' * bool(wrong)} metric {min(metrics)}"
             yield _error(
                 attachment, "route-changed", f"{seen}; the plugins reported {some(reported[destination])}",
-                "its packets leave the container by another way",
+                "packets to this destination leave the container by another way",
                 f"find out who changed the route; then: {command_in(netns, command)}",
             )  # fmt: skip
 
@@ -626,7 +627,7 @@ def _without_interface(node: NodeState, attachment: Attachment) -> NodeFinding:
         for link in space.network.links.values():
             if _is_recorded(recorded, space, link, is_own=space is own):
                 seen = f"{attachment.ifname} of {attachment.netns} is {link.name} in {space.path} now"
-                remedy = "move it back or rename it back before you detach the container"
+                remedy = "move the interface back, or rename it back, before you detach the container"
                 return _error(
                     attachment, "interface-moved", seen, "DEL is refused, or does not find the interface", remedy
                 )

@@ -45,10 +45,10 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
     if held:
         return _living(node, about, held, network)
     if not reserved:
-        return replace(about, meaning="no address is reserved for it, so nobody knows whether the container lives")
+        return replace(about, meaning="no address is reserved for the container, so nobody knows whether it lives")
     if _is_young(node, reserved):
-        remedy = f"repair releases it when it is {node.pending_after:.0f} seconds old (--pending-after)"
-        return replace(about, meaning="it was reserved a moment ago: its ADD may be running", remedy=remedy)
+        remedy = f"repair releases the reservation when it is {node.pending_after:.0f} seconds old (--pending-after)"
+        return replace(about, meaning="it was reserved a moment ago: its ADD may still be running", remedy=remedy)
     answer = _life_of(node, network, reserved)
     if not answer.is_dead:
         return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
@@ -67,8 +67,8 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
     where = f"its address {address} is on {link.name} in {space.path}"
     if about.containers[0].partition(":")[0] == os.path.basename(space.path):
         # Its name is that of the namespace: a mend of "unreserved" has reserved the address.
-        remedy = "when it has ended, remove the namespace: then repair frees the address"
-        return replace(about, severity="note", meaning=f"{where}, and the reservation keeps it", remedy=remedy)
+        remedy = "when the container has ended, remove the namespace: then repair frees the address"
+        return replace(about, severity="note", meaning=f"{where}, and the reservation keeps the address", remedy=remedy)
     if not space.process:
         # Its runtime may have been killed within the ADD, or may just be starting it.
         remedy = "let its runtime remove it (crictl rmp); when the namespace has gone, repair frees the address"
@@ -90,7 +90,7 @@ def check_ipam(node: NodeState) -> Observations:
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         if junk := junk_in(directory):
             seen = f"it has {counted(len(junk), 'file')} that host-local did not write: {some(junk)}"
-            meaning, remedy = "they reserve nothing", "remove them when you know where they come from"
+            meaning, remedy = "they reserve nothing", "find out where these files come from, then remove them"
             yield NodeFinding("ipam", "note", "junk", directory, seen, meaning, remedy)
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
@@ -103,7 +103,7 @@ def check_ipam(node: NodeState) -> Observations:
         yield NodeFinding(
             "ipam", "note", "ignored-addresses", next(iter(ignored.values())),
             f"it has {counted(len(ignored), 'address')} of a pool: {some(list(ignored))}",
-            "any user can make such a namespace, so its addresses count for nothing here",
+            "any user can create such a namespace, so the doctor ignores its addresses",
         )  # fmt: skip
     for path, reason in node.unread.items():
         if path.startswith("/"):
@@ -111,7 +111,7 @@ def check_ipam(node: NodeState) -> Observations:
     types = {(net.name, plugin.ipam_type) for net in node.networks for plugin in net.plugins if plugin.ipam_type}
     for network, plugin_type in sorted(types):
         if plugin_type not in {"host-local", "static"}:
-            reason = f"reservations of the IPAM plugin {plugin_type}: unknown form"
+            reason = f"the doctor cannot read reservations of the IPAM plugin {plugin_type}"
             yield NotChecked("ipam", f"network {network}", reason)
 
 
@@ -135,7 +135,7 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
             continue
         subject = f"address {', '.join(reservation.address for reservation in reserved)} of network {network}"
         if _is_young(node, reserved):
-            yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
+            yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may still be running")
             continue
         seen = f"{subject} is reserved for a container without a record"
         finding = look_for(node, network, container_id, ifname or "eth0")
@@ -147,7 +147,9 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
         yield replace(
             finding,
             seen=seen,
-            meaning=finding.meaning if finding.remedy else f"a leak: {finding.meaning}, and no container can get it",
+            meaning=finding.meaning
+            if finding.remedy
+            else f"a leak: {finding.meaning}, and no container can get the address",
         )
 
 
@@ -233,14 +235,14 @@ def _duplicates(node: NodeState) -> Observations:
         if restart := [one.container_id for one in newer if one in without and not one.pod]:
             remedy = "; ".join(filter(None, (remedy, f"restart {some(restart)}")))
         if strangers or not (mends or remedy):
-            remedy, mends = "find out which of them keeps the address; the others need other addresses", ()
+            remedy, mends = "decide which of them keeps the address, and give the others other addresses", ()
         if len(attachments) == 1 and others and all(node.recorded_in(other.space) for other in others):
             # They have addresses of their own: this one came later, and not from a plugin.
             remedy = "; ".join(
                 command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}")
                 for space, link, _ in others for text in link.addresses if text.partition("/")[0] == address
             )  # fmt: skip
-        seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it by record"
+        seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it in the record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
@@ -299,9 +301,9 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
         if node.is_host(holder.space):
             yield NodeFinding(
                 "ipam", "warning", "unreserved", f"network {network}",
-                f"its address {address} is on {holder.link.name} of this node itself, which is not its bridge",
-                "the next ADD can give it to a container, and the node would keep the packets",
-                f"find out who made {holder.link.name}, and give one of the two another subnet, or a smaller range",
+                f"address {address} of its range is on {holder.link.name} of the node, which is not its bridge",
+                "the next ADD can give the address to a container, and the node would take the container's packets",
+                f"find out who created {holder.link.name}; give it or the network another subnet",
             )  # fmt: skip
             continue
         name = f"{_owner_of(node, holder.space, network)}:{holder.link.name}"
@@ -313,7 +315,7 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
             "ipam", "warning", "unreserved", f"container {name.partition(':')[0]}",
             f"address {address} of network {network} is on {holder.link.name} in {holder.space.path}"
             f" ({inhabitant_of(holder.space)}), and it is neither reserved nor on record",
-            "the next ADD can give it to a second container",
+            "the next ADD can give this address to a second container",
             "" if mends else "if it belongs to a container of this network, let its runtime restart the "
             "container before the next ADD; if it belongs to a node inside a container, do nothing",
             mends, (name,),

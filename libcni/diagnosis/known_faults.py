@@ -1,4 +1,4 @@
-"""Known faults of plugins: their CHECK fails for containers that are in order."""
+"""Known faults of plugins whose CHECK fails for healthy containers."""
 
 from __future__ import annotations
 

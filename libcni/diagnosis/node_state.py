@@ -1,4 +1,4 @@
-"""What several checks see of a node: views of what was read. A view of one check stands beside that check."""
+"""The state of a node as several checks need it. What only one check needs is in the module of that check."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidatio
             problem = error
         else:
             if net.cni_version not in versions:
-                text, hint = f'plugin "{name}" does not support version {net.cni_version}', ", ".join(versions)
+                text, hint = f'plugin "{name}" does not support spec version {net.cni_version}', ", ".join(versions)
                 problem = VersionError(text, version=net.cni_version, hint=f"it supports {hint}")
         validations.append(PluginValidation(name, path, versions, problem=problem))
     return tuple(validations)
@@ -64,7 +64,9 @@ def check_plugins(node: NodeState) -> Observations:
         where = ", ".join(node.cni.path) or "CNI_PATH"
         seen = "there is no such directory" if node.cni.path else "it is empty"
         others = other_plugin_dirs(node.cni.path)
-        remedy = f"this node has {others}: choose with --path" if others else "install CNI plugins, or set CNI_PATH"
+        remedy = "install CNI plugins, or set CNI_PATH"
+        if others:
+            remedy = f"plugins may be in {others}: choose one with --path"
         yield _error("no-plugins", where, seen, "no plugin can be run", remedy)
         return
     for directory in directories:
@@ -89,7 +91,7 @@ def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
     names = ", ".join(answer.plugin for answer in answers)
     yield Checked("plugins", f"executables and VERSION of network {net.name}: {names}")
     if not supports(net.cni_version, "STATUS"):
-        yield NotChecked("plugins", f"network {net.name}", f"STATUS: version {net.cni_version} does not have it")
+        yield NotChecked("plugins", f"network {net.name}", f"spec version {net.cni_version} has no STATUS")
     # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
     elif not any(answer.problem for answer in answers):
         yield from _status(cni, net)
@@ -169,7 +171,7 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
         yield NodeFinding(
             "interfaces", "note", "known-fault", f"plugin {fault.plugin}",
             f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin",
-            f"{fault.meaning}; the containers may be in order",
+            f"{fault.meaning}; the containers may be healthy",
             f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
@@ -184,8 +186,8 @@ def _changed_mac(node: NodeState, attachment: Attachment) -> NodeFinding | None:
     command = command_in(attachment.netns, f"ip link set {attachment.ifname} address {recorded[0]}")
     return finding_about(
         "interfaces", "error", attachment, "check-failed",
-        f"CHECK failed: {attachment.ifname} has the hardware address {link.mac}, and had {recorded[0]} after its ADD",
-        "a CHECK, DEL or reload takes it for another interface", f"if nobody wants the new one: {command}",
+        f"CHECK failed: {attachment.ifname} has the hardware address {link.mac}, but had {recorded[0]} after its ADD",
+        "CHECK, DEL and reload take it for another interface", f"if nobody wants the new address: {command}",
     )  # fmt: skip
 
 

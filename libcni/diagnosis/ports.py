@@ -33,7 +33,7 @@ def check_ports(node: NodeState) -> Observations:
         yield finding_about(
             "next", "warning", containers[listener.container_id], "port-shadowed",
             f"{listener.who} listens on host port {listener.port}, which this container publishes",
-            "clients of that program reach the container", "stop the program, or publish another port",
+            "clients of that program reach the container instead", "stop the program, or publish another port",
         )  # fmt: skip
     for rule in holders.rules:
         attachment, words = users[rule.user], rule.found.rule

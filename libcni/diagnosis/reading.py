@@ -36,7 +36,7 @@ PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
 _SEEN = LIVING - {"unknown", LOST_PATH}
-"""The states of attachments of which the listing has seen the namespace at the recorded path."""
+"""The states that say that its path leads to its namespace."""
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class ResultSummary(NamedTuple):
         placed: (interface, address with prefix length) of the addresses that it places in the container.
         routes: (destination, the route's own gateway or "").
         macs: the hardware addresses of the attachment's interface.
-        has_addresses: whether it has an address, or is unknown.
+        has_addresses: whether the result has an address; True if the result is unknown.
     """
 
     addresses: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class NodeReading:
         set_aside: the file names of corrupt records that repair has moved to ``corrupt``.
         record_error: why the records cannot be listed, or None.
         host: the interfaces and routes of this namespace, which the plugins use.
-        life: the look at the node that proves life and death.
+        life: what proves whether a container lives or has ended.
         spaces: all network namespaces that something holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
@@ -174,7 +174,7 @@ class NodeReading:
     def documents(self, attachment: Attachment) -> list[Mapping[str, Any]]:
         """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read.
 
-        A delegate has the place of flannel. Those of Multus have networks of their own.
+        flannel's delegate stands for flannel. Delegates of Multus are left out: they have networks of their own.
         """
         return self._configuration(attachment)[1]
 

@@ -49,7 +49,8 @@ def check_records(node: NodeState) -> Observations:
         names = tuple(map(id_of, alike))
         yield NodeFinding(
             "records", "error", "two-records", f"{alike[0].ifname} in {alike[0].netns}",
-            f"{' and '.join(names)} have it by record", "a DEL of one container takes the interface from the other one",
+            f"{' and '.join(names)} have this interface by record",
+            "a DEL of one container takes the interface from the other one",
             "find out whose interface it is; libcni forget removes the record of the other container",
             containers=names,
         )  # fmt: skip
@@ -90,7 +91,7 @@ def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", attachment.path),))
     right = next(names_of(attachment.record.identity))
-    return about("no verb finds it", f"somebody renamed or edited the file: its right name is {right}")
+    return about("no verb finds this record", f"somebody renamed or edited the file: its right name is {right}")
 
 
 def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
@@ -121,8 +122,8 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
     is_running, holders = _lock_holders(node, attachment.container_id)
     if is_running:
         seen = f"its {verb} runs now: {holders}"
-        return finding_about("records", "note", attachment, "running", seen, "", "wait for its end")
-    meaning = f"it is {'attached' if verb == 'ADD' else 'detached'} in part"
+        return finding_about("records", "note", attachment, "running", seen, "", "wait until it ends")
+    meaning = f"the container is partly {'attached' if verb == 'ADD' else 'detached'}"
     about = partial(finding_about, "records", "warning", attachment, "half-done")
     if holders:  # no verb is running, so these are left-over plugins
         seen = f"its {verb} was interrupted, and a plugin still runs: {holders}"
@@ -144,7 +145,7 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
         return about(seen, meaning, remedy, (mend_of("detach", attachment, interrupts=True),))
     if verb == "ADD" and age is not None and age <= node.pending_after:
         return about(
-            seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after its beginning (--pending-after)"
+            seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after the ADD began (--pending-after)"
         )
     if space is not None:
         meaning += f", and nothing runs in {attachment.netns}"

@@ -16,14 +16,14 @@ HOOK = "oci-hook"
 def reloads(node: NodeState, attachment: Attachment, *, interrupts: bool = False) -> tuple[str, tuple[Mend, ...]]:
     """Return ("", the mend that attaches a container again), or (the remedy, ()) if that would not help."""
     if attachment.path in node.elsewhere:
-        return "call repair in the network namespace of the ADD", ()
+        return "call repair in the network namespace in which the ADD ran", ()
     space = node.space_of(attachment)
     if attachment.owner == HOOK and not (space is not None and space.process):
         # The hook's pin holds the namespace of a container that has ended.
         return "its container has ended: libcni gc --runtime detaches it", ()
     if renamed_bridge(node, attachment):
         return (
-            "give the bridge its old name again first: a reload would create a second bridge of its address",
+            "give the bridge its old name again first: a reload would create a second bridge with the same address",
             (),
         )
     if problem := node.unusable_plugin(attachment):

@@ -112,7 +112,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             abandoned.
         run_check: whether to run CHECK of each ready attachment in the diagnosis.
         send_packets: whether to send echo requests in the diagnosis: see ``diagnose``.
-        policy: exceptions to the rule that a DEL stops at the first error; None: no exceptions.
+        policy: how a DEL may differ from the specification; None: not at all.
 
     Raises:
         TypeError: ``interrupt`` or ``only`` is a string or an iterator.
@@ -120,7 +120,9 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
     for names in (interrupt, only):
         # An iterator that was read before is empty, and an empty ``only`` means all findings.
         if isinstance(names, str) or not isinstance(names, Collection):
-            raise TypeError("interrupt and only are collections of names, such as a list, not a string or an iterator")
+            raise TypeError(
+                "interrupt and only must be collections of names, such as lists, not a string or an iterator"
+            )
     repair = _Repair(cni, frozenset(interrupt), frozenset(only), include_go, pending_after, policy)
     node = repair.read()
     report = report_on(node, checked=None if run_check else (), send_packets=send_packets)

@@ -1,4 +1,4 @@
-"""The guard of a repair: the belongings of each living container before and after a mend, and which ones it lost."""
+"""The guard of a repair: compare the belongings of living containers before and after a mend, and find the losses."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class NodeFinding:
         subject: the file, directory, network, plugin or attachment.
         seen: the observation; for many containers, the observations of the first three.
         meaning: the consequence.
-        remedy: what the administrator has to do, if no mend can; "" if the mends are enough.
+        remedy: what the administrator has to do, if no mend can do it; "" if the mends are enough.
         mends: what ``repair_node`` can do about it.
         containers: the attachments that it is about, as ``ID:IFNAME``.
         pods: the pods of these attachments, as ``NAMESPACE/NAME``, if their records name some.
@@ -181,7 +181,7 @@ class DoctorReport:
 
     Attributes:
         findings: the problems: full pools of addresses, then in the order of the checks.
-        checked: the objects that were checked. Without a finding they are in order; nothing is known of others.
+        checked: the objects that were checked. Those without a finding are in order; nothing is known of others.
         not_checked: the objects that could not be checked.
 
     Examples:

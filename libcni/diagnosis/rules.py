@@ -53,7 +53,7 @@ _TO_OUTSIDE = {"", "bond", "ipvlan", "macvlan", "team", "veth", "vlan"}
 """The kinds of interfaces with which a node is on a network of others; "": a network card."""
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
 _LOST_WITH = (
-    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do it without masquerade and published ports"),
+    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do so without masquerade and published ports"),
     ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
     ("mangle", "PREROUTING", True, f"cannot reach {_OTHERS}"),
     ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
@@ -110,7 +110,7 @@ def check_rules(node: NodeState) -> Observations:
     """Find containers whose rules were deleted, rules whose container no longer exists, and forwarding that is off."""
     live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
     if node.elsewhere:
-        reason = "this program is in another network namespace than their bridges"
+        reason = "this program is in another network namespace than the bridges of these attachments"
         yield NotChecked("rules", f"rules of {counted(len(node.elsewhere), 'attachment')}", reason)
     facts = facts_of(node)
     count = 0
@@ -154,11 +154,11 @@ def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecke
         if name not in _OWN_TABLES and (not table.chains or _may_drop(table))
     ]  # fmt: skip
     if tables and live:
-        reason = "other programs filter packets there; only conditions on interfaces and addresses are understood"
+        reason = "other programs filter packets there; the doctor reads conditions on interfaces and addresses only"
         yield NotChecked("rules", f"tables of nft: {some(tables)}", reason)
     unmasked = {attachment.network: None for attachment in live if _is_unmasked(node, attachment)}
     if unmasked:
-        reason = "its plugins make none; another program may, such as flannel's daemon"
+        reason = "the network's plugins create no such rules; another program may, such as flannel's daemon"
         yield NotChecked("rules", f"masquerade of {some(list(unmasked))}", reason)
     for program in (name for name in node.unread if name.endswith(("-legacy", "-nft"))):
         yield NotChecked("rules", program, node.unread[program])
@@ -386,7 +386,7 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
             yield NodeFinding(
                 "rules", "note", "no-default-route", "this node", f"it has no default route of {family}",
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
-                f"if it had one: {command}", (), tuple(containers),
+                f"if it had one before: {command}", (), tuple(containers),
             )  # fmt: skip
 
 
@@ -406,14 +406,14 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
         now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
         if chain == "INPUT":
             seen = "its policy drops the packets of containers to this node, and no rule accepts them"
-            meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want it so"
+            meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
             yield NodeFinding(
                 "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now[:2])}", (), names
             )
             continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
-        remedy = ACCEPT + f"; for those that run: {'; '.join(now[:2])}"
+        remedy = ACCEPT + f"; for the running containers: {'; '.join(now[:2])}"
         yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
 
 
@@ -489,7 +489,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             # A firewall's last word, for all that it does not know.
             at = place._replace(chain=rule[4])
             commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
-            remedy = f"accept their packets before it: {'; '.join(commands)}"
+            remedy = f"accept their packets before that rule: {'; '.join(commands)}"
         yield NodeFinding(
             "rules", "error", "dropped", str(place), f"its packets end at the rule {_text_of(rule)}",
             f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
@@ -506,7 +506,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             yield NodeFinding(
                 "rules", "note", "dropped-in-part", str(place),
                 f"a rule drops some packets of {some(list(names))}: {_text_of(rule)}",
-                "somebody may want it so", f"if not: {removal(node, place, rule)}", (), tuple(names),
+                "somebody may want this", f"if not: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
 
 
@@ -656,7 +656,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
             )
             yield NodeFinding(
                 "rules", "warning", "rules-left", f"container {container_id}",
-                f"there are rules for {some(sorted(left))}, and the {record}", meaning,
+                f"there are rules for {some(sorted(left))}, but the {record}", meaning,
                 mends=mends, containers=mends[0].containers,
             )  # fmt: skip
     yield from unseen

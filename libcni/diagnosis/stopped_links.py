@@ -117,7 +117,7 @@ def in_another_vlan(
         actual = f"VLAN {port.pvid}" if port.pvid else "no VLAN"
         yield about(
             severity="error", name="link-setting",
-            seen=f"{bridge.name} has packets of {port.name} in {actual}, and those of its network in VLAN {vlan}",
+            seen=f"{bridge.name} has packets of {port.name} in {actual}, but those of its network in VLAN {vlan}",
             meaning="the container is cut off",
             remedy=f"bridge vlan add vid {vlan} pvid untagged dev {shlex.quote(port.name)}",
         )  # fmt: skip
@@ -159,7 +159,7 @@ class HardwareAddresses:
                 yield about(
                     severity="error", name="wrong-neighbour",
                     seen=f"a permanent neighbour on {link.name} gives {entry.address} the hardware address "
-                    f"{entry.mac or '(none)'}, and its interface has {some(sorted(right))}",
+                    f"{entry.mac or '(none)'}, but its interface has {some(sorted(right))}",
                     meaning="packets to this address are lost",
                     remedy=command_in(netns, f"ip neigh del {entry.address} dev {shlex.quote(link.name)}"),
                 )  # fmt: skip

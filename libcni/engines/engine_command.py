@@ -96,7 +96,7 @@ def archive() -> str | None:
 def what_must_stay() -> list[str]:
     """Return lines for the user: the one file that the engine will run, or who else may change what it will run."""
     if file := archive():
-        return [f"{file} must stay there: the engine runs it at each container's start and end"]
+        return [f"{file} must stay where it is: the engine runs it at each container's start and end"]
     # A warning here, an error for the one file: a clone that a developer's user owns is a usual place, and cannot move.
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     place = _open_to_others(package) or _open_to_others(sys.prefix)
@@ -104,7 +104,7 @@ def what_must_stay() -> list[str]:
 
 
 def missing_directories(options: argparse.Namespace) -> list[str]:
-    """Return a warning for each directory of the options that is missing: else a container's start would tell it."""
+    """Return a warning for each directory of the options that is missing: else users learn it from a failed start."""
     paths = [path for path in options.path.split(os.pathsep) if path]
     missing = [] if any(map(os.path.isdir, paths)) else paths
     missing += [] if os.path.isdir(options.conf_dir) else [options.conf_dir]
@@ -191,8 +191,8 @@ def read_stdin(seconds: float) -> bytes:
 def log_to(path: str) -> LoggingObserver:
     """Return an observer that appends every plugin call to a file.
 
-    The file is opened with the first call. What observes never decides over a container: if the file cannot be opened
-    or written, a warning says so, and the program goes on without it.
+    The file is opened with the first call. A log must not stop a container: if the file cannot be opened or written,
+    the program logs a warning and goes on without the file.
     """
     import logging
 

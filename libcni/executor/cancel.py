@@ -30,8 +30,8 @@ class Cancelled(BaseException):
 class CancelScope:
     """A block of code whose blocking verbs another thread can cancel.
 
-    A verb of the block that waits raises Cancelled at once, and a later one when it begins to wait: for a plugin, which
-    is killed, for a lock, or for its turn. An ADD leaves its record pending, for DEL and GC, or is rolled back first
+    After ``cancel``, each verb of the block raises Cancelled as soon as it waits: for a plugin, which is killed, for a
+    lock, or for its turn. An ADD leaves its record pending, for DEL and GC, or is rolled back first
     with ``on_cancel="rollback"``. The call of an ``executor`` of your own is not interrupted. On asyncio, cancel the
     task instead.
 
@@ -98,7 +98,7 @@ def check_cancelled() -> None:
 
 
 def waking(wake: Callable[[], object]) -> AbstractContextManager[None]:
-    """Call ``wake`` if the current scope is cancelled during the block. Raise Cancelled before or after it if it is."""
+    """Call ``wake`` if the current scope is cancelled during the block; raise Cancelled before or after the block."""
     scope = _current.get()
     return nullcontext() if scope is None else scope._waking(wake)  # noqa: SLF001 - of this module
 
@@ -110,7 +110,7 @@ def is_in_scope() -> bool:
 
 @contextmanager
 def unscoped() -> Iterator[None]:
-    """Run the block as if there were no scope: it cleans up after a cancellation."""
+    """Run the block as if there were no scope, for the clean-up after a cancellation."""
     token = _current.set(None)
     try:
         yield

@@ -39,10 +39,12 @@ _INHERITED = 19
 _BUSY_SECONDS = 5.0
 """Seconds to retry the start of an executable that another program is writing, every ``_BUSY_DELAY`` seconds."""
 _BUSY_DELAY = 0.02
-_CANNOT_STOP = "still runs after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
+_CANNOT_STOP = (
+    "still runs after SIGKILL: the machine is busy, the process hangs in the kernel, or another process traces it"
+)
 _START_HINTS = {
     **LIMIT_HINTS,
-    errno.E2BIG: "a variable has 128 KiB or more, or all exceed the limit (getconf ARG_MAX): use less args and env",
+    errno.E2BIG: "one variable has 128 KiB or more, or all exceed the limit (getconf ARG_MAX): shorten args and env",
     errno.ENOEXEC: "install a program for this machine, or a script with #! in its first line",
     errno.ENOENT: "the file or its interpreter (see its first line) is missing: install the plugin again",
     errno.ETXTBSY: "another program writes to the file: try again when it has finished",
@@ -227,7 +229,7 @@ class Child:
         self.streams.read_rest()
         status = self._status
         if status is None:
-            hint = "this program ignores SIGCHLD, or reaps processes that it did not start: stop that"
+            hint = "change this program: it ignores SIGCHLD, or reaps processes that it did not start"
             text = "its exit status is unknown"
             raise PluginError(text, self.invocation, self._outcome(), hint=hint)
         exited = status.si_code == os.CLD_EXITED

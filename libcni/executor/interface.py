@@ -23,8 +23,8 @@ class CallOptions:
             process has the descriptor, the next verb of the container considers the plugin running.
         on_started: a function to call once the plugin has started and has its configuration, before the wait for its
             end; None: no function. An executor need not call it.
-        ends_with_caller: whether the kernel kills the plugin when this program ends, even by SIGKILL. A program
-            with several threads cannot have that; its plugins go on.
+        ends_with_caller: whether the kernel kills the plugin when this program ends, even by SIGKILL. In a program
+            with several threads this has no effect: the plugin goes on.
 
     Examples:
         >>> CallOptions(timeout=5.0).timeout

@@ -16,13 +16,13 @@ _TICK = 0.005
 """Seconds between two runs of the timer, at least."""
 
 AT_ONCE = 8
-"""How many verbs that begin and plugins that have ended one pass of the event loop handles.
+"""The largest number of starts of verbs, and ends of plugins, that one pass of the event loop handles.
 
 Each blocks the loop for half a millisecond; the loop's other tasks run between two passes.
 """
 
 _handled: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
-"""How many this pass of a loop has handled."""
+"""The number of starts and ends that the present pass of each loop has handled."""
 
 # Weak references: only the loop's reader keeps the LoopEvents alive. When a closed loop is freed, its calls are freed
 # too, and with them the locks of their verbs.
@@ -108,7 +108,7 @@ async def let_others_run() -> None:
 
 
 def _room() -> int:
-    """Return how many more this pass of the running event loop may handle."""
+    """Return how many more starts and ends this pass of the running event loop may handle."""
     return AT_ONCE - _handled.get(asyncio.get_running_loop(), 0)
 
 

@@ -1,8 +1,8 @@
-"""Read network namespaces of others: with a deadline, a largest size, and a note of who could have made what is there.
+"""Read network namespaces of others with a deadline and a size limit, and find out who can have made their contents.
 
 Any user can make a network namespace in a user namespace of his own, with any addresses, names and hardware addresses
-in it. Such a namespace proves nothing, except for an interface whose other end is in a namespace that we trust: only
-root can connect the two.
+in it. Such a namespace proves nothing, except for an interface whose other end is in a trusted namespace: only root can
+connect the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a container live? One function answers alive, dead or unknown, with the sign that decided.
+"""Decide whether a container lives: alive, dead or unknown, with the sign that decided.
 
 The signs, in the order in which they are asked:
 
@@ -8,10 +8,10 @@ The signs, in the order in which they are asked:
 3. the host end of the recorded veth: while it exists, so does the container's end.
 4. a walk over all threads, mounts and descriptors of the node, done once for all questions and only if one needs it.
 
-A walk proves life. Without a sign it proves death only if it saw everything, twice, and if nothing can be about to
-appear: the host end of the veth has gone, or the attachment is older than five minutes. Less is unknown.
+A sign proves life. A walk without a sign proves death only if it saw everything twice, and if no sign can appear later:
+the host end of the veth has gone, or the attachment is older than five minutes. Otherwise the answer is unknown.
 
-``conclude`` is that table; it reads nothing. ``Life`` reads the signs.
+``conclude`` decides by the facts and reads nothing. ``Life`` reads the signs.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from libcni.kernel.netlink import Conversation, Link, open_netlink
 
 Verdict = Literal["alive", "dead", "unknown"]
 OLD_AFTER = 300.0
-"""Seconds after which nothing is about to appear any more for an attachment or a reservation."""
+"""The age, in seconds, from which an attachment or a reservation has shown all its signs."""
 
 _SECONDS_FOR_USERS = 5.0
-"""The time for all namespaces that users can have made, after which the rest of them is not read."""
+"""Seconds to read the namespaces that users can have made. The namespaces that are left then are not read."""
 _NS_GET_ID = 0x8008B70D  # Linux 6.18
 _CONTAINER_PORTS = {"veth", "tun"}
 
@@ -70,9 +70,9 @@ class Answer(NamedTuple):
         sign: what decided: ``path``, ``inode``, ``kernel``, ``host end``, ``thread``, ``descriptor``, ``mount``,
             ``address``, ``reboot``, ``walk`` (a complete one without a sign), ``blind``, ``port``, ``unread`` or
             ``young``.
-        reason: the same in words.
-        path: a path to its namespace now, or "" if it is unknown; see ``Life.open``.
-        netns: its namespace, or None if it is unknown.
+        reason: the verdict's reason in words.
+        path: a present path to the container's namespace, or "" if none is known; see ``Life.open``.
+        netns: the container's namespace, or None if it is unknown.
     """
 
     verdict: Verdict
@@ -136,16 +136,16 @@ class Facts:
         kernel: whether the kernel finds the namespace; None if it cannot say.
         host_end: the host end of the veth: ``there``, ``gone``, ``another's`` (the name is another container's now) or
             ``none`` (none is recorded).
-        has_walked: whether all else was looked at.
+        has_walked: whether the walk was done.
         held: (sign, path) of what holds the namespace, or None.
         address: where one of its addresses is, on an interface that only root can have made; or "".
-        similar: the same, if that interface has another hardware address.
+        similar: where such an address is on an interface with another hardware address; or "".
         blind: why not everything was seen, or "".
         outside: why processes outside this program's user namespace were not seen, or "".
         port: an interface of the host that leads to a namespace that nobody saw, or "".
         unread: a namespace that may be the subject's and could not be read, with the reason; or "".
-        is_old: whether it is old enough that nothing can be about to appear.
-        is_nameless: whether nothing is recorded by which a walk could find it.
+        is_old: whether the subject is old enough to have shown all its signs.
+        is_nameless: whether the record has nothing by which a walk could find the namespace.
     """
 
     has_rebooted: bool = False
@@ -170,15 +170,15 @@ _HELD = {"thread": "a process lives in it", "descriptor": "a process has it open
 
 
 def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a table: one return for each row
-    """Return the answer that the facts prove; None if the walk must be asked."""
+    """Return the answer that the facts prove; None if a walk is needed."""
     if facts.has_rebooted:
         return Answer("dead", "reboot", "it was attached before the last reboot")
     if facts.path == "same":
         return Answer("alive", "path", "its path leads to its namespace")
     if facts.is_inode_reused:
-        return Answer("dead", "inode", "another namespace has the number that its namespace had")
+        return Answer("dead", "inode", "another namespace has the inode number of its namespace now")
     if not facts.was_namespace:
-        return Answer("dead", "path", "what was at its path is not there any more, and it was no network namespace")
+        return Answer("dead", "path", "the file at its path, which was no network namespace, no longer exists")
     if facts.kernel is not None:
         if facts.kernel:
             return Answer("alive", "kernel", "the kernel finds its namespace")
@@ -216,13 +216,13 @@ def _proves_an_end(facts: Facts, answer: Answer | None) -> bool:
 
 
 class Life:
-    """One look at the node, for any number of questions. Path, kernel and host ends are asked at each question.
+    """One look at the node, for any number of questions. Path, kernel and host ends are examined at each question.
 
     Make a new one immediately before an act that depends on the answer: the walk is not repeated.
 
     Args:
         by_handle: whether to ask the kernel by a handle, if it knows such handles.
-        old_after: seconds after which nothing is about to appear any more; None: ``OLD_AFTER``.
+        old_after: the age in seconds from which all signs have appeared; None: ``OLD_AFTER``.
         only_threads: whether the walk looks for processes alone: a fifth of its time. Only for ``inhabitant``.
     """
 
@@ -241,7 +241,7 @@ class Life:
             facts = self._walked_facts(subject, facts)
             answer = conclude(facts)
         if answer is None:
-            return Answer("unknown", "blind", "its path does not lead to it, and nothing else was looked at")
+            return Answer("unknown", "blind", "its path does not lead to its namespace, and no other sign was examined")
         if not answer.is_alive:
             return answer
         if answer.sign == "path":
@@ -254,8 +254,8 @@ class Life:
     def is_held(self, subject: Subject) -> bool:
         """Return whether something holds a namespace to which its path does not lead: a process, mount or descriptor.
 
-        Not if only a socket keeps it, or if it is just ending: the kernel and the host end show these, too. The walk is
-        done only if neither the kernel nor the host end says that the interface has ended.
+        False if only a socket keeps the namespace, or if it is just ending: the kernel and the host end show these too.
+        The walk is done only if neither the kernel nor the host end says that the interface has ended.
         """
         facts = self._quick_facts(subject)
         answer = conclude(facts)
@@ -326,8 +326,8 @@ class Life:
     def spaces(self) -> dict[NamespaceId, Space]:
         """All network namespaces that the walk found, read once. The device is that of this program's namespace.
 
-        Any user can make thousands of them that take seconds each: those that nothing connects with this program's
-        namespace, and that are not trusted, come last, and are left out when their time is over.
+        Any user can make thousands of namespaces that take seconds each. So untrusted namespaces without a connection
+        to this program's namespace come last, and are left out when their time is over.
         """
         own = system.stat("/proc/self/ns/net")
         found = {(own.st_dev, inode): held for inode, held in self.walk.held.items()}
@@ -344,7 +344,7 @@ class Life:
                 until = min(until, system.monotonic() + _SECONDS_FOR_USERS)
             path, process = found[identity].path, found[identity].process
             if system.monotonic() > until:
-                problem = f"users have so many namespaces that {len(found) - len(spaces)} of them are not read"
+                problem = f"users have so many namespaces that {len(found) - len(spaces)} of them were not read"
                 spaces[identity] = Space(path, process, problem=problem, is_trusted=False)
                 break
             spaces[identity] = self._read(identity, found[identity], trusted)
@@ -538,7 +538,7 @@ class Life:
         is_same = seen is not None and seen in {FIRST_PID_NAMESPACE, pid_namespace}
         if is_same or (pid_namespace is None and self.walk.sees_containers):
             return ""
-        return "the processes of other PID namespaces are hidden: run it among the runtime's processes (hostPID: true)"
+        return "the processes of other PID namespaces are hidden: run it in the runtime's PID namespace (hostPID: true)"
 
 
 def _is_of(link: Link, subject: Subject) -> bool:

@@ -30,7 +30,7 @@ Attributes = Mapping[int, bytes]
 def settings_of(
     flags: int, link: Attributes, bridge: Attributes, port: Attributes, decode: Callable[[bytes], Attributes]
 ) -> tuple[str, ...]:
-    """Return the settings of an interface that it does not have when it is new.
+    """Return the settings of an interface that a new interface does not have.
 
     ``forwarding 0`` and ``rp_filter 1`` are usual in some namespaces, and portmap sets ``route_localnet 1``.
 

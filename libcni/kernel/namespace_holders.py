@@ -1,7 +1,7 @@
 """A walk over all that can hold a network namespace: threads, mounts in every mount namespace, descriptors.
 
-A walk proves life. It sees no namespace that only a socket holds, and none that passes from one holder to the next
-behind it, so it goes over everything twice. What it may not look at is in ``blind``.
+A holder proves life. A walk cannot see a namespace that only a socket holds. A namespace may pass from one holder to
+the next behind the walk, so everything is examined twice. ``blind`` names what the walk may not examine.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def why_blind() -> str:
     except (OSError, ValueError) as error:
         return f"/proc cannot be read: {error}"
     if not sees_all:
-        return "the processes of other users are hidden: run it as root (CAP_SYS_PTRACE)"
+        return "the processes of other users are hidden: run this as root (CAP_SYS_PTRACE)"
     own = [line.partition(b" - ") for line in mounts if line.split(b" ")[4:5] == [b"/proc"] and b" - proc " in line]
     if own and b"subset=pid" in own[-1][2]:
         return "/proc is mounted with subset=pid"
@@ -108,7 +108,7 @@ class Walk:
 
     Attributes:
         held: what holds each namespace, by its inode.
-        blind: why namespaces may be held that were not seen; "" if all were seen.
+        blind: why the walk may have missed holders of namespaces; "" if it saw all.
         outside: a process outside this program's user namespace that could not be looked at, or "". The containers of
             a rootless program are inside; what root holds is not seen.
         pid_namespace: the inode of the PID namespace whose processes /proc has; None if it is unknown.
@@ -139,7 +139,7 @@ class Walk:
             self._walk()
         if self._is_late():
             self._note(
-                f"the walk over its processes took too long; the longest time was for process {self._slowest[1]}"
+                f"the search of its processes took too long; the longest time was for process {self._slowest[1]}"
             )
         self._look_at_hidden()
         if self._own_net is not None:

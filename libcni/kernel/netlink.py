@@ -70,15 +70,15 @@ SECONDS = 5.0
 """How long a conversation with the kernel about one namespace may take. The kernel answers at once."""
 _MOST_BYTES = 1 << 24
 """The largest size of all answers about a foreign namespace: 20,000 interfaces, or 200,000 routes."""
-_TOO_SLOW = "the kernel's answers about it take too long"
+_TOO_SLOW = "the kernel's answers about the namespace take too long"
 _MOST_ERRNO = 4095
 _TRIES = 8
-"""How often a list is read that changes while it is read."""
+"""How often a list is read again if it changes during the read."""
 
 _T = TypeVar("_T")
 
 DROPS_PACKETS = -1
-"""The number of the interface of a route that drops the packets."""
+"""The interface number of routes that drop the packets."""
 
 
 @dataclass(slots=True)
@@ -155,14 +155,14 @@ class Neighbour:
 
 
 class RoutingRule(NamedTuple):
-    """A rule that decides by the ends of packets which table of routes is used.
+    """A rule that chooses the routing table for packets, by their source, destination and interface.
 
     Attributes:
         priority: the rule with the lowest priority comes first; the main table has 32766.
         source: the network of the packets' source, "" for all.
         interface: the interface on which they arrive, "" for all.
         table: the number of the table; 0 for none.
-        drops: whether it drops the packets.
+        drops: whether the rule drops the packets.
         destination: the network of the packets' destination, "" for all.
     """
 
@@ -197,9 +197,10 @@ class Network:
         reader: the number that this namespace uses for the namespace of the program that read it; None if no link
             connects the two.
         neighbours: the permanent entries in its tables of neighbours.
-        bridge_entries: the entries by hand in the tables of its bridges; only of the reader's own namespace.
-        routing_rules: its rules before the main table that look at nothing but the ends of packets; only of the
-            reader's own namespace.
+        bridge_entries: the entries that somebody made in the tables of its bridges; empty for other namespaces than the
+            reader's own.
+        routing_rules: its routing rules before the main table that depend only on source, destination and interface;
+            empty for other namespaces than the reader's own.
     """
 
     links: dict[str, Link]
@@ -335,7 +336,7 @@ class Conversation:
         return [entry for entry in found if entry is not None]
 
     def routing_rules(self) -> list[RoutingRule]:
-        """Return the rules before the main table that look only at where packets come from. Raises OSError."""
+        """Return the rules before the main table that match only source, destination and interface. Raises OSError."""
         found = self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
         return [rule for rule in found if rule is not None]
 
@@ -384,7 +385,7 @@ class Conversation:
                 return found
         if self.is_own:
             return found
-        raise OSError(errno.EAGAIN, "its interfaces, addresses or routes change while they are read")
+        raise OSError(errno.EAGAIN, "the namespace's interfaces, addresses or routes change while they are read")
 
     def _list(self, serial: int, wanted: int, parse: Callable[[bytes], _T]) -> tuple[list[_T], bool]:
         found: list[_T] = []
@@ -428,7 +429,7 @@ class Conversation:
             return
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise OSError(errno.E2BIG, f"it has more than {_MOST_BYTES >> 20} MiB of interfaces, addresses and routes")
+            raise OSError(errno.E2BIG, f"the namespace has more than {_MOST_BYTES >> 20} MiB of interfaces and routes")
         for kind, flags, its_serial, message in _messages(data):
             if its_serial != serial or kind == _NLMSG_NOOP:
                 continue

@@ -22,7 +22,7 @@ _REQUEST = struct.Struct("=BBBxI48x")
 _ANSWER = struct.Struct("=B3x2s2x16s16x12x16xI")
 """inet_diag_msg (linux/inet_diag.h): the family, the port in network byte order, the address and the inode."""
 _PROTOCOLS = {"tcp": (6, 10), "udp": (17, 7)}
-"""The number of the protocol, and the state of a socket that waits: TCP_LISTEN; for UDP TCP_CLOSE, without a peer."""
+"""For each protocol, its number and the state of a socket that waits: TCP_LISTEN, or for UDP TCP_CLOSE."""
 
 
 _SCTP = "/proc/thread-self/net/sctp/eps"
@@ -40,7 +40,7 @@ class Socket(NamedTuple):
 def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]:
     """Yield the sockets of a protocol, IPv4 and IPv6, that wait for clients at these ports; none if that is unknown.
 
-    The kernel is asked for these alone: /proc/net/tcp takes 10 ms, because it looks at each place for a connection.
+    Ask the kernel for these ports alone: to read /proc/net/tcp takes 10 ms, because the kernel walks its whole table.
     """
     if protocol == "sctp":
         yield from (found for found in _endpoints() if found.number in numbers)
@@ -79,9 +79,9 @@ def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 def processes_of(inodes: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the number and the command line of a process that has each of these sockets, as far as found in time.
+    """For each of these sockets, return the number and command line of a process that has it, if one is found in time.
 
-    Of another user's process the name alone.
+    For another user's process, return its name in place of the command line.
     """
     if not inodes:
         return {}
@@ -116,7 +116,7 @@ def _links(directory: str) -> Iterator[str]:
 
 
 def is_ancestor(process: str) -> bool:
-    """Return whether a process, or one that it has started, has started this one."""
+    """Return whether a process is the parent of this process, or an earlier ancestor."""
     number = str(os.getppid())
     with suppress(OSError, IndexError):
         while number not in {"0", process}:

@@ -84,7 +84,7 @@ def uptime() -> float:
 def file_time_ns() -> int:
     """Return the time, in nanoseconds since 1970, that the kernel gives to a file that is changed now.
 
-    The time of files is that of the last tick of its clock: a later change has this time or a later one.
+    A file's time is that of the last tick of the kernel's clock. A later change has this time or a later one.
     """
     return _time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 

@@ -73,7 +73,7 @@ class Container:
             address, a hardware address or a device receives it.
 
     Raises:
-        TypeError: ``networks`` is another string.
+        TypeError: ``networks`` is a string other than "none".
         ConfigError: ``networks`` is empty: it may be a forgotten option, or an iterator that was read before.
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
 

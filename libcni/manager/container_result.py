@@ -92,8 +92,8 @@ class ContainerResult:
         container_id: the container.
         netns: the path of the namespace that the plugins received.
         attachments: the attachments in the order of their set-up, loopback included.
-        unused_capabilities: the capability arguments that no plugin declares: of the container on any of its networks,
-            of a NetworkRequest on its own. A warning in the log names them too.
+        unused_capabilities: the container's capability arguments that none of its networks declares, and those of a
+            NetworkRequest that its own network does not declare. A warning in the log names them too.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))

@@ -56,8 +56,8 @@ class LiveSet:
         """Return every pair that a live attachment may have.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
-        live container on any network are valid on every network. The client adds the pairs that the file names of torn
-        records may mean.
+        live container on any network are valid on every network. The client adds the pairs that the file names of
+        unreadable records may mean.
         """
         recorded = [
             (attachment.container_id, attachment.ifname)

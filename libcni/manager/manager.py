@@ -59,7 +59,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
             InvalidIdentifierError: a name breaks the rules; nothing was run.
             ConfigError: the container has no namespace and the manager makes none; nothing was run.
             TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
-            LockTimeoutError: another operation held the container, or a GC held one of its networks; nothing
+            LockTimeoutError: another operation held the container's lock, or a GC that of a network; nothing
                 was run.
             CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
             NamespaceError: the namespace could not be made, or this manager did not make the existing one.
@@ -72,15 +72,15 @@ class NetworkManager(ManagerBase[CNIConfig]):
         The namespace is removed if a manager's set-up made it.
 
         Args:
-            container: its ID: what is recorded is detached. An ID without records is accepted; the report then has the
-                item ``not-recorded``. Or a Container: then those of its networks that have no record are detached, too,
-                with the present configuration; default networks only if their interface has no record at all.
-                ``netns`` completes records of Go libcni that name no namespace.
+            container: the container's ID, to detach what is recorded. An ID without records is accepted; the report
+                then has the item ``not-recorded``. Or a Container, to detach also those of its networks that have no
+                record, with the present configuration; default networks only if no record has their interface.
+                The Container's ``netns`` completes records of Go libcni that name no namespace.
             timeout: seconds for each network, and for the wait for the container.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
-            LockTimeoutError: another operation held the container.
+            LockTimeoutError: another operation held the container's lock.
         """
         return run_to_end(self._tear_down(container, timeout))
 
@@ -94,8 +94,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Raises:
             NotAttachedError: the container has no record.
-            CNIErrorGroup: all errors, torn records included; ``report`` has every check.
-            LockTimeoutError: another operation held the container.
+            CNIErrorGroup: all errors, unreadable records included; ``report`` has every check.
+            LockTimeoutError: another operation held the container's lock.
         """
         return run_to_end(self._check(container_id, timeout))
 
@@ -140,7 +140,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
     def recover(self, live: Live, *, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC when the program starts. Errors are in the report: one stale record must not stop a start.
 
-        Parameters as for ``gc``. The next GC tries what failed again.
+        Parameters as for ``gc``. The next GC repeats what failed.
 
         Raises:
             TypeError: as for ``gc``.
@@ -176,7 +176,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         ``timeout``: seconds to wait for the container.
 
         Raises:
-            LockTimeoutError: another operation held the container.
+            LockTimeoutError: another operation held the container's lock.
             RecordError: the lock file cannot be used, for example on a read-only disk.
         """
         return locked(self.cni, container_id, timeout)

@@ -73,8 +73,8 @@ class ManagerBase(Generic[ClientT]):
                 AsyncCNIConfig. Its ``conf_dir`` has the configurations.
             networks: configurations given in code; they come before those of the directory.
             default: the name of the network of containers that request none; None: the first network.
-            default_count: how many networks such a container gets, in their order; None: all.
-            default_needs_plugins: whether networks with a missing plugin are left out of these.
+            default_count: how many networks a container gets that requests none, in their order; None: all.
+            default_needs_plugins: whether a network with a missing plugin is no default network.
             interface_prefix: the interfaces without a name are called ``eth0``, ``eth1``, ... with this prefix.
             loopback: whether to attach ``lo`` of every container first, with the plugin ``loopback``.
             policy: the policy for DEL. In addition, CNI_NETNS is empty if the namespace no longer exists.

@@ -76,7 +76,7 @@ class NetworkSet:
 
 
 Stamp = tuple[object, ...] | None
-"""The state of a directory of configurations; None: it may change without a difference."""
+"""The state of a directory of configurations; None: a change may leave this state equal."""
 
 _TICK_NS = 20_000_000
 """Nanoseconds in which two changes of a file may have the same time."""
@@ -108,7 +108,7 @@ def load(
     try:
         # A volume may be unmounted, or a package upgrade may replace the directory. That must not remove all networks.
         if before and not os.path.isdir(directory):
-            raise ConfigError("the directory is gone", file=directory)
+            raise ConfigError("the directory no longer exists", file=directory)
         readable, problems = read_networks(files_in(directory, ENDINGS))
         kept = [net for net in before if net.name not in readable and _is_unusable(net.file or "")]
     except ConfigError as error:

@@ -32,7 +32,7 @@ class Item:
         outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``made-by-go`` (stale,
             and left alone without ``include_go``); ``namespace-removed``; ``namespace-stale`` (a dry run). Of a check:
             ``ok``; ``unsupported`` (its version has no CHECK); ``known-fault`` (its ``error`` has a
-            ``known_fault`` of the plugin: the attachment may be in order). Of a tear-down by ID: ``not-recorded`` (no
+            ``known_fault`` of the plugin: the attachment may be healthy). Of a tear-down by ID: ``not-recorded`` (no
             record names the container, so nothing was run). Of each: ``failed``; ``unreadable`` (a record that does not
             name its attachment; it was not changed).
         network: the attachment's network, or "".

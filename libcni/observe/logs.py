@@ -17,7 +17,7 @@ __all__ = ["LoggingObserver"]
 class LoggingObserver(Observer):
     """An observer that logs the end of each verb and plugin call at INFO, and at DEBUG the start of each call.
 
-    Failures are warnings. Cancelled verbs are logged at DEBUG, a manager's cancelled set-up as one warning.
+    Failures are logged as warnings. Cancelled verbs are logged at DEBUG, a manager's cancelled set-up as one warning.
 
     Fields of each log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
     ``cni_outcome`` (``ok``, ``failed``, or the error's class). A verb adds ``cni_waited``: the part of these seconds in

@@ -11,7 +11,7 @@ from libcni.protocol.invocation import Invocation, Outcome, VerbName
 __all__ = ["Observer", "Operation"]
 
 OperationName = VerbName | Literal["FORGET", "TAKE-OVER", "RELOAD", "SET-UP", "TEAR-DOWN"]
-"""A verb, a change of a record that runs no plugin, a DEL and an ADD in place, or verbs on all networks of a container.
+"""The names of operations: verbs, changes of a record that run no plugin, a reload, and operations of a manager.
 """
 
 

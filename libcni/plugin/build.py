@@ -64,7 +64,7 @@ exec(code)
 """
 
 _VERSION_SECONDS = 60.0
-"""Seconds for the VERSION of a new product."""
+"""Seconds in which a new product must answer VERSION."""
 
 
 class BuildError(CNIError):

@@ -51,7 +51,7 @@ class Delegate:
         self._version = call.version
 
     def serves_as(self, other: Delegate) -> bool:
-        """Return whether a DEL of ``other`` frees what this one has allocated."""
+        """Return whether a DEL of the delegate ``other`` frees what this delegate has allocated."""
         mine, its = self._invocation, other._invocation
         return (mine.path, mine.env, mine.stdin) == (its.path, its.env, its.stdin)
 

@@ -59,9 +59,9 @@ class Request(ReceivedCall):
 
     @property
     def prev_result(self) -> PluginResult | None:
-        """The previous plugin's result (on CHECK and DEL: the chain's), or None.
+        """The previous plugin's result (on CHECK and DEL: that of the whole chain), or None.
 
-        It is decoded on access, so that a DEL that does not use it succeeds even if it is malformed.
+        The result is decoded on access, so that a DEL that does not use it succeeds even if the result is malformed.
 
         Raises:
             VerbError: with code 6, if it is not a result.

@@ -43,7 +43,7 @@ def _arguments(kind: Any) -> tuple[Any, ...]:
 
 
 def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
-    """Raise TypeError if ``load`` cannot fill ``kind``, whatever the configuration has: the author must know.
+    """Raise TypeError if ``load`` cannot fill ``kind`` from any configuration: a mistake of the plugin's author.
 
     Args:
         kind: a class or an annotation.

@@ -289,9 +289,8 @@ class Result:
         routes: its routes.
         dns: its name resolution.
         unused_capabilities: the capability arguments of this ADD that no plugin of the network declares.
-        notes: what the ADD met on its way, in words; the log has it too. A plugin failed once by a known fault and the
-            ADD was repeated; an attachment was detached first, and its plugins left rules; a program of the host uses a
-            published port.
+        notes: warnings of this ADD, which are in the log too: the ADD was repeated after a known fault of a plugin; an
+            earlier attachment was detached, and its plugins left rules; a program of the host uses a published port.
 
     Examples:
         >>> result = Result.from_bytes(b'{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')

@@ -44,7 +44,7 @@ class Attachment:
         netns: the network namespace that ADD received, "" for none.
         state: ``begun`` (its ADD has not run a plugin yet), ``refused`` (its ADD was refused before any plugin ran),
             ``pending`` (its ADD has not completed), ``ready``, ``detaching`` (a DEL began and has not completed),
-            ``gone`` (its network namespace no longer exists, or nothing but a socket holds it), ``lost-path`` (its path
+            ``gone`` (its network namespace no longer exists, or only a socket holds it), ``lost-path`` (its path
             does not lead to its namespace, which something holds), ``lost`` (its interface no longer exists),
             ``renamed`` (its interface was renamed or moved), ``unknown`` (Go libcni recorded no namespace),
             ``stale-boot`` (attached before a reboot), ``corrupt`` (unreadable; see ``problem``).
@@ -80,7 +80,7 @@ class Attachment:
 
     @property
     def is_denied(self) -> bool:
-        """Whether this user may not read the record: then its state is ``corrupt``, but its content may be valid."""
+        """Whether this user may not read the record. The state is then ``corrupt``, the content may be valid."""
         if self.state != CORRUPT or not system.lexists(self.path):
             return False
         # Nobody reads a symbolic link as a record, and one that leads nowhere is denied to nobody.
@@ -88,7 +88,7 @@ class Attachment:
 
     @property
     def made_by_go(self) -> bool:
-        """Whether Go libcni wrote the record. Sweeps leave such attachments alone unless asked (``include_go``)."""
+        """Whether Go libcni wrote the record. GC and repair touch such attachments only with ``include_go``."""
         return isinstance(self.record, MadeByGo)
 
     @property
@@ -99,7 +99,7 @@ class Attachment:
 
     @property
     def can_reload(self) -> bool:
-        """Whether it can be reloaded: its container may still exist, and at least one plugin of its ADD has ended."""
+        """Whether a reload is possible: the container may still exist, and at least one plugin of its ADD has ended."""
         return can_reload(self.record, self.state)
 
     @property
@@ -270,7 +270,7 @@ def _usable_args(record: Record) -> Args:
     try:
         return check_args(RecordedArgs(record.args))
     except InvalidIdentifierError as error:
-        logger.warning("%s: going on without the recorded CNI_ARGS: %s", record.path, error)
+        logger.warning("%s: the verb goes on without the recorded CNI_ARGS: %s", record.path, error)
         return ()
 
 
@@ -279,7 +279,7 @@ def _usable(record: Record, text: str) -> dict[str, Any]:
         decoded: dict[str, Any] = jsontext.parse(text) if text else {}
         jsontext.dumps(decoded)
     except (TypeError, ValueError) as error:  # for example 1e400, which Python decodes and cannot encode
-        logger.warning("%s: going on without recorded arguments: %s", record.path, error)
+        logger.warning("%s: the verb goes on without recorded arguments: %s", record.path, error)
         return {}
     return decoded
 
@@ -299,7 +299,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
         result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
         problem = f"{record.path}: the recorded result cannot be read: {error}"
-        hint = Hint.about(record, "detach the container, which works without it, then attach it again", "del")
+        hint = Hint.about(record, "detach the container, which needs no result, then attach it again", "del")
         raise RecordError(problem, path=record.path, hint=hint) from error
     return result if version is None else result.as_version(version)
 
@@ -310,7 +310,7 @@ def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
 
 
 def may_belong_to(path: str, container_id: str) -> bool:
-    """Return whether a torn record may belong to this container, by its file name."""
+    """Return whether an unreadable record may belong to this container, by its file name."""
     # The name is <network>-<container>-<interface>, and each part may contain "-": so this may also match another
     # container. Too many matches are safe, too few are not.
     return f"-{container_id}-" in os.path.basename(path)

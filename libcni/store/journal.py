@@ -103,7 +103,7 @@ class Journal:
         # After a write that failed the size is not known.
         self.is_anothers = self.is_anothers or self._size not in {None, size}
         if self.is_anothers:
-            problem = f"{path}: another program rewrote the record meanwhile, as Go libcni does that attaches it too"
+            problem = f"{path}: another program rewrote the record meanwhile; Go libcni does so if it attaches this too"
             raise RecordError(problem, path=path, hint="find out which other runtime attaches this container")
 
     def has_name(self) -> bool:

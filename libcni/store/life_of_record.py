@@ -1,4 +1,4 @@
-"""What the proof of life needs to know of an attachment, from its record."""
+"""Read from a record what is needed to decide whether its container lives."""
 
 from __future__ import annotations
 

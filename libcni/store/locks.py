@@ -1,7 +1,7 @@
 """Locks: one verb at a time per container, and GC excludes ADD and DEL. Each lock is a byte of ``<cache_dir>/locks``.
 
-Plugins inherit another file, ``<cache_dir>/locks.plugins``. Whoever has a descriptor can lock every byte of its file,
-and a plugin may leave a daemon. There a locked byte only says that a plugin of a container may still run.
+Plugins inherit another file, ``<cache_dir>/locks.plugins``: a plugin may leave a daemon, and who has a descriptor can
+lock every byte of its file. A locked byte of this second file only says that a plugin of a container may still run.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
@@ -49,7 +49,7 @@ _REGION = 1 << 50
 CONTAINER, NETWORK, ENTRANCE, PLUGIN, NONCE = (region * _REGION for region in range(5))
 NONCE_BITS = 48
 ALL_CONTAINERS = -1
-"""Used as an offset: all bytes of the containers' region."""
+"""An offset that stands for all bytes of the containers' region."""
 
 _FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
@@ -61,7 +61,7 @@ _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _LOCKS_BETWEEN_LOOKS = 64
-"""How many locks a verb acquires between two looks at the clock."""
+"""How many locks a verb acquires before it reads the clock again."""
 
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
@@ -181,7 +181,7 @@ class LockRequest:
 
     Attributes:
         networks: the names of networks, locked shared: verbs of different containers can hold them at the same time.
-        container_id: the container, always locked exclusively; "" for none.
+        container_id: the container, which is always locked exclusively; "" for none.
         exclusive: lock the networks exclusively, for GC.
         all_containers: lock every container at once, to exclude every ADD and DEL.
     """

@@ -108,11 +108,11 @@ class Place:
 Comparison = Literal["same", "unknown", "no namespace", "other namespace", "no interface", "other interface", "renamed"]
 
 NOT_THE_SAME: Final[frozenset[Comparison]] = frozenset({"no namespace", "other namespace", "other interface"})
-"""The comparisons after which an interface of the name is certainly not the recorded one."""
+"""The results of ``compare`` that say that an interface of the name is certainly not the recorded one."""
 
 
 def same_namespace(recorded: Place, seen: Place) -> bool:
-    """Return whether ``seen`` may be the recorded namespace: no value that is known of both differs."""
+    """Return whether ``seen`` may be the recorded namespace: of the values known for both, none differs."""
     if not seen.exists:
         return recorded.netns in {None, NOWHERE}
     if not recorded.is_identified:
@@ -204,7 +204,7 @@ CORRUPT: Final = "corrupt"
 LOST_PATH: Final = "lost-path"
 
 SHOWN_BY_THE_NODE: Final[frozenset[State]] = frozenset({"gone", "lost-path", "lost", "renamed", "unknown"})
-"""The states of attachments of which the record alone says that they are ready, or names no namespace."""
+"""The states that only an examination of the node shows: the record says ``ready``, or names no namespace."""
 
 LIVING: Final[frozenset[State]] = frozenset({"ready", "lost-path", "lost", "renamed", "unknown"})
 """The states of a complete attachment whose namespace exists, or may exist."""
@@ -385,7 +385,7 @@ class Record:
 
     @property
     def event_of_rewrite(self) -> str:
-        """The reason for which its file is restored: after a killed reload it must still say that the ADD had ended."""
+        """The event for a restored file: after a killed reload, the file must still say that the ADD had ended."""
         return "reload" if self.is_reload else "restored"
 
     def for_reload(self, interface: Interface) -> Self:
@@ -486,7 +486,7 @@ STATES: Final[Mapping[State, Row]] = {
         "refused": REFUSED, "step": PENDING, "complete": READY, "detach": DETACHING, "reload": PENDING,
     }),
     "ready": Row("it is attached", "refuse", "ask", True, _AFTER_READY),
-    "detaching": Row("its DEL has begun and did not end", "detach", "ask", True, {
+    "detaching": Row("its DEL has begun and has not ended", "detach", "ask", True, {
         "detach": DETACHING, "reload": PENDING,
     }),
     "gone": Row("its namespace no longer exists", "detach", "ask", False, _AFTER_READY),

@@ -1,7 +1,7 @@
-"""The records of all attachments of the node, asked who has an interface, an address or a host port.
+"""Search the records of all attachments of the node for an interface, an address or a host port.
 
-The answer takes a look at each file, so a verb asks only if nobody else knows: see ``is_certain`` of the model and
-``store.reservations``.
+The search examines every file. So a verb searches only if ``is_certain`` of the model and ``store.reservations`` give
+no answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORT_SECONDS, _SHORT_SLEEPS = 0.001, 10
 
 
 Look = Mapping[str, Gist]
-"""What each file mentioned at a look."""
+"""What each file mentioned when it was last examined."""
 
 
 class OtherRecord(NamedTuple):

@@ -60,7 +60,7 @@ _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
 
 OWN_NETNS = "/proc/self/ns/net"
-"""Leads to the namespace of the process that opens it, so also to that of a plugin and of a later program."""
+"""A path that leads each process to its own namespace, so a plugin to another one than this program."""
 
 
 def is_own_namespace(netns: str) -> bool:
@@ -77,8 +77,8 @@ def is_own_namespace(netns: str) -> bool:
 def lasting_path(netns: str) -> str:
     """Return a path of this program's own namespace that is valid when the process that the given path names has ended.
 
-    Another path than one below /proc stays. So does each path if the calling thread is in another namespace than the
-    main thread: a plugin is started in the thread's.
+    A path that is not below /proc stays unchanged. If the calling thread is in another namespace than the main thread,
+    every path stays unchanged: a plugin starts in the thread's namespace.
     """
     own = {namespace_identity(path) for path in (netns, OWN_NETNS, "/proc/thread-self/ns/net")}
     return OWN_NETNS if netns.startswith("/proc/") and len(own) == 1 else netns

@@ -74,7 +74,7 @@ _COMPLETE = b'":{"event":"complete",'
 _COPIED: Final = "state"
 """The key with the state, in an event that copies an earlier record into a new file."""
 _IS_PARTIAL: Final = "partial"
-"""The key in such an event that says that the result is not the ADD's, but that of a plugin."""
+"""The key, in such an event, that says that the result is a plugin's result and not the ADD's."""
 _RESULT_KEY = re.compile(r"r[0-9esult]{5}\Z")
 """``result``, or the key of an earlier result. A half written key, such as ``r00ult``, sorts behind all others."""
 
@@ -164,7 +164,7 @@ def _head(record: Record) -> str:
 
 
 def _seal(identity: Identity) -> int:
-    """Return a number that does not fit a copy of the file in which somebody has edited the names."""
+    """Return a check number of the record's names: it shows a copy in which somebody has edited the names."""
     return offset_of("/".join(identity))
 
 

@@ -51,8 +51,8 @@ class RecordStore:
 
     Attributes:
         durable: whether the record and its name are synced to the disk before ``begin`` returns.
-        gists: what each file mentions, as the last look at all files has found it. It is replaced as a whole, because
-            verbs run in several threads, and valid only together with the stamps of the files.
+        gists: what each file mentioned when all files were last examined. The mapping is replaced as a whole, because
+            verbs run in several threads. It is valid only together with the stamps of the files.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
@@ -249,7 +249,7 @@ class RecordStore:
                 system.rename(temporary, name, src_dir_fd=drafts, dst_dir_fd=directory)
                 return True
         path = f"{self.results}/{name}"
-        problem = f"{path}: the record cannot be written: other programs keep changing the file"
+        problem = f"{path}: the record cannot be written, because other programs change the file again and again"
         raise RecordError(problem, path=path)
 
     def rewrite(self, record: Record, event: str) -> None:
@@ -296,7 +296,7 @@ class RecordStore:
                 journal.write("detach")
                 return journal.record
         except RecordError as error:
-            logger.warning("DEL goes on, but the record %s is not marked as detaching: %s", record.path, error)
+            logger.warning("DEL goes on, but its record %s cannot be marked as detaching: %s", record.path, error)
             return record
 
     def ensure_writable(self, record: Record) -> None:

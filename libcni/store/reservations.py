@@ -1,4 +1,4 @@
-"""Who has an address now: host-local's own file of the address answers that, about any program's containers."""
+"""Find out who has an address now, from host-local's own file of the address, which any program may have caused."""
 
 from __future__ import annotations
 

@@ -23,29 +23,29 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit status: 1 if a check fails, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(prog="python -m libcni.testing", description="Test CNI plugins and runtimes.")
     commands = parser.add_subparsers(required=True)
-    about = "Write fake plugins to a directory, for CNI_PATH. It gets their state and a log of their calls, too."
+    about = "Write fake plugins, their state and a log of their calls to a directory, which you can use as CNI_PATH."
     command = commands.add_parser("fakes", help=about, description=about)
     command.add_argument("directory")
     command.add_argument("names", nargs="*", metavar="NAME[=KIND]", help=f"the plugins (default: {' '.join(_FAKES)})")
     command.set_defaults(run=_write_fakes)
-    about = "Compare a plugin's answers and what it leaves with the specification."
+    about = "Compare with the specification what a plugin answers, and what it leaves behind."
     command = commands.add_parser("check", help=about, description=about)
     command.add_argument("plugin", help="the path of the executable")
     command.add_argument("config", help="a configuration with which its ADD succeeds: a JSON file, or the JSON text")
     command.add_argument(
         "--namespace",
         action="store_true",
-        help="it needs a namespace: make some, with the links of the previous result (root)",
+        help="make network namespaces for a plugin that needs one, with the links of the previous result (root)",
     )
-    command.add_argument("--ipam", action="store_true", help="it is an IPAM plugin")
+    command.add_argument("--ipam", action="store_true", help="the plugin is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")
     path = os.environ.get("CNI_PATH", PLUGIN_PATH)
     command.add_argument("--path", default=path, help="CNI_PATH (%(default)s)")
     command.add_argument("--args", default="", help="CNI_ARGS")
     command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="only these versions")
-    command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"only of {', '.join(GROUPS)}")
+    command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"run only {', '.join(GROUPS)}")
     command.add_argument(
-        "--known", nargs="+", action="extend", default=[], metavar="CHECK=REASON", help="a failure that is known"
+        "--known", nargs="+", action="extend", default=[], metavar="CHECK=REASON", help="a check that is known to fail"
     )
     command.set_defaults(run=_check)
     options = parser.parse_args(arguments)

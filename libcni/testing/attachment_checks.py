@@ -120,7 +120,7 @@ class _Life:
             exam.expect_success(check, one.call("DEL", **changes))
 
     def _gone_before_check(self) -> None:
-        """Take the addresses and then the interface away from an attachment: CHECK must see both."""
+        """Remove the addresses and then the interface of an attachment: CHECK must fail each time."""
         exam, one = self.exam, self.one
         if one.namespace is None or exam.needs_host:  # a device of the host would be lost
             return

@@ -90,8 +90,8 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
             skel"}``. They are reported and are no failures. A known check that passes is a failure.
         surroundings: makes a context for each version; the context gives the namespace, in place of ``namespace``, and
             may make links on the host. The host is a namespace of its own then, and the ``sandbox`` of ``prev_result``
-            becomes the new namespace. Without it a chained plugin with a ``namespace`` gets a new one each time, with
-            the interfaces, addresses and routes of ``prev_result``.
+            becomes the new namespace. Without ``surroundings``, a chained plugin with a ``namespace`` gets a new
+            namespace for each version, with the interfaces, addresses and routes of ``prev_result``.
         only: the groups of checks to run, while you mend a failure: ``refusals`` (wrong calls), ``life`` (one
             attachment, in each version), ``several`` (attachments), ``addresses``
             (of an IPAM plugin), ``failures`` (ADDs that fail).

@@ -1,4 +1,4 @@
-"""ADDs in trouble: refused by the IPAM plugin, a name that is taken, a broken prevResult, SIGKILL."""
+"""Checks of ADDs that fail: the IPAM plugin refuses, the interface exists, prevResult is broken, or SIGKILL."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ConformanceReport:
         plugin: its path or name.
         versions: the known spec versions that it claims to support.
         findings: in the order of the checks.
-        notes: what the examination may have missed, because of how it was called.
+        notes: what the examination may have missed because of its arguments.
 
     Examples:
         >>> from libcni.plugin import Plugin

@@ -99,7 +99,7 @@ def _lines() -> Iterator[str]:
 
 
 def _packet_rules() -> Iterator[str]:
-    """Yield rules, chains of one's own and elements of sets, without counters, which differ without any fault."""
+    """Yield rules, user-defined chains and elements of sets, without counters, which differ without any fault."""
     has_nft = shutil.which("nft")
     ruleset = json.loads(_output("nft", "-js", "list", "ruleset") or "{}") if has_nft else {}
     parts = [(kind, part) for entry in ruleset.get("nftables", []) for kind, part in entry.items()]

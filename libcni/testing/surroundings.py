@@ -15,7 +15,7 @@ from libcni.testing.snapshot import link_names
 
 @contextmanager
 def own_host(exam: Examination) -> Iterator[None]:
-    """Run the block in a new network namespace that stands for the host: links of other programs do not count there.
+    """Run the block in a new network namespace that stands for the host, where other programs have no links.
 
     If the configuration names a link of the real host, such as the master of a macvlan, stay there.
     """

@@ -74,7 +74,7 @@ def _in_own_namespace(rt: RuntimeConf, *, is_allowed: bool) -> RuntimeConf:
     """Return the parameters of an ADD in this program's own namespace; raises ConfigError if it is not allowed."""
     if not is_allowed:
         # A roll-back would delete this program's own interface.
-        text = "give the container's namespace, or {argument} to attach this program's own"
+        text = "give the container's namespace; or use {argument} to attach this program's own namespace"
         problem = f"{rt.netns} is the network namespace of this program itself"
         raise ConfigError(problem, location="netns", hint=Hint(text, argument="allow_own_netns"))
     return rt.with_netns(lasting_path(rt.netns or ""))
@@ -105,7 +105,7 @@ def _unused_capabilities(
         declared = [name for plugin in net.plugins for name in plugin.capabilities]
         similar = [match for name in unused for match in get_close_matches(name, declared, 1)]
         names = ", ".join(unused)
-        problem = f'network "{net.name}": no plugin declares the capability {names}, so no plugin receives it'
+        problem = f'network "{net.name}": no plugin declares the capability {names}, so none receives its arguments'
         problem += f"; did you mean {', '.join(similar)}?" if similar else ""
         if strict:
             hint = f'add "capabilities": {{"{unused[0]}": true}} to the plugin that supports it'

@@ -232,7 +232,8 @@ def _name_holder(chain: Chain, error: PluginError) -> None:
     """Name in the hint who has the address that the ADD asked for: host-local only says that it is not available."""
     plugins_text = f"{error.msg} {error.details}"
     if match := OUTSIDE.search(plugins_text):
-        text = f"no range of the network contains {match[1]}: ask for another address, or extend the ranges"
+        # Two addresses of one set of ranges give the same error.
+        text = f"no range of the network could give {match[1]}; request one address of each set of ranges"
         error.hint = Hint(f"{text} in {chain.net.file}" if chain.net.file else text)
     if not (match := NOT_AVAILABLE.search(plugins_text)):
         return
@@ -241,7 +242,7 @@ def _name_holder(chain: Chain, error: PluginError) -> None:
         record = run.records.find(identity) if ifname else None
         text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")
         if record is None or isinstance(record, Unreadable):
-            error.hint = Hint(f"{text}, which has no record here; see whether it lives, and what to do", "doctor")
+            error.hint = Hint(f"{text}, which has no record here; find out whether it lives, and what to do", "doctor")
         else:
             state = run.sight.state_of(record)
             error.hint = Hint.about(

@@ -59,7 +59,7 @@ def _find_record(run: VerbRun, identity: Identity) -> Record | None:
         raise RecordError(
             f"{target.file.path}: the record cannot be used: {target.file.problem}",
             path=target.file.path,
-            hint="detach the container by its network and namespace, then attach it again",
+            hint="detach the container (libcni del NETWORK NETNS), then attach it again",
         )
     return target.record if isinstance(target, Recorded) else None
 
@@ -79,5 +79,5 @@ def _error_of(run: VerbRun, record: Record, path: str, state: State) -> NotAttac
         problem = f"its interface {record.ifname} is now {present.found_as}" if present.found_as else problem
     error = not_attached(record.identity, problem, state)
     if is_interrupted_reload(record, state):
-        error.suggest(Hint.about(error, "its reload was interrupted: reload it again", "reload"))
+        error.suggest(Hint.about(error, "its reload was interrupted: reload the container again", "reload"))
     return error

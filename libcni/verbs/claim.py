@@ -1,11 +1,11 @@
-"""The claim of an attachment: the interface that its ADD made. Is an interface of this name still that one, now?
+"""The claim of an attachment to the interface that its ADD made: is the interface of this name still that one?
 
 | verb         | when                      | question                                        | method              |
 |--------------|---------------------------|-------------------------------------------------|---------------------|
 | ADD, reload  | before the first plugin   | is the name free, in the same namespace?        | ``obstacle``        |
 | ADD, reload  | after each plugin         | which interface did the plugins make?           | ``learn``           |
 | ADD, reload  | before each other plugin  | are namespace and interface the same ones?      | ``verify``          |
-| DEL, reload  | before the first plugin   | would it be refused? Asks only                  | ``may_remove``      |
+| DEL, reload  | before the first plugin   | would DEL be refused? (changes nothing)         | ``may_remove``      |
 | DEL, reload  | before each plugin        | may it remove the interface that it would find? | ``prepare_del``     |
 
 The interface can still be replaced between an answer and the plugin's own system calls, some milliseconds later: no
@@ -84,7 +84,7 @@ class Claim:
 
     @classmethod
     def to_any(cls, run: VerbRun, record: Record | None, path: str, ifname: str) -> Claim:
-        """Return the Claim of a caller to any interface of the name."""
+        """Return the Claim of a caller who wants the plugins to remove any interface of the name."""
         return cls(run, record, Place(), path, ifname, is_any=True)
 
     def look(self) -> Place:
@@ -118,7 +118,7 @@ class Claim:
         ``result``: that of the plugin that has ended. It may have created the interface again, and report the new one.
 
         Raises:
-            NamespaceMismatchError: it would.
+            NamespaceMismatchError: the plugin would change another's.
         """
         seen = self.look()
         place = self._taken(seen, result, is_last=False)
@@ -131,7 +131,7 @@ class Claim:
             raise replaced_interface(self.record)
 
     def learn_after_failure(self) -> bool:
-        """Learn which interface appeared while a plugin failed, or that none did; return whether that is certain.
+        """Learn which interface appeared while a plugin failed, or that none appeared; return whether this is certain.
 
         Many plugins do not remove their interface. If none appeared, no DEL of this ADD may remove an interface that is
         created later.
@@ -179,7 +179,7 @@ class Claim:
             return self.path
         is_first = self.seen is None
         if is_first and (path := self._living_path()) != self.path:
-            text = "%s does not lead to the namespace any more, but it exists: DEL uses %s"
+            text = "%s no longer leads to the namespace, but the namespace exists: DEL uses the path %s"
             logger.warning(text, self.path, path)
             self.path = path
         seen = self._find(everywhere=is_first)
@@ -250,7 +250,7 @@ class Claim:
         logger.warning(text, self.path, self.ifname)
 
     def _renamed(self, found_as: str) -> NamespaceMismatchError:
-        hint = Hint("move it back; {argument} removes the interface that has its name now", argument="use_given")
+        hint = Hint("move it back; or remove the interface that has this name now ({argument})", argument="use_given")
         return mismatch(self.record, f"its interface {self.ifname} is now {found_as}", self.path, hint)
 
     def _refuse_address_in_use(self, seen: Place) -> None:
@@ -266,7 +266,8 @@ class Claim:
         if name and not is_abandoned(self.run.settings.cache_dir, self.path):
             problem = f"its interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
             hint = Hint(
-                "remove the address from that interface; {argument} frees it all the same", argument="use_given"
+                "remove the address from that interface; or free the address although it is in use ({argument})",
+                argument="use_given",
             )
             raise mismatch(record, problem, self.path, hint)
 
@@ -316,14 +317,16 @@ def mismatch(record: Record | None, problem: str, netns: str, hint: Hint | str |
 
 
 def _two_records(record: Record, other: OtherRecord, netns: str) -> NamespaceMismatchError:
-    hint = "one of the two records is a copy: find out which, and drop it (forget)"
+    hint = "one of the two records is a copy: find out which, and remove that record (libcni forget)"
     return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
 
 
 def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
     """Return the error for an ADD or reload whose path leads to another namespace now, which stays unchanged."""
     problem = f"the namespace at {record.netns} was replaced during the {verb}; the container is not attached"
-    return mismatch(record, problem, record.netns, "attach the container again if the new namespace is its own")
+    return mismatch(
+        record, problem, record.netns, "if the new namespace is the container's, attach the container again"
+    )
 
 
 def replaced_interface(record: Record) -> NamespaceMismatchError:
@@ -345,7 +348,7 @@ def interface_exists(record: Record) -> InterfaceExistsError:
         network=record.network,
         netns=record.netns,
         hint=Hint(
-            "remove the interface, or choose another name; {argument} lets the plugins change the interface",
+            "remove the interface, or choose another name, or let the plugins change the interface ({argument})",
             argument="on_existing",
             value="allow",
         ),

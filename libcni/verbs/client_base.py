@@ -78,7 +78,7 @@ class ClientBase(Generic[ExecutorT]):
             cache_dir: the directory of the records and the lock file; by default ``/var/lib/cni``.
             conf_dir: the directory from which networks are loaded by name; by default ``/etc/cni/net.d``.
             owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
-                GC detaches only attachments of this owner. "" stands for none: records of Go libcni have none.
+                GC detaches only attachments of this owner. "" means no owner: records of Go libcni have none.
             executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: run processes.
             timeout: seconds for a whole verb, the wait for locks included, 60 by default; None: no limit.
             plugin_timeout: seconds for each plugin; None: only the verb's limit applies.
@@ -86,20 +86,20 @@ class ClientBase(Generic[ExecutorT]):
                 no limit.
             env: the plugins' environment without CNI_*: a mapping replaces this process's environment; a list names
                 the variables that plugins inherit.
-            durable: whether to sync each record to the disk (fsync) before it gets its name.
+            durable: whether to sync each record to the disk (fsync) before the file gets its final name.
             stderr: receives the stderr of plugins that succeed: a callable ``(invocation, text)`` or a text file; None:
                 the logger ``libcni.plugin``.
             observer: receives the start and end of every verb and plugin call; see ``Observer``.
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
                 that read it before they act (built with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
-            max_verbs: how many operations of this client run at once, 128 by default: verbs, and a manager's
-                operations, each with all of its verbs. The number is lower if this program may open few files
+            max_verbs: how many operations of this client run at once, 128 by default. An operation is a verb, or an
+                operation of a manager with all its verbs. The number is lower if this program may open few files
                 (``ulimit -n``). Other operations wait in the order of their calls, within their timeout, before they
                 write a record.
-            retries: how often an ADD is repeated, 1 by default, after a plugin has failed by a known fault that does
-                not happen twice (``retryable`` is true, and the code is not 11). It is repeated only if its roll-back
-                has undone everything, and the rest of its timeout is longer than the failed try took. 0: never.
+            retries: how often an ADD is repeated, 1 by default, after a plugin has failed by a known temporary fault
+                (``retryable`` is true, and the code is not 11). The ADD is repeated only if its roll-back has undone
+                everything, and the rest of its timeout is longer than the failed try took. 0: never.
 
         Raises:
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, ``max_verbs`` is below

@@ -1,4 +1,4 @@
-"""Which configuration and arguments a verb uses for an attachment.
+"""Choose the configuration and the arguments that a verb uses for an attachment.
 
 | record                     | in this order                | if they fail                         |
 |----------------------------|------------------------------|--------------------------------------|
@@ -36,7 +36,7 @@ class Configuration:
     Attributes:
         net: the configuration.
         rt: the parameters of the attachment.
-        is_correction: whether it is for a second try: plugins refused the configuration of an ADD that has not
+        is_correction: whether this is for a second try: plugins refused the configuration of an ADD that has not
             completed, and an operator may have corrected the mistake.
     """
 
@@ -92,7 +92,7 @@ def network_to_use(
     for source in _order(record, use_given=use_given):
         if (net := sources[source]()) is not None:
             return net
-    text = "give the network's configuration and {argument}, or drop the record"
+    text = "give the network's configuration and {argument}, or remove the record"
     raise RecordError(
         f"{record.path}: the record holds no usable configuration",
         path=record.path,

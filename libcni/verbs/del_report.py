@@ -1,4 +1,4 @@
-"""What a DEL has done: one report for each plugin, and what is left."""
+"""The report of a DEL: the outcome of each plugin, and the resources that are left."""
 
 from __future__ import annotations
 

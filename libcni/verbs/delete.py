@@ -37,9 +37,9 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         run: runs the plugins.
         network: the network's name.
         net: its configuration; None: load it from ``conf_dir`` if the record does not hold it.
-        rt: the attachment. Recorded values replace those that are None.
+        rt: the attachment. Values that are None are taken from the record.
         policy: see DelPolicy.
-        listed: the record when the caller listed it. DEL is refused if the file belongs to another ADD now.
+        listed: the record as the caller has listed it. DEL is refused if the file belongs to another ADD now.
 
     Raises:
         InterfaceExistsError: with ``policy.refuse_unrecorded``; nothing was run.
@@ -100,10 +100,10 @@ async def _detach_unrecorded(  # noqa: PLR0913, PLR0917 - the attachment, and th
 ) -> DelReport:
     """Run DEL for an attachment without a usable record, with the caller's configuration.
 
-    ``place``: without a record no interface belongs to the attachment. With a damaged one any may.
+    ``place``: without a record, no interface belongs to the attachment; with a damaged record, any interface may.
     """
     if net is None:
-        problem = f'network "{network}" has no configuration, and container {rt.container_id} no record of it'
+        problem = f'network "{network}" has no configuration, and container {rt.container_id} has no record of it'
         hint = Hint("see the configured networks", "networks")
         raise NetworkNotFoundError(f"{problem} for interface {rt.ifname}", network=network, hint=hint)
     if policy.refuse_unrecorded and not policy.use_given:
@@ -125,7 +125,7 @@ def _check_no_interface(run: VerbRun, network: str, rt: RuntimeConf) -> None:
             ifname=rt.ifname,
             network=network,
             netns=rt.netns,
-            hint=Hint("{argument} removes the interface, whoever created it", argument="use_given"),
+            hint=Hint("use {argument} if the interface shall be removed, whoever created it", argument="use_given"),
         )
 
 
@@ -134,7 +134,7 @@ async def lock_if_possible(run: VerbRun, networks: Sequence[str], container_id: 
     try:
         await run.lock(networks, container_id)
     except RecordError as error:
-        logger.warning("container %s: going on without locks: %s", container_id, error)
+        logger.warning("container %s: DEL goes on without locks: %s", container_id, error)
 
 
 def is_unchanged(record: Record, listed: Record) -> bool:
@@ -170,7 +170,7 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         run: runs the plugins.
         record: the attachment's record.
         net: the current configuration, or None; used if the record is incomplete.
-        rt: the attachment. Recorded values replace those that are None.
+        rt: the attachment. Values that are None are taken from the record.
         policy: see DelPolicy.
         keep_record: do not remove the record, because the caller replaces it.
 
@@ -216,4 +216,4 @@ def _remove_record(run: VerbRun, record: Record) -> None:
         elif record.path:
             logger.warning("%s: the record was moved to %s", record.path, run.records.set_aside(record))
     except RecordError as error:
-        logger.warning("the container is detached, but its record cannot be removed: %s", error)
+        logger.warning("the container is detached, but the record cannot be removed: %s", error)

@@ -23,8 +23,8 @@ from libcni.verbs.prev_result import PrevResult
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NO_DEL = (
-    "correct the cause and repeat the DEL (with {argument}: with the network's current configuration); if no DEL can "
-    "succeed, drop the record"
+    "correct the cause and repeat the DEL; to use the network's current configuration, add {argument}; if no DEL can "
+    "succeed, remove the record"
 )
 
 
@@ -51,7 +51,7 @@ def _chains(claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy
         except PluginNotFoundError as error:
             if tried.is_correction:
                 continue
-            text = "install the plugin, or skip it ({argument}): then the resources that it created remain"
+            text = "install the plugin, or skip it ({argument}); if you skip it, the resources that it created remain"
             error.suggest(Hint(text, argument="skip_missing"))
             raise
         chain = Chain(run, tried.net, conf, executables, record is not None and record.is_own_netns)
@@ -171,8 +171,8 @@ def is_repeatable(error: CNIError) -> bool:
 async def detach_chain_twice(chain: Chain, claim: Claim) -> DelReport:
     """Run DEL through the whole chain, and a second time if plugins fail, as ``detach_each`` does.
 
-    For a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed, bridge
-    removes everything and then fails.
+    Use it for a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed,
+    bridge removes everything and then fails.
     """
     policy = DelPolicy(keep_going=True)
     report = await _run_plugins(chain, claim, policy)

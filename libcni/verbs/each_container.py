@@ -68,11 +68,11 @@ async def outcome_of(verb: Awaitable[AnswerT]) -> AnswerT | CNIError:
 async def detach_each(
     targets: Sequence[TargetT], detach: Callable[[TargetT], Awaitable[AnswerT]]
 ) -> list[AnswerT | CNIError]:
-    """Detach a container's targets in order. Repeat each DEL that a plugin has failed once, after the others.
+    """Detach a container's targets in order. After the others, repeat once each DEL in which a plugin has failed.
 
     Some plugins fail a first time after they have removed everything. And bridge has one masquerade chain for all
-    interfaces of a container on a network: at the DEL of the first interface it fails to remove the chain, because the
-    rule of the second interface refers to it.
+    interfaces of a container on a network. At the DEL of the first interface, bridge fails to remove the chain, because
+    the rule of the second interface refers to the chain.
 
     Args:
         targets: the attachments to detach.

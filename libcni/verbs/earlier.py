@@ -1,4 +1,4 @@
-"""The attachments that an ADD meets before it writes its record: which refuse the ADD, and which it detaches first.
+"""Find the attachments that refuse an ADD, and those that the ADD detaches before it writes its record.
 
 Those are the earlier attachments of the same interface, and dead ones of other containers that publish its host ports.
 """
@@ -38,7 +38,7 @@ from libcni.verbs.verb_run import VerbRun
 logger: logging.Logger = logging.getLogger("libcni")
 
 Note = Callable[[str], object]
-"""Tells the caller of the ADD something, and logs it as a warning."""
+"""A function that adds a warning to the result of the ADD, and logs the warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Earlier:
     Attributes:
         network: the network of the ADD.
         live: the attachments whose records are complete and whose interfaces exist.
-        changed: the one of them in use on this network that the ADD changes, with ``on_existing="allow"``; or None.
+        changed: with ``on_existing="allow"``, the attachment of ``live`` on this network, which the ADD changes; or
+            None.
         to_detach: the attachments that are detached first.
         has_damaged: whether an unreadable record may be of the same attachment.
     """
@@ -125,7 +126,7 @@ def _attached(other: Record) -> AttachmentExistsError:
 
 
 _USUAL_IFNAMES = ("eth0", "eth1", "net1")
-"""Those of runtimes: of the first network, of the second, and of Multus' first."""
+"""The interface names that runtimes use: for the first network, for the second, and for the first of Multus."""
 
 
 def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
@@ -141,7 +142,7 @@ def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach:
     usual = [(network, container_id, ifname) for ifname in _USUAL_IFNAMES if ifname != own]
     for other in run.records.candidates(*usual):
         if other not in to_detach and other.state in LIVING and _lives_elsewhere(run, other, place):
-            text = "use another container ID, or detach the container first; {argument} attaches it in both"
+            text = "use another container ID, or detach the container first; to attach it in both, use {argument}"
             hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
             raise _other_namespace(other, record.netns, hint)
 
@@ -165,7 +166,7 @@ def _lives_elsewhere(run: VerbRun, other: Record, place: Place) -> bool:
 
 
 def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatchError:
-    problem = f"it is attached in the namespace {other.netns}, and {netns} is another namespace"
+    problem = f"it is attached in the namespace {other.netns}, but {netns} is another namespace"
     return mismatch(other, problem, netns, hint)
 
 
@@ -214,7 +215,7 @@ async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelR
 async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
     """Detach the attachment of another container that publishes a port of the ADD and is dead with proof.
 
-    Its rules come first: the new container would get no connection. This releases the locks of the ADD.
+    The dead attachment's rules come first, so the new container would get no connection. Releases the locks of the ADD.
 
     Raises:
         CNIError: the DEL failed; nothing of this ADD was run.
@@ -245,5 +246,5 @@ def _noted(record: Record, state: str) -> Iterator[None]:
     try:
         yield
     except CNIError as error:
-        error.add_note(f"ADD was detaching {record.path}, which is {state}, first")
+        error.add_note(f"this happened when ADD first detached {record.path}, which is {state}")
         raise

@@ -49,6 +49,6 @@ async def forget(run: VerbRun, attachment: Attachment) -> ForgetReport:
     run.records.forget(attachment.record)
     # The caller asked for it, and receives the plugins in the report.
     logger.info(
-        "%s: the record was removed; effects of its plugins may be left: %s", attachment.path, ", ".join(plugins)
+        "%s: the record was removed; what these plugins created may be left: %s", attachment.path, ", ".join(plugins)
     )
     return ForgetReport(attachment.path, plugins)

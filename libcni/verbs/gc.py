@@ -94,7 +94,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         network: the network's name.
         net: its configuration, or None if its file no longer exists: then a recorded configuration is used.
         valid: the attachments to keep.
-        policy: see ``CNIConfig.gc_network_list``.
+        policy: the policy of the DELs; see ``libcni.options.GCOptions``.
         dry_run: run nothing, only report.
         include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
             the running containers of podman or containerd.
@@ -250,7 +250,7 @@ def _pair(value: Any) -> Pair | None:
 
 
 class _NotReachedError(CNIError):
-    """The deadline passed before this attachment's turn."""
+    """The deadline passed before GC reached this attachment."""
 
 
 async def _detach_all(
@@ -289,7 +289,7 @@ async def _detach_all(
     outcomes = await each_container(listing.stale, detach_container, run.side_by_side)
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
     problem = f"GC of network {network}: the timeout passed before {missed} stale attachments were detached"
-    late = LockTimeoutError(f"{problem}; call it again, or give it more time")
+    late = LockTimeoutError(f"{problem}; repeat the GC, or give it more time")
     for record, outcome in zip(listing.stale, outcomes, strict=True):
         if isinstance(outcome, CNIError):
             container = f"container {record.container_id}, interface {record.ifname}"

@@ -1,4 +1,4 @@
-"""Ports of the host: who has one already, a container, a program or a rule. Only one of them gets its connections."""
+"""Find out who uses a host port already: a container, a program or a rule. Only one user gets the connections."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Listener(NamedTuple):
     container_id: str
 
     def __str__(self) -> str:
-        return f"{self.who} listens on host port {self.port}; its clients reach the container instead"
+        return f"{self.who} listens on host port {self.port}; clients of this program reach the container instead"
 
 
 class PortRule(NamedTuple):
@@ -107,14 +107,14 @@ class PortHolders(NamedTuple):
                     if life.is_dead
                     else f"; nobody knows whether it lives: {life.reason}"
                 )
-                hint = Hint.about(record, "if its program no longer needs it, detach it", "del")
+                hint = Hint.about(record, "if the program that attached it no longer needs it, detach it", "del")
             raise AttachmentExistsError(
                 text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
             )
         wrong = [(str(rule), "remove that rule") for rule in self.rules]
         wrong += [(str(listener), "stop that program") for listener in self.listeners if strict]
         for text, cure in wrong:
-            words = f"publish another port, or {cure}; {{argument}} takes its clients"
+            words = f"publish another port, or {cure}; or let the container take the clients of the port ({{argument}})"
             hint = Hint(words, argument="on_existing", value="allow")
             raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
         for listener in self.listeners:
@@ -227,7 +227,7 @@ async def locked_host_ports(
 ) -> AsyncIterator[PortHolders]:
     """Lock host ports, and yield who has them, for a block that writes the record of their ADD.
 
-    ``with_rules``: also ask the rules. That starts iptables-save: 2 ms, and 120 beside 2,000 containers with ports.
+    ``with_rules``: also read the rules. iptables-save takes 2 ms, and 120 ms if 2,000 containers publish ports.
     """
     locks = await run.lock_host_ports({port.number for port in ports})
     try:

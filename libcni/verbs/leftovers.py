@@ -46,8 +46,8 @@ class Leftover:
 def left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
     """Return the resources that a plugin of the CNI project does not remove if it does not find the interface.
 
-    bridge and ptp read the addresses of their masquerade rules from it, and host-device does not call its IPAM plugin
-    without a namespace.
+    bridge and ptp read the addresses of their masquerade rules from the interface. host-device does not call its IPAM
+    plugin without a namespace.
     """
     record, plugin = claim.record, chain.net.plugins[index]
     has_netns = chain.rt is not None and bool(chain.rt.netns)

@@ -196,7 +196,7 @@ class LockingRun:
             # Another program removed the file while this verb waited. Later verbs lock the new file, as this verb must.
             self._locks.pop().close()
         raise RecordError(
-            f"{locks.path}: other programs keep removing the lock file",
+            f"{locks.path}: another program removes the lock file again and again",
             path=locks.path,
             hint="find the program that removes this file, and stop that program",
         )
@@ -216,7 +216,7 @@ class LockingRun:
             if all(record.state not in UNFINISHED for record in records):
                 return
             if system.monotonic() >= deadline:
-                text = "%s: a plugin of an earlier verb is still running (%s); this verb does not wait any longer"
+                text = "%s: a plugin of an earlier verb is still running (%s); this verb no longer waits for it"
                 logger.warning(text, locks.request.what, locks.path)
                 return
             await self.sleep(_ORPHAN_POLL)
@@ -242,7 +242,7 @@ class LockingRun:
     def has_running_plugin(self) -> bool:
         """Return whether a process has the descriptor of this verb's plugins. Raises RecordError.
 
-        It may be the process of another verb's plugin: between its fork and the start of its program it has all
+        That process may belong to another verb's plugin: between its fork and the start of its program it has all
         descriptors of this program. So believe it only after some milliseconds: see ``plugins_have_ended``.
         """
         return bool(self._locks) and self._locks[-1].has_running_plugin()

@@ -56,7 +56,7 @@ def path_to_use(run: VerbRun, record: Record, netns: str | None, *, use_given: b
         recorded_path = "its own"  # another path leads to it: DEL finds that path (``Claim.prepare_del``)
     path = _PATHS[recorded_path, given_path]
     if path == "refuse":
-        problem = f"it was attached in the namespace {record.netns}, and {netns} is another namespace"
+        problem = f"it was attached in the namespace {record.netns}, but {netns} is another namespace"
         raise mismatch(record, problem, netns)
     return {"recorded": record.netns, "given": netns, "none": ""}[path]
 
@@ -80,7 +80,7 @@ _PATHS: Mapping[tuple[_RecordedPath, _GivenPath], Literal["recorded", "given", "
     ("gone", "the same"): "given",
     ("gone", "another"): "none",
 }
-"""Which path DEL and CHECK use if the caller gives another than the recorded one."""
+"""The path that DEL and CHECK use if the caller's path is not the recorded path."""
 
 
 def _recorded_path(run: VerbRun, record: Record, seen: Place) -> _RecordedPath:
@@ -104,12 +104,12 @@ def _given_path(run: VerbRun, record: Record, at_recorded: Place, netns: str) ->
 def check_own_netns(run: VerbRun, record: Record, path: str) -> None:
     """Raise NamespaceMismatchError if this program is not in the living namespace of an ADD with ``allow_own_netns``.
 
-    Its plugins would free the address of an interface that they cannot reach.
+    The plugins would free the address of an interface that they cannot reach.
     """
     if same_namespace(place_of(record), run.sight.namespace(path)):
         return
     from libcni.store.life_of_record import life_of  # few attachments need it
 
     if not life_of(record).is_dead:
-        problem = "it was attached in the network namespace of its program, and this program is in another one"
-        raise mismatch(record, problem, path, "repeat it in that namespace, for example with nsenter")
+        problem = "it was attached in the own network namespace of its program, but this program is in another one"
+        raise mismatch(record, problem, path, "repeat the command in that namespace, for example with nsenter")

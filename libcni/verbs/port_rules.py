@@ -73,7 +73,7 @@ class PortRules:
     def of(self, port: HostPort, families: Collection[bool] = (False, True)) -> Iterator[list[Translation]]:
         """Yield the rules for a port, of each program in the kernel's order. Which program comes first is unknown.
 
-        ``families``: those of the targets; True: IPv6.
+        ``families``: the IP versions of the targets, False for IPv4 and True for IPv6.
         """
         for found in self._programs:
             ordered = [
@@ -88,7 +88,8 @@ class PortRules:
 def port_rules_now(ports: Collection[HostPort]) -> PortRules:
     """Read the rules that may lead these ports elsewhere: of iptables, or of nftables on a node without iptables.
 
-    An ADD asks for them, so another variant of iptables is left to the doctor. What cannot be read is left out.
+    An ADD waits for this, so only the doctor reads the other variant of iptables. Rules that cannot be read are left
+    out.
     """
     found: dict[str, dict[str, Table]] = {}
     for program in dict.fromkeys(program_of(port.address) for port in ports):

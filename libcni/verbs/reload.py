@@ -43,7 +43,7 @@ from libcni.verbs.verb_run import VerbRun
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_AGAIN = "correct the cause, then reload it again"
+_AGAIN = "correct the cause, then reload the container again"
 _MASQUERADING, _PORTMAP = {"bridge", "ptp"}, "portmap"
 
 Outcomes = dict[Identity, Result | CNIError]
@@ -168,9 +168,9 @@ def _find(run: VerbRun, attachment: Attachment) -> list[Record]:
 
 def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
     for path in [other.path for other in others if other.ifname == record.ifname]:
-        problem = f"{path}: this record names the same interface: a plugin of another network may have attached it"
+        problem = f"{path}: this record names the same interface, which a plugin of the other network may have created"
         raise RecordError(
-            problem, path=path, hint="reload that other network's attachment, with the runtime that has it"
+            problem, path=path, hint="reload the attachment of that network, with the runtime that owns it"
         )
 
 
@@ -203,7 +203,7 @@ def _part(run: VerbRun, record: Record) -> _Part:
     state = run.sight.state_of(record)
     if not record.netns:
         raise not_attached(
-            record.identity, "it was attached without a namespace, so reload has none to attach it in", state
+            record.identity, "it was attached without a namespace, so reload has no namespace to attach it in", state
         )
     if not can_reload(record, state) and state != "renamed":  # the claim names its present place
         if STATES[state].reload:
@@ -243,10 +243,10 @@ def _refuse_rules_of_others(run: VerbRun, parts: list[_Part]) -> None:
         if strangers:
             raise RecordError(
                 f"container {container_id}: {program} has rules with this ID for {', '.join(sorted(strangers))}, an "
-                "address that no record of the container has: they may belong to a container of another runtime with "
-                "this ID, and the reload would remove them",
+                "address that no record of the container has; the rules may belong to a container of another runtime "
+                "with this ID, and the reload would remove them",
                 path=parts[0].record.path,
-                hint="if no container has the address any more, remove these rules by hand",
+                hint="if no container has this address any longer, remove these rules by hand",
             )
 
 
@@ -313,7 +313,7 @@ class _Part:
                 if self.run.is_interrupted or again == self.chain.rt:
                     raise
                 first = str(error)
-            logger.warning("%s: ADD with the same address failed; trying any address: %s", self.record.path, first)
+            logger.warning("%s: ADD with the same address failed; now with any address: %s", self.record.path, first)
             return await self._attempt(self.chain.rt)
         except CNIError as error:
             if first:
@@ -332,8 +332,10 @@ class _Part:
             return
         error = replaced_namespace(self.record, "reload")
         if obstacle == "interface":
-            problem = f"an interface {self.record.ifname} came during the reload; the attachment is detached"
-            error = mismatch(self.record, problem, self.record.netns, "remove it, then attach the container again")
+            problem = f"an interface {self.record.ifname} appeared during the reload; the attachment is detached"
+            error = mismatch(
+                self.record, problem, self.record.netns, "remove the interface, then attach the container again"
+            )
         self.run.records.forget(self.journal.record)
         raise error
 

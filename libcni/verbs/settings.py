@@ -15,10 +15,10 @@ from libcni.store.records import RecordStore
 from libcni.verbs.turns import Turns
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
-"""Receives the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
+"""What receives the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
 
 NETNS_OVERRIDE = "CNI_NETNS_OVERRIDE"
-"""Lets plugins since 1.2 work in the namespace of their own process (pkg/skel/skel.go)."""
+"""The variable that allows plugins since 1.2 to work in their own process's namespace (pkg/skel/skel.go)."""
 
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
@@ -101,7 +101,7 @@ class ClientState:
         settings: the client's settings.
         records: the attachments on disk.
         turns: the running and the waiting operations.
-        side_by_side: runs the verbs of a sweep.
+        side_by_side: runs the verbs for several attachments at the same time.
     """
 
     settings: Settings

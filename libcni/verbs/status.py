@@ -21,7 +21,7 @@ class PluginStatus:
 
     Attributes:
         plugin: its type.
-        state: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
+        state: ``ready``; ``not-ready`` (``error`` says why; by the specification its code is 50 or 51);
             ``unsupported`` (the network's version has no STATUS, so the plugin was not asked); ``missing`` (no
             executable).
         error: why it cannot serve ADD, or None.

@@ -50,7 +50,7 @@ class Tries:
         namespace: the container's namespace before the ADD.
         ports: the ports of the host that it publishes, if they are to be checked.
         on_existing, on_cancel, rollback, strict: the options of the ADD.
-        notes: what a person should know of the ADD.
+        notes: the warnings of the ADD.
     """
 
     chain: Chain
@@ -64,7 +64,7 @@ class Tries:
     notes: list[str] = field(default_factory=list)
 
     async def attach(self) -> Result:
-        """Attach the container. Repeat that if a plugin fails by a known fault that does not happen twice."""
+        """Attach the container. Repeat the ADD after a known temporary fault of a plugin."""
         retries, previous = self.chain.run.settings.retries, ""
         begun = await self._begin()
         while True:
@@ -74,12 +74,12 @@ class Tries:
                     return await self._attempt(begun)
             except CNIError as error:
                 if previous:
-                    error.add_note(f"before this try, {previous}")
+                    error.add_note(f"before this try: {previous}")
                 if not retries or not self._may_repeat(error, system.monotonic() - started_at):
                     raise
                 retries, previous = retries - 1, error.text
             self.chain.run.end_cleanup()
-            self._note(f"the ADD was rolled back, and is repeated, because the fault does not happen twice: {previous}")
+            self._note(f"the ADD was rolled back and is repeated after a known temporary fault: {previous}")
             try:
                 begun = await self._begin_again(begun.earlier)
             except CNIError as error:

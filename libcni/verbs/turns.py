@@ -31,7 +31,7 @@ _IDLE_SECONDS = 0.05
 """Seconds before more operations begin because cores were idle."""
 
 _IDLE, _SATURATED = 0.2, 0.8
-"""More begin soon if this share of the machine's time was idle, and this program used less than that of its cores.
+"""The idle share of the machine at which more operations begin; this program must have used less than this share.
 
 Measured with 64 threads and three plugins that sleep, on two cores: ADDs a second, and the 99th percentile in ms.
 
@@ -51,11 +51,11 @@ _PACE_SECONDS = 0.25
 _BUSY = 0.4
 """The share of all cores' time that this program and its plugins may use before fewer operations begin.
 
-This also lets operations begin that wait for something else on a machine that other programs keep busy.
+So operations that do not need the processor still begin on a machine that other programs keep busy.
 """
 
 _KEPT = 0.75
-"""The share of the additional operations that still run at once after the processor was busy."""
+"""After the processor was busy, only this share of the additional operations runs at once."""
 
 _RESERVED = 64
 """File descriptors reserved for the program itself."""
@@ -142,7 +142,7 @@ class Turns:
             problem = f"{what}: another operation of this client worked on it"
         else:
             what = "max_verbs"
-            problem = f"as many operations of this client as max_verbs={self.most} allows ran"
+            problem = f"the limit of running operations (max_verbs={self.most}) was reached"
         return LockTimeoutError(f"{problem} for {seconds:.1f} s; nothing was run", what=what, seconds=seconds)
 
     def _admit(self) -> None:

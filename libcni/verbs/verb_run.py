@@ -212,7 +212,7 @@ class VerbRun(LockingRun):
         # Otherwise a plugin that got only the short rest of the verb's time would seem to be slow.
         if self._seconds and timeout != self.settings.plugin_timeout and timeout and timeout < 0.9 * self._seconds:
             text = "a higher {argument} gives the plugin more time: "
-            text += f"the rest of the {self._seconds:g} s went to other calls"
+            text += f"other calls used the rest of the {self._seconds:g} s"
             error.hint = Hint(text, argument="timeout", value=None)
 
     async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
@@ -299,7 +299,7 @@ class VerbRun(LockingRun):
         except NetworkNotFoundError:
             return None
         except ConfigError as error:
-            logger.warning("network %s: going on without its configuration: %s", network, error)
+            logger.warning("network %s: the verb goes on without the network's configuration: %s", network, error)
             return None
 
     async def begin(self, record: Record, changed: Record | None, event: str = "", *, take_back: bool) -> Journal:

@@ -14,8 +14,8 @@ from cli.node import DBNET, FIRST, GONE, GOOD, KILLED, SECOND, CommandNode, Ran,
 
 def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     node.add("a")
-    assert node.run("attachments", "-n", "dbent").out == "no attachment matches; there are 1; did you mean dbnet?\n"
-    assert node.run("attachments", "-n", "dbnet", "-s", "gone").out == "no attachment matches; there are 1\n"
+    assert node.run("attachments", "-n", "dbent").out == "no attachment matches; this node has 1; did you mean dbnet?\n"
+    assert node.run("attachments", "-n", "dbnet", "-s", "gone").out == "no attachment matches; this node has 1\n"
     assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
 
 
@@ -231,9 +231,10 @@ def test_owners_select_what_is_listed(node: CommandNode) -> None:
         listed = node.run(*words.split(), "--owner", "alice", "-o", "json").data
         assert [one["container_id"] for one in listed] == ["b"]
         assert len(node.run(*words.split(), "-o", "json").data) == 2
-    assert node.run("attachments", "--owner", "nobody").out == "no attachment matches; there are 2\n"
+    assert node.run("attachments", "--owner", "nobody").out == "no attachment matches; this node has 2\n"
     assert (
-        node.run("attachments", "--owner", "alcie").out == "no attachment matches; there are 2; did you mean alice?\n"
+        node.run("attachments", "--owner", "alcie").out
+        == "no attachment matches; this node has 2; did you mean alice?\n"
     )
 
 

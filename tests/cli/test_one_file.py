@@ -123,7 +123,7 @@ def test_the_installed_hook_attaches_and_detaches(tmp_path: Path, libcni: Path) 
     bundle.mkdir()
     (bundle / "config.json").write_text(json.dumps({"linux": {"namespaces": [{"type": "network"}]}}))
     said = node.ok("oci-hook", *node.words, "--install", str(bundle))
-    assert f"{libcni} must stay there: the engine runs it at each container's start and end" in said
+    assert f"{libcni} must stay where it is: the engine runs it at each container's start and end" in said
     [hook] = json.loads((bundle / "config.json").read_text())["hooks"]["createRuntime"]
     assert hook["args"][:4] == [sys.executable, "-I", str(libcni), "oci-hook"]
     # Their values are checked without pydantic.
@@ -145,7 +145,7 @@ def test_the_installed_hook_attaches_and_detaches(tmp_path: Path, libcni: Path) 
 def test_the_installed_driver_attaches(tmp_path: Path, libcni: Path) -> None:
     node = OneFileNode(tmp_path, libcni, owner=PODMAN)
     said = node.ok("netavark-plugin", *node.words, "--install", str(tmp_path / "drivers"))
-    assert f"{libcni} must stay there" in said
+    assert f"{libcni} must stay where it is" in said
     driver = tmp_path / "drivers/cni"
     assert shutil.which(str(driver))
     assert f" -I {libcni} netavark-plugin " in driver.read_text()

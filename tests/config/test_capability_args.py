@@ -126,7 +126,7 @@ def test_help_shows_the_fields_and_not_the_names_of_pydantic(kind: type) -> None
 
 @pytest.mark.parametrize("kind", [CapabilityArgs, PortMapping])
 def test_fields_by_position_are_refused_in_the_callers_words(kind: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^{kind.__name__} takes its fields by name: {kind.__name__}\(\w+=..., "):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__} takes fields by name only: {kind.__name__}\(\w+=..., "):
         kind(80)
 
 

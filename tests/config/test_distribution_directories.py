@@ -32,28 +32,29 @@ def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) ->
     with pytest.raises(NetworkNotFoundError) as caught:
         cni.network("net")
     both = f"{k3s}/k3s/net.d (k3s), {k3s}/home/.config/cni/net.d (nerdctl)"
-    assert str(caught.value.hint) == f"this node has {both}: pass one with conf_dir"
+    assert str(caught.value.hint) == f"configurations may be in {both}: pass that directory with conf_dir"
     (k3s / "broken").mkdir()
     (k3s / "broken/a.conf").write_text("{")
     with pytest.raises(NetworkNotFoundError, match="1 file cannot be used") as unusable:
         CNIConfig([k3s / "opt"], k3s / "cache", conf_dir=k3s / "broken").network("net")
-    assert "pass one with" not in str(unusable.value.hint), "the file's error is the one to mend"
+    assert "pass that directory with" not in str(unusable.value.hint), "the file's error is the one to mend"
     with pytest.raises(PluginNotFoundError) as missing:
         cni.find_plugin("bridge")
     assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): pass the directory with path"
     remedies = [one.remedy for one in diagnose(cni).findings]
-    assert f"this node has {both}: choose with --conf-dir" in remedies
-    assert f"this node has {k3s}/k3s/bin (k3s, nerdctl): choose with --path" in remedies
+    assert f"configurations may be in {both}: choose one with --conf-dir" in remedies
+    assert f"plugins may be in {k3s}/k3s/bin (k3s, nerdctl): choose one with --path" in remedies
 
 
 def test_a_plugin_that_is_nowhere_and_an_unknown_network_have_their_own_hints(k3s: Path) -> None:
     cni = CNIConfig([k3s / "k3s/bin"], k3s / "cache", conf_dir=k3s / "k3s/net.d")
-    with pytest.raises(PluginNotFoundError, match="install it there"):
+    with pytest.raises(PluginNotFoundError, match="install the plugin there"):
         cni.find_plugin("macvlan")
     with pytest.raises(NetworkNotFoundError) as empty:
         cni.network("net")
     other = f"{k3s}/home/.config/cni/net.d (nerdctl)"
-    assert str(empty.value.hint) == f"this node has {other}: pass one with conf_dir", "not the searched one"
+    hint = f"configurations may be in {other}: pass that directory with conf_dir"
+    assert str(empty.value.hint) == hint, "not the searched one"
     document = '{"cniVersion": "1.0.0", "name": "near", "plugins": [{"type": "bridge"}]}'
     (k3s / "k3s/net.d/near.conflist").write_text(document)
     with pytest.raises(NetworkNotFoundError, match="did you mean near"):

@@ -79,22 +79,24 @@ def test_the_dead_of_a_network_without_a_file_are_named_with_who_has_their_addre
     """After a switch to another network plugin: the old records stay, and often the old plugin is missing."""
     made.attach("c1", {"type": "ptp", "ipam": IPAM}, state="stale-boot")
     found = made.finding(check_drift)
-    assert found.seen == "it has no usable configuration file, and 1 attachment: c1, none of which lives"
+    assert found.seen == "it has no usable configuration file, and 1 attachment: c1; all have ended"
     assert found.meaning == "their addresses are still reserved: 10.1.0.2"
     assert found.remedy.startswith("if the network is still wanted")
     made.attach("c2", address="10.1.0.2")
     found = made.finding(check_drift)
-    assert found.seen.endswith("2 attachments: c1, c2; of c1 nothing lives any longer")
+    assert found.seen.endswith("2 attachments: c1, c2; these have ended: c1")
     assert found.meaning.startswith("their addresses are still reserved: 10.1.0.2; c2:eth0 has such an address now; ")
     assert found.meaning.endswith(
-        "; the living ones work and can be detached; no further container can be attached to it"
+        "; the living ones work and can be detached; no further container can be attached to the network"
     )
     (made.root / "bin" / "ptp").unlink()
-    detach, restore = made.finding(check_drift).remedy.split(", or: libcni forget; ")
-    assert detach.startswith('to detach the dead ones needs their plugins (plugin "ptp" not found in ')
+    detach, restore = made.finding(check_drift).remedy.split(", or remove their records: libcni forget; ")
+    assert detach.startswith('install the plugins to detach the dead ones (plugin "ptp" not found in ')
     assert restore.startswith("if the network is still wanted, ")
     made.records.pop()
-    assert made.finding(check_drift).remedy.endswith("), or: libcni forget"), "nobody needs the network"
+    assert made.finding(check_drift).remedy.endswith("), or remove their records: libcni forget"), (
+        "nobody needs the network"
+    )
 
 
 def test_a_renamed_network_with_dead_and_with_living_containers_says_both(made: MadeNode) -> None:
@@ -108,7 +110,7 @@ def test_a_renamed_network_with_dead_and_with_living_containers_says_both(made: 
     made.attach("c3", network="renamed", config=json.dumps(json.loads(file.read_text())).encode())
     found = made.finding(check_drift)
     # With its old name again the file would be missing for the others.
-    assert found.remedy == "restart those that still have the old name, because others have the new one already: c2"
+    assert found.remedy == "restart the containers on the old name, because others are on the new one already: c2"
 
 
 def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:

@@ -45,7 +45,7 @@ def test_a_full_disk(node: OperatorNode, options: str, files: dict[object, int],
         node.lease(77, "lost\r\neth0")
         said = node.type("libcni doctor", code=2)
         assert said.splitlines()[-2:] == [
-            "To repair it, when the disk can be written to again:", "  libcni repair --yes"
+            "To repair the node when its disk is writable again:", "  libcni repair --yes"
         ]  # fmt: skip
         assert str(node.cache) in node.type(found.remedy.partition(": ")[2])
         for name in files:

@@ -53,7 +53,7 @@ def test_a_healthy_node_has_no_findings_and_says_what_was_not_checked(node: Oper
     assert report.findings == ()
     assert report.status == "ok"
     assert {one.check for one in report.checked} >= {"plugins", "records", "namespaces", "interfaces", "ipam", "disk"}
-    assert "STATUS: version 1.0.0 does not have it" in {one.reason for one in report.not_checked}
+    assert "spec version 1.0.0 has no STATUS" in {one.reason for one in report.not_checked}
     assert any("CHECK was not run" in one.reason for one in report.not_checked)
 
 

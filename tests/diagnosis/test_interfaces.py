@@ -171,8 +171,7 @@ def test_the_gateways_address_on_a_second_bridge_is_found(made: MadeNode) -> Non
     )  # fmt: skip
     made.host.links["port1"] = Link("port1", 71, master=70)
     assert (
-        made.finding(check_interfaces).remedy
-        == "find out whose port1 on br1 is, and give one of the two another subnet"
+        made.finding(check_interfaces).remedy == "find out who uses port1 on br1, and give one network another subnet"
     )
     made.host.links["br1"].is_up = False
     assert made.findings(check_interfaces) == []
@@ -220,7 +219,7 @@ def test_both_ends_of_a_veth_have_one_mtu(
     made.attach("c1", BRIDGE, plugin).links["eth0"].mtu = inside
     made.host.links["vethc1"].mtu = outside
     found = [one.remedy for one in made.findings(check_interfaces)]
-    assert found == [f"if the larger one is right: {command.format(made.netns('c1'))}"] * bool(command)
+    assert found == [f"if the larger MTU is right: {command.format(made.netns('c1'))}"] * bool(command)
 
 
 def test_a_port_of_a_bridge_that_forwards_nothing(made: MadeNode) -> None:
@@ -236,7 +235,7 @@ def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(ma
     made.attach("c1").links["eth0"].mtu = 9000
     made.attach("c2", {**BRIDGE, "mtu": 1450}, {"type": "tuning", "mtu": 1300}).links["eth0"].mtu = 1300
     assert made.findings(check_interfaces) == []
-    assert "MTU and hairpin mode without a value" in made.not_checked(check_interfaces)[-1][0]
+    assert "MTU and hairpin mode that no configuration sets" in made.not_checked(check_interfaces)[-1][0]
 
 
 @pytest.mark.real
@@ -286,7 +285,7 @@ def test_a_host_end_that_was_moved_to_another_namespace(made: MadeNode) -> None:
     eth0.peer_namespace = 7
     where = made.netns("other")
     for network, remedy in (
-        (Network({}, ()), "find out where it is, and move it back"),
+        (Network({}, ()), "find out where this interface is, and move it back"),
         (
             Network({"vethc2": moved}, ()),
             f"move it back, then call repair: nsenter --net={where} ip link set vethc2 netns $$",
@@ -396,7 +395,7 @@ def test_in_another_network_namespace_than_the_bridge_nothing_of_the_host_is_mis
     c2.links.clear()
     assert made.finding(check_interfaces).mends == (), "nor is c2 attached again here"
     (subject, reason), (_, unknown) = made.not_checked(check_interfaces)
-    assert "neither their plugins nor their records" in unknown
+    assert "no plugin and no record says" in unknown
     assert (subject, "another network namespace" in reason) == ("the host's side of 2 attachments", True)
     assert made.findings(check_rules) == []
     c1.links["eth0"].peer_namespace = 0

@@ -148,7 +148,7 @@ def test_a_reservation_of_a_moment_ago_may_be_of_an_add_that_runs(made: MadeNode
     made.reserve("10.1.0.78", "new", changed=made.more["started"] - 299)
     assert made.findings(check_ipam) == []
     assert [reason for _, reason in made.not_checked(check_ipam)] == [
-        "it was reserved a moment ago: its ADD may be running"
+        "it was reserved a moment ago: its ADD may still be running"
     ]
 
 
@@ -174,7 +174,7 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     assert (found.name, found.containers) == ("duplicate-address", ("c1:eth0",))
     assert f"eth0 in {made.netns('older')} (nothing runs there) also has it" in found.seen
     assert found.mends == (), "a reload would ask for the same address"
-    assert found.remedy.startswith("find out which of them")
+    assert found.remedy.startswith("decide which of them")
 
 
 def test_a_container_that_got_the_address_of_another_one_beside_its_own_is_named(made: MadeNode) -> None:
@@ -217,7 +217,7 @@ def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
     if reserved_for:
         made.reserve("10.1.0.2", reserved_for)
     found = made.findings(check_ipam)[0]
-    assert found.seen.startswith("c1:eth0, c2:eth0 have it by record")
+    assert found.seen.startswith("c1:eth0, c2:eth0 have it in the record")
     # A reload of c2 would ask for the address that is reserved for it, and the older c1 keeps its own.
     assert [(one.kind, one.interrupts) for one in found.mends] == [("reload", (f"{wrong}:eth0",))] * bool(wrong)
     made.records = [
@@ -245,7 +245,7 @@ def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:
     other = {**CONFIG, "name": "other", "plugins": [{"type": "bridge", "ipam": {"type": "whereabouts"}}]}
     Path(made.cni.conf_dir, "other.conflist").write_text(json.dumps(other), encoding="utf-8")
     assert made.not_checked(check_ipam) == [
-        ("network other", "reservations of the IPAM plugin whereabouts: unknown form")
+        ("network other", "the doctor cannot read reservations of the IPAM plugin whereabouts")
     ]
 
 
@@ -270,7 +270,7 @@ def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:
     made.live_in(str(made.netns("node")), made.host)
     [found] = [one for one in made.findings(check_ipam) if one.name == "unreserved"]
     assert (found.containers, found.mends) == ((), ())
-    assert found.seen == "its address 10.1.0.9 is on docker9 of this node itself, which is not its bridge"
+    assert found.seen == "address 10.1.0.9 of its range is on docker9 of the node, which is not its bridge"
 
 
 @pytest.mark.real
@@ -303,6 +303,6 @@ def test_the_address_of_a_living_interface_without_a_record_is_reserved(node: Op
     node.age_leases()
     kept = node.finding("is reserved for a container without a record")
     assert (kept.severity, kept.remedy) == (
-        "note", "when it has ended, remove the namespace: then repair frees the address"
+        "note", "when the container has ended, remove the namespace: then repair frees the address"
     )  # fmt: skip
     assert node.attach("c2").addresses("eth0") == [f"{node.net}.3/24"]

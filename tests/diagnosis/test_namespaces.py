@@ -53,7 +53,7 @@ def test_del_says_what_its_plugins_leave_behind(node: OperatorNode, named_namesp
     left = [node.cni.del_network_list("net", RuntimeConf(one, None, "eth0")).left for one in ("c1", "c2")]
     assert [[one.kind for one in each] for each in left] == [["masquerade"], []]
     assert 'id: \\"c1\\"' in masquerade_rules()
-    node.mend("and the container has no record")
+    node.mend("but the container has no record")
     assert "CNI-" not in masquerade_rules()
     node.assert_healthy()
 

@@ -128,7 +128,7 @@ def test_a_network_without_its_file_is_one_finding_whose_advice_is_not_to_move_a
     assert made.findings(check_next) == []
     found = made.finding(check_drift)
     assert found.name == "no-file"
-    assert found.meaning.endswith("; the next pod is attached to other")
+    assert found.meaning.endswith("; the next pod will be attached to other")
 
 
 @pytest.mark.real

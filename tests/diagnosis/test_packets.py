@@ -233,7 +233,7 @@ def test_rules_of_nftables_that_lose_the_packets_of_a_container(made: MadeNode, 
     if lost == LAST:
         start = "nft insert rule inet fw forward"
         assert found[0].remedy.startswith(
-            f"accept their packets before it: {start} iifname cni0 accept; {start} oifname"
+            f"accept their packets before that rule: {start} iifname cni0 accept; {start} oifname"
         )
 
 

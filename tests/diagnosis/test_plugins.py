@@ -99,7 +99,7 @@ def test_plugins_are_looked_for_and_asked(healthy: FakeNode, cni: CNIConfig) -> 
     missing, version = diagnose(cni).findings
     assert (missing.check, missing.subject) == ("plugins", "network m, plugin missing")
     assert 'plugin "missing" not found' in missing.seen
-    assert "does not support version 0.4.0" in version.seen
+    assert "does not support spec version 0.4.0" in version.seen
     assert version.remedy == "it supports 1.0.0, 1.1.0"
 
 

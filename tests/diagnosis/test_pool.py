@@ -217,7 +217,7 @@ def test_a_full_pool_is_freed_and_the_living_keep_theirs(pods: PodNode, plugin: 
     pods.configure_pods(flannel=plugin == "flannel")
     living = pods.fill(3, dead=10)
     pods.lose_records(lost=range(6, 10), torn=range(10, 13))
-    with pytest.raises(PluginError, match="see whose it is"):
+    with pytest.raises(PluginError, match="find out the cause"):
         pods.attach("one-more", "cbr0")
     first = pods.diagnose().findings[0]
     assert first.seen == (
@@ -450,7 +450,7 @@ def test_a_full_pool_of_a_delegate_of_multus_is_freed(pods: PodNode) -> None:
     pods.configure("multus-cni-network", {"type": "multus", "delegates": [delegate]})
     living = pods.fill(3, dead=10, network="multus-cni-network")
     pods.lose_records(lost=range(6, 10), torn=range(10, 13), network="multus-cni-network")
-    with pytest.raises(PluginError, match="see whose it is"):
+    with pytest.raises(PluginError, match="find out the cause"):
         pods.attach("one-more", "multus-cni-network")
     assert pods.diagnose().findings[0].seen == (
         "network cbr0 has no free address: 13 of 13 are reserved, 10 for containers that no longer exist"

@@ -83,7 +83,7 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
     node.type(f"kill {plugin}")
     wait_until(lambda: not plugins_of(node, "c1", "sleep"))
     node.repair()
-    assert found.meaning.startswith("it is detached in part")
+    assert found.meaning.startswith("the container is partly detached")
     assert "eth0" not in container.links()
     node.assert_healthy()
 

@@ -515,7 +515,7 @@ def test_a_link_that_was_replaced_meanwhile_is_another_one(node: OperatorNode) -
     assert change is not None
     with pytest.raises(OSError, match="No such device"):
         change(state, mend.mend)
-    with pytest.raises(OSError, match="its namespace has been replaced"):
+    with pytest.raises(OSError, match="the container's namespace has been replaced"):
         change(replace(state, spaces={}), mend.mend)
     assert "UP" not in container.link("eth0")["flags"]
 

@@ -80,10 +80,10 @@ def test_a_setting_with_another_value_than_the_plugins_is_found(made: MadeNode) 
     ("vlan", "port", "bridge", "seen"),
     [
         ({}, 1, 1, ""),
-        ({}, 100, 1, "in VLAN 100, and those of its network in VLAN 1"),
-        ({}, 0, 1, "in no VLAN, and those of its network in VLAN 1"),
+        ({}, 100, 1, "in VLAN 100, but those of its network in VLAN 1"),
+        ({}, 0, 1, "in no VLAN, but those of its network in VLAN 1"),
         ({"vlan": 100}, 100, 1, ""),
-        ({"vlan": 100}, 1, 1, "in VLAN 1, and those of its network in VLAN 100"),
+        ({"vlan": 100}, 1, 1, "in VLAN 1, but those of its network in VLAN 100"),
         ({"vlanTrunk": [{"id": 5}]}, 0, 1, ""),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_address_with_another_prefix_length(made: MadeNode) -> None:
     object.__setattr__(inside, "routes", ())
     found = made.finding(check_interfaces)
     assert (found.name, found.seen) == (
-        "prefix-changed", "its address on eth0 is 10.1.0.2/32, and 10.1.0.2/24 is recorded"
+        "prefix-changed", "its address on eth0 is 10.1.0.2/32, but 10.1.0.2/24 is recorded"
     )  # fmt: skip
     assert [(one.kind, one.details, one.interrupts) for one in found.mends] == [
         ("remove-address", ("10.1.0.2/32",), ("c1:eth0",)), ("add-address", ("10.1.0.2/24",), ("c1:eth0",)),
@@ -197,7 +197,7 @@ def test_two_containers_with_one_hardware_address(made: MadeNode) -> None:
     found = made.finding(check_interfaces)
     assert (found.name, found.subject) == ("duplicate-mac", "hardware address 02:00:00:00:00:02")
     assert found.containers == ("c1:eth0", "c2:eth0")
-    assert found.seen.endswith("; c2:eth0 had another one when attached")
+    assert found.seen.endswith("; c2:eth0 had another one after the ADD")
     assert found.remedy == f"nsenter --net={made.netns('c2')} ip link set eth0 address 02:00:00:00:00:03"
     second.links["eth0"].kind = "ipvlan"
     assert made.findings(check_interfaces) == []
@@ -326,7 +326,7 @@ def test_the_way_out_without_ipv6_is_a_note(made: MadeNode) -> None:
     [found] = [one for one in made.findings(check_rules) if one.name == "no-default-route"]
     assert found.severity == "note"
     command = "ip -6 route add default via GATEWAY dev up0"
-    assert found.remedy == f"if it had one: sysctl -w net/ipv6/conf/up0/disable_ipv6=0; then {command}"
+    assert found.remedy == f"if it had one before: sysctl -w net/ipv6/conf/up0/disable_ipv6=0; then {command}"
 
 
 def test_of_several_routes_the_one_with_the_lowest_metric_counts(made: MadeNode) -> None:

@@ -35,10 +35,10 @@ def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
     assert caught.value.rejected == ()
-    assert str(caught.value.hint) == "install it there, or pass its directory with path"
+    assert str(caught.value.hint) == "install the plugin there, or pass its directory with path"
     script(tmp_path, "", name="bridge")
     with pytest.raises(PluginNotFoundError, match=r"did you mean bridge\?"):
         find_plugin("brige", ["/nowhere", str(tmp_path)])
     with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
         find_plugin("x", [])
-    assert str(caught.value.hint) == "pass one with path"
+    assert str(caught.value.hint) == "pass a plugin directory with path"

@@ -86,7 +86,7 @@ def test_a_directory_that_has_gone_leaves_its_last_good_networks_in_force(node: 
     shutil.rmtree(node.conf_dir)
     manager.reload()
     assert names(manager) == ["a"]
-    assert "the directory is gone" in str(manager.configuration.problems[0])
+    assert "the directory no longer exists" in str(manager.configuration.problems[0])
     assert names(node.manager()) == []
     node.conf_dir.mkdir()
     node.configure("b")

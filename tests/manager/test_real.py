@@ -163,5 +163,5 @@ def test_a_healthy_container_with_a_port_is_not_damaged_for_debians_portmap(
     ports = manager.check(names[0]).items[-1]
     assert ports.outcome in {"ok", "known-fault"}
     if ports.outcome == "known-fault":
-        assert "attach it again does not help" in str(ports.error)
+        assert "attaching it again does not help" in str(ports.error)
     manager.tear_down(names[0])

@@ -73,7 +73,7 @@ def test_a_turn_that_does_not_come_names_the_number_of_operations(node: ManagerN
     with ThreadPoolExecutor() as pool:
         first = pool.submit(manager.set_up, container("c1"))
         wait_until(lambda: node.calls("ADD"))
-        with pytest.raises(LockTimeoutError, match="as max_verbs=1 allows ran") as caught:
+        with pytest.raises(LockTimeoutError, match=r"of running operations \(max_verbs=1\) was reached") as caught:
             manager.set_up(container("c2"), timeout=0.1)
         (node.root / "go").touch()
         first.result()

@@ -206,7 +206,9 @@ def test_success_without_a_result_is_an_error(tmp_path: Path, output: str) -> No
 def test_a_delegate_that_is_not_there_is_named(tmp_path: Path, verb: str) -> None:
     answer = call(tmp_path, verb)
     assert answer.code == 999
-    assert str(answer.document["msg"]).startswith(f'plugin "ipam" not found in /nowhere, {tmp_path} (install it there')
+    assert str(answer.document["msg"]).startswith(
+        f'plugin "ipam" not found in /nowhere, {tmp_path} (install the plugin there'
+    )
 
 
 @pytest.mark.parametrize("name", ["../ipam", "", ".", "a/b"])

@@ -446,6 +446,6 @@ def test_a_name_that_others_keep_taking_and_leaving_is_an_error(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_link", lambda *_args: False)
-    with pytest.raises(RecordError, match="other programs keep changing the file"):
+    with pytest.raises(RecordError, match="other programs change the file again and again"):
         written(store, bare())
     assert os.listdir(f"{store.cache_dir}/tmp") == []

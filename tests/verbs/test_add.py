@@ -329,7 +329,7 @@ def test_a_misspelt_capability_names_the_declared_one(caplog: pytest.LogCaptureF
     publishing = {"type": "a", "capabilities": {"portMappings": True}}
     with caplog.at_level(logging.WARNING, "libcni"):
         add(RecordingRun(), publishing, "b", rt=replace(GIVEN, capability_args={"port_mappings": []}))
-    assert caplog.messages[0].endswith("port_mappings, so no plugin receives it; did you mean portMappings?")
+    assert caplog.messages[0].endswith("port_mappings, so none receives its arguments; did you mean portMappings?")
 
 
 def test_an_error_document_with_a_result_in_it_is_a_result() -> None:
@@ -521,7 +521,7 @@ def test_what_cannot_be_detached_first_is_told_with_the_way_out(stale: Any, stat
     with pytest.raises(PluginError) as caught:
         add(RecordingRun({("DEL", "a"): refusing}, records=[stale], namespaces=BLUE))
     (note,) = caught.value.__notes__
-    assert f"ADD was detaching {stale.path}, which is {state}, first" in note
+    assert f"this happened when ADD first detached {stale.path}, which is {state}" in note
     assert caught.value.hint is not None
     assert (caught.value.hint.command, caught.value.hint.argument) == ("forget", "use_given")
 
@@ -626,7 +626,7 @@ def test_an_attachment_in_use_is_not_moved_to_another_namespace() -> None:
     """Its identity has one file, which would name the new namespace: nobody could detach the old one."""
     kept = attached(netns="/elsewhere", netns_id=(4, 2))
     node = RecordingRun(records=[kept], namespaces={**BLUE, "/elsewhere": (4, 2)}, interfaces=[("/elsewhere", "eth0")])
-    with pytest.raises(NamespaceMismatchError, match="attached in the namespace /elsewhere, and /run/netns/blue is an"):
+    with pytest.raises(NamespaceMismatchError, match="attached in the namespace /elsewhere, but /run/netns/blue is an"):
         add(node, on_existing="allow")
     assert node.calls == []
     assert list(node.recorded.values()) == [kept]

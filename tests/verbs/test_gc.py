@@ -317,7 +317,7 @@ def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
     report = collect_with_errors(node)
     assert [one.container_id for one in report.detached] == ["c1"]
     assert [type(error) for error in report.errors] == [PluginTimeoutError, LockTimeoutError]
-    assert "the timeout passed before 3 stale attachments were detached; call it again" in str(report.errors[1])
+    assert "the timeout passed before 3 stale attachments were detached; repeat the GC" in str(report.errors[1])
     assert node.log.count("detach net") == 2, "the others' records are as they were"
     assert node.verbs()[-1] != "GC b"
 

@@ -78,7 +78,7 @@ def test_a_lock_file_that_is_removed_again_and_again(
     node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
-    with pytest.raises(RecordError, match="other programs keep removing the lock file"):
+    with pytest.raises(RecordError, match="another program removes the lock file"):
         cni.add_network_list(network("a"), RT)
     assert node.verbs() == []
 

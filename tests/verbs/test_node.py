@@ -76,7 +76,7 @@ def test_an_add_enters_the_namespace_once(cni: CNIConfig, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("options", "others", "hint"),
     [
-        ({"timeout": 2}, 0.4, ": the rest of the 2 s went to other calls"),
+        ({"timeout": 2}, 0.4, ": other calls used the rest of the 2 s"),
         ({"timeout": 400}, 0.0, ""),
         ({"timeout": 400, "plugin_timeout": 20}, 0.0, ""),
         ({}, 0.0, ""),

@@ -292,7 +292,7 @@ def test_path_to_use_is_the_given_path_if_the_recorded_one_is_lost_and_both_are_
 
 @pytest.mark.parametrize("record", [recorded(), of_go(), recorded(state=PENDING, result=None)])
 def test_path_to_use_of_two_namespaces_that_both_exist(record: Record) -> None:
-    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, and /other") as caught:
+    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, but /other") as caught:
         path_to_use(World(), record, "/other")
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
@@ -344,13 +344,13 @@ def test_del_uses_another_path_to_a_living_namespace(
     world = World(records=[recorded()])
     change(world)
     assert delete(world, CHAIN, replace(BARE, netns=given)).netns == "/alias"
-    assert "/here does not lead to the namespace any more, but it exists: DEL uses /alias" in caplog.text
+    assert "/here no longer leads to the namespace, but the namespace exists: DEL uses the path /alias" in caplog.text
 
 
 def test_del_of_a_lost_path_is_refused_for_another_namespace() -> None:
     world = World(records=[recorded()])
     lose_path(world)
-    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, and /other is another"):
+    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, but /other is another"):
         delete(world, CHAIN, replace(BARE, netns="/other"))
     assert (world.calls, list(world.recorded)) == ([], [("net", "c1", "eth0")])
 
@@ -1008,7 +1008,7 @@ def test_what_a_failed_plugin_of_a_reload_did_not_make_is_not_removed() -> None:
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [(replace_interface, "came during the reload"), (replace_namespace, "was replaced during")],
+    [(replace_interface, "appeared during the reload"), (replace_namespace, "was replaced during")],
 )
 def test_what_comes_between_the_del_and_the_add_of_a_reload_is_left_alone(
     change: Callable[[World], object], problem: str
@@ -1334,7 +1334,7 @@ def test_an_add_that_replaces_stays_in_its_namespace() -> None:
     with pytest.raises(NamespaceMismatchError, match="was replaced during the ADD") as caught:
         world.run(add_verb, CHAIN, HERE, on_existing="replace")
     # No "libcni del": it would free the address of the attachment that the next ADD makes.
-    assert str(caught.value.hint) == "attach the container again if the new namespace is its own"
+    assert str(caught.value.hint) == "if the new namespace is the container's, attach the container again"
     assert "ADD a" not in world.verbs()
 
 

@@ -183,7 +183,7 @@ def test_after_a_failure_the_record_stays_and_a_further_reload_mends(real_node: 
     with pytest.raises(PluginError, match="broken") as caught:
         reload(real_node, "c1")
     assert "before that, the ADD with the same addresses failed: " in "".join(caught.value.__notes__)
-    assert "reload it again" in str(caught.value.hint)
+    assert "reload the container again" in str(caught.value.hint)
     assert f"--cache-dir {real_node.cni.cache_dir}" in str(caught.value.hint)
     [one] = real_node.cni.get_cached_attachments()
     assert (one.state, one.owner) == ("pending", "runtime")

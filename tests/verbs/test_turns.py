@@ -261,7 +261,7 @@ def test_threads_get_their_turn_in_the_order_of_their_calls(tmp_path: Path) -> N
 
 def test_a_verb_whose_turn_does_not_come_is_not_run_nor_on_record(tmp_path: Path) -> None:
     def give_up(cni: CNIConfig) -> None:
-        with pytest.raises(LockTimeoutError, match="as max_verbs=1 allows ran") as caught:
+        with pytest.raises(LockTimeoutError, match=r"of running operations \(max_verbs=1\) was reached") as caught:
             cni.add_network_list(network("p"), rt(1), timeout=0.1)
         assert caught.value.seconds == 0.1
         with pytest.raises(LockTimeoutError, match=r"container c0: another operation of this client"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Command(NamedTuple):
     """A command: its name, its module (which has a function of that name), and its section and line of the help.
 
-    The line is that of the function's docstring, so that the help need not import all commands.
+    The line repeats the first line of the function's docstring, so that the help need not import all commands.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
     @property
     def is_of_engines(self) -> bool:
-        """Whether container engines call the command. Such a program has its own parser and options."""
+        """Whether container engines call the command. Such a command has its own parser and options."""
         return self.section == _ENGINES
 
 
@@ -40,16 +40,16 @@ COMMANDS = (
     Command("del", "delete", _ATTACH, "Detach a container."),
     Command("gc", "gc", _ATTACH, "Detach the attachments of a network except the valid ones."),
     Command("status", "status", _ATTACH, "Ask whether a network can serve ADD."),
-    Command("networks", "networks", _SEE, "List the configured networks and unusable files."),
+    Command("networks", "networks", _SEE, "List the configured networks, and files that cannot be used."),
     Command("attachments", "attachments", _SEE, "List the recorded attachments and their state."),
     Command("show", "show", _SEE, "Show all recorded data of a container."),
-    Command("explain", "explain", _SEE, "Show what each verb would run."),
+    Command("explain", "explain", _SEE, "Show which plugins each verb would run."),
     Command("doctor", "doctor", _REPAIR, "Check this node, and print the commands that repair it."),
     Command("repair", "repair", _REPAIR, "Repair this node."),
     Command("reload", "reload", _REPAIR, "Detach containers and attach them again in place."),
     Command("forget", "forget", _REPAIR, "Remove the records of a container, and run no plugin."),
-    Command("oci-hook", "oci_hook", _ENGINES, "Attach containers of runc, crun and youki, as their hook."),
+    Command("oci-hook", "oci_hook", _ENGINES, "Attach containers of runc, crun and youki as their hook."),
     Command(
-        "netavark-plugin", "netavark_plugin", _ENGINES, "Attach containers of podman 5 and 6, as a netavark driver."
+        "netavark-plugin", "netavark_plugin", _ENGINES, "Attach containers of podman 5 and 6 as a netavark driver."
     ),
 )

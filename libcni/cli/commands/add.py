@@ -14,13 +14,13 @@ from libcni.options import AddOptions
 ARGUMENTS = (
     *TARGET,
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
-        help="What to do if the container has that interface: refuse, replace or allow."),
+        help="What to do if the container already has the interface: refuse, replace or allow."),
     Argument("--strict", action="store_true",
-        help="Refuse arguments that no plugin reads, and ports of the host that a program or a rule has."),
+        help="Refuse arguments that no plugin reads, and host ports that a program or a firewall rule uses."),
     Argument("--retries", type=int, default=1, metavar="N",
-        help="How often to repeat an ADD after a known fault of a plugin that does not happen twice; 0: never."),
+        help="How often to repeat an ADD after a known temporary fault of a plugin; 0: never."),
     Argument("--no-rollback", dest="rollback", action="store_false", help="Do not undo an ADD that fails."),
-    Argument("--allow-own-netns", action="store_true", help="Accept the namespace of this program itself."),
+    Argument("--allow-own-netns", action="store_true", help="Accept this program's own network namespace as NETNS."),
 )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ _STATES = get_args(AttachmentState)
 ARGUMENTS = (
     *OPTIONAL_SELECTION,
     Argument("--state", "-s", choices=_STATES, default="", metavar="STATE",
-        help=f"Only those in this state: {', '.join(_STATES)}."),
-    Argument("--quiet", "-q", action="store_true", help="Print only the IDs, one on each line."),
+        help=f"List only attachments in this state: {', '.join(_STATES)}."),
+    Argument("--quiet", "-q", action="store_true", help="Print only the containers' IDs, one on each line."),
 )  # fmt: skip
 
 
@@ -77,4 +77,5 @@ def _empty(session: Session, selection: Selection, recorded: list[libcni.Attachm
         for word, name in asked
         if word and (near := closest(word, {getattr(attachment, name) for attachment in recorded})) not in {"", word}
     ]
-    return f"no attachment matches; there are {len(recorded)}" + (f"; did you mean {' '.join(meant)}?" if meant else "")
+    suggestion = f"; did you mean {' '.join(meant)}?" if meant else ""
+    return f"no attachment matches; this node has {len(recorded)}{suggestion}"

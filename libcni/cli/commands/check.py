@@ -32,7 +32,7 @@ def check(session: Session, target: Target, every: bool) -> None:
     """
     selection = target.selection()
     if every and (target.network or target.container):
-        raise UsageError("give --all or CONTAINER or NETWORK, not several of them")
+        raise UsageError("give only one of --all, CONTAINER and NETWORK")
     if every:
         _check_recorded(session, Selection(None, target.ifname, target.only))
     elif selection is not None and selection.container:
@@ -42,7 +42,7 @@ def check(session: Session, target: Target, every: bool) -> None:
             session.client().check_network_list(target.net(), target.conf())
         except libcni.NamespaceMismatchError as error:
             # The usual hint is for DEL.
-            error.hint = libcni.Hint.about(error, "check it in its recorded namespace", "check")
+            error.hint = libcni.Hint.about(error, "check the container in its recorded namespace", "check")
             raise
         except libcni.PluginError as error:
             if not _note_known_faults([error]):
@@ -68,7 +68,7 @@ def _note_known_faults(errors: Iterable[libcni.CNIError]) -> bool:
     """Print a note for each known fault of a plugin among the errors; return whether there is one."""
     faults = Counter(filter(None, map(known_fault, errors)))
     for (plugin, meaning), count in faults.items():
-        note(f"{counted(count, 'attachment')} may be in order: CHECK of {plugin} has a known fault: {meaning}")
+        note(f"{counted(count, 'attachment')} may be healthy: CHECK of {plugin} has a known fault: {meaning}")
     return bool(faults)
 
 

@@ -13,9 +13,9 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     *RECORDED_OR_TARGET,
-    Argument("--keep-going", action="store_true", help="Go on after a plugin that fails."),
+    Argument("--keep-going", action="store_true", help="If a plugin fails, call the other plugins too."),
     Argument("--use-given", action="store_true",
-        help="Use the network's current configuration, and NETNS; remove the interface, whoever created it."),
+        help="Use NETNS and the present configuration, not the record; remove the interface, whoever created it."),
     SKIP_MISSING,
 )  # fmt: skip
 
@@ -43,8 +43,8 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
             ran = ", ".join(plugin.plugin for plugin in report.plugins if plugin.state == "done") or "no plugin"
             what = f"container {target.conf().container_id}, interface {target.conf().ifname}"
             note(
-                f"there was no record of {what} in {session.cache_dir}; its addresses, ports and rules were freed "
-                f"all the same, by the DEL of {ran}"
+                f"there was no record of {what} in {session.cache_dir}; the DEL of {ran} has freed the container's "
+                "addresses, ports and rules without it"
             )
         _note_left(session, report)
     elif not selection.container:
@@ -63,7 +63,7 @@ def _from_records(session: Session, selection: Selection, policy: libcni.DelPoli
         unrecorded = libcni.Hint("", "del", options=(error.network or "NETWORK", "NETNS", *about))
         shown = {"type": "", **hint_fields(error, session)}
         note(
-            f"nothing to do: {error.text}", hint=f"{shown['hint']}, or run DEL without a record",
+            f"nothing to do: {error.text}", hint=f"{shown['hint']}, or detach the container without a record",
             type=Verbatim("\n".join(filter(None, [shown["type"], session.hint_command(unrecorded)]))),
         )  # fmt: skip
         return

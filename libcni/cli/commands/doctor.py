@@ -76,7 +76,7 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
     result = (_counts(report) or f"{'' if is_blind else 'ok: '}no problems found in the checked objects") + left
     # On a full disk a mend fails.
     writable = all(finding.name not in _UNWRITABLE for finding in report.findings)
-    title = "To repair it:" if writable else "To repair it, when the disk can be written to again:"
+    title = "To repair it:" if writable else "To repair the node when its disk is writable again:"
     parts.append([result, *([title, *(f"  {command}" for command in commands)] if commands else [])])
     return [block for part in parts for block in ("", *part)][1:]
 

@@ -21,13 +21,13 @@ _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
 ARGUMENTS = (
     NETWORK, NETNS.but(nargs="?", default="/run/netns/example", help="As for add."), *TARGET[2:],
     Argument("--verb", action="append", type=str.upper, choices=_VERBS, metavar="VERB",
-        help="Only this verb: add, check, del, gc, status; repeatable."),
+        help="Show only this verb: add, check, del, gc, status; repeatable."),
 )  # fmt: skip
 _OTHERS = "(plus this program's environment without CNI_*)"
 
 
 def explain(session: Session, target: Target, verb: list[str] | None) -> None:
-    """Show what each verb would run.
+    """Show which plugins each verb would run.
 
     For each verb: the order of the plugins, and the stdin and environment of each. Runs nothing. CHECK and DEL are
     shown from the record, if the container is attached.

@@ -11,14 +11,14 @@ from libcni.cli.session import Session
 
 ARGUMENTS = (
     *SELECTION,
-    Argument("--yes", "-y", action="store_true", help="Remove the records. Without it, only print them."),
+    Argument("--yes", "-y", action="store_true", help="Remove the records. Without --yes, only print them."),
 )
 
 
 def forget(session: Session, selection: Selection, yes: bool) -> None:
     """Remove the records of a container, and run no plugin.
 
-    The last way out if no DEL can succeed. Prints the records; --yes removes them. Interfaces, addresses and rules
+    Use it only if no DEL can succeed. Prints the records; --yes removes them. Interfaces, addresses and rules
     that the plugins created stay.
 
     Example:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 ARGUMENTS = (
     NETWORK.but(nargs="?", default=""), IGNORED_NETNS,
     Argument("--valid", action="append", metavar="CONTAINER[:IFNAME]", complete=containers,
-        help="A valid attachment: an ID or a pod; repeatable."),
-    Argument("--from-file", default="", metavar="FILE", help="A file with a valid attachment on each line; -: stdin."),
+        help="A container whose attachments are valid: its ID, or its pod; repeatable."),
+    Argument("--from-file", default="", metavar="FILE", help="A file with one such container on each line; -: stdin."),
     Argument("--none-valid", action="store_true", help="No attachment is valid: detach all."),
     INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),

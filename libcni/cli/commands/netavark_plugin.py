@@ -8,8 +8,8 @@ ARGUMENTS: tuple[Argument, ...] = ()
 
 
 def netavark_plugin(_session: object) -> None:
-    """Attach containers of podman 5 and 6, as a netavark driver.
+    """Attach containers of podman 5 and 6 as a netavark driver.
 
-    libcni netavark-plugin --help has its options; --install writes the driver.
+    libcni netavark-plugin --help lists the options; --install writes the driver.
     """
     # Never called: the entry point runs the driver instead. The lists of commands read the docstring.

@@ -16,7 +16,7 @@ from libcni.diagnosis import ask_plugins
 
 ARGUMENTS = (
     Argument("--validate", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
-        help="Check that these networks, or all, can be used: names, or paths to configurations."),
+        help="Check that networks can be used: those with these names or paths, or all."),
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def networks(session: Session, validate: list[str] | None) -> None:
-    """List the configured networks and unusable files.
+    """List the configured networks, and files that cannot be used.
 
     The networks are in load order. The first is the default: runtimes use it if a container asks for none. Drop-in
     plugins are marked with +.

@@ -8,8 +8,8 @@ ARGUMENTS: tuple[Argument, ...] = ()
 
 
 def oci_hook(_session: object) -> None:
-    """Attach containers of runc, crun and youki, as their hook.
+    """Attach containers of runc, crun and youki as their hook.
 
-    libcni oci-hook --help has its options.
+    libcni oci-hook --help lists the options.
     """
     # Never called: the entry point runs the hook instead. The lists of commands read the docstring.

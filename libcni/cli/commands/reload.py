@@ -24,7 +24,7 @@ ARGUMENTS = (
     Argument("containers", nargs="*", metavar="CONTAINER", complete=CONTAINER.complete,
         help=CONTAINER.keywords["help"]),
     Argument("--all", dest="every", action="store_true",
-        help="All living attachments of --owner; without it, those without an owner."),
+        help="Reload all living attachments of --owner; without --owner, all that have no owner."),
     ONLY_IFNAME, ONLY_NETWORK, INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be reloaded."),
 )  # fmt: skip

@@ -18,18 +18,18 @@ from libcni.errors import some
 
 ARGUMENTS = (
     Argument("names", nargs="*", metavar="NAME|CONTAINER", complete=CONTAINER.complete,
-        help="Only these findings or containers: NAME, or ID[:IFNAME]."),
-    Argument("--yes", "-y", action="store_true", help="Make the repairs. Without it, only print the plan."),
+        help="Repair only these findings (NAME) or containers (ID[:IFNAME])."),
+    Argument("--yes", "-y", action="store_true", help="Make the repairs. Without --yes, only print the plan."),
     Argument("--interrupt", nargs="+", default=(), metavar="ID[:IFNAME]",
         help="Also make the repairs that interrupt these containers; all: any container."),
     Argument("--check", action="store_true", help="Also run CHECK of each attachment."),
     Argument("--pending-after", type=seconds, default=300.0, metavar="SECONDS",
-        help="The age at which an unfinished ADD or a reservation without a record is abandoned."),
+        help="The age from which an unfinished ADD, or a reservation without a record, counts as abandoned."),
     INCLUDE_GO, SKIP_MISSING,
 )  # fmt: skip
 
 _NEEDED_CHECKS = {"records", "namespaces", "rules"}
-"""The checks that tell which containers live. Objects that they cannot see are not repaired."""
+"""The checks that find out which containers live. Objects that these checks cannot see are not repaired."""
 
 
 def repair(  # noqa: PLR0913, PLR0917 - the options of the command

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("libcni")
 
 _REFUSED = {
-    "subnets": ("--subnet, --gateway and --ip-range", 'the addresses stand in "ipam"'),
-    "ipam_driver": ("--ipam-driver", 'the driver is "type" in "ipam"'),
+    "subnets": ("--subnet, --gateway and --ip-range", 'write the addresses into "ipam"'),
+    "ipam_driver": ("--ipam-driver", 'write the driver into "ipam" as its "type"'),
     "routes": ("--route", 'write "routes" into "ipam"'),
-    "network_interface": ("--interface-name", 'the interface of the host is "bridge" or "master"'),
+    "network_interface": ("--interface-name", 'write the interface of the host into "bridge" or "master"'),
     "network_dns_servers": ("--dns", 'write name servers into "dns", or use podman run --dns'),
     "internal": ("--internal", 'leave out "isGateway", "ipMasq" and the default route'),
     "ipv6_enabled": ("--ipv6", 'write a range of IPv6 addresses into "ipam"'),
 }
-"""Options of podman's networks that CNI does not have: the member, the options, and the CNI configuration instead."""
+"""Options of podman's networks that CNI lacks: the member, the options, and the CNI configuration to use instead."""
 _POLICY = DelPolicy(keep_going=True)
 
 
@@ -71,7 +71,7 @@ class Driver:
         """Attach a container, and return podman's status block.
 
         Raises:
-            CNIError: the container cannot be attached. Nothing is left, or the rest is on record.
+            CNIError: the container cannot be attached. No attachment is left, or a record names what is left.
         """
         from libcni.engines.netavark.status_block import (  # a teardown does not need this module
             check_granted,
@@ -180,7 +180,7 @@ def _check_declared(net: NetworkConfigList, capabilities: Mapping[str, Any]) -> 
         hint, does = None, f'declares the capability "{name}"'
         if name == "portMappings":
             hint, does = (
-                f"add portmap to {net.file}, or publish elsewhere: --network NAME:ports=ignore",
+                f"add portmap to {net.file}, or publish no port on this network: --network NAME:ports=ignore",
                 "publishes ports",
             )
         raise ConfigError(f"no plugin of CNI network {net.name} {does}", hint=hint)

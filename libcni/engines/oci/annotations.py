@@ -76,7 +76,7 @@ def read_wanted(annotations: Mapping[str, str]) -> Wanted:
         text = wanted[key]
         try:
             if not text.strip():
-                raise ConfigError("it is empty", hint='"none" means no network' if key == "networks" else None)
+                raise ConfigError("it is empty", hint='write "none" for no network' if key == "networks" else None)
             if key == "networks":
                 requests = _networks(text)
             elif key == "args":
@@ -96,7 +96,7 @@ def _networks(text: str) -> list[NetworkRequest]:
         return [_request(part) for part in _listed(text)]
     entries = read_json(text, list, "array")
     if not entries:
-        raise ConfigError("the array is empty", hint='"none" means no network')
+        raise ConfigError("the array is empty", hint='write "none" for no network')
     check_number(len(entries), "networks", MAX_NETWORKS)
     return [_request(entry) for entry in entries]
 

@@ -1,8 +1,8 @@
 """Find and detach attachments whose container has ended without its hook or its driver, from the records.
 
 A container is alive while a runtime has a state directory for it, or podman lists it, or while a process is in its
-network namespace. Both count: a runtime with an unknown ``--root`` still has processes, and a container between its end
-and its deletion still has a directory.
+network namespace. Each sign is needed: a runtime with an unknown ``--root`` still has processes, and a container
+between its end and its deletion still has a directory.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Hook:
         """Attach a container to the networks that it requests. A container that is attached already stays unchanged.
 
         Raises:
-            CNIError: the container cannot be attached. Nothing is left, or the rest is recorded for ``detach``.
+            CNIError: the container cannot be attached. No attachment is left, or a record lets ``detach`` find it.
         """
         identity = _own_namespace(state)
         # Containers of a pod share a namespace. The first one is attached for all of them.
@@ -84,7 +84,7 @@ class Hook:
                 # With a pin of its own, poststop of either container knows of the other one.
                 self._pins.pin(state.container_id, state.pid)
                 text = "container %s shares the network namespace of container %s, which has the networks"
-                text += ": its own networks and arguments are left out" if wanted.is_explicit else ""
+                text += ": its own networks and arguments are ignored" if wanted.is_explicit else ""
                 level = logging.WARNING if wanted.is_explicit else logging.INFO
                 logger.log(level, text, state.container_id, pin.container_id)
                 return
@@ -119,7 +119,7 @@ class Hook:
                 stack.enter_context(locked(cni, container_id, self._left()))
             except RecordError as error:
                 # A full or read-only disk must not stop a detach.
-                logger.warning("container %s: the detach goes on without its lock: %s", container_id, error)
+                logger.warning("container %s: the detach goes on without the container's lock: %s", container_id, error)
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
             recorded = cni.get_cached_attachments(container_id)
@@ -200,7 +200,7 @@ class Hook:
             # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
             # detaches such an attachment with the corrected configuration, or fails for the same reason.
             logger.warning(
-                "container %s: cannot detach the earlier container of this ID; going on: %s", container_id, error
+                "container %s: cannot detach the earlier container of this ID, and goes on: %s", container_id, error
             )
 
     def _set_up(

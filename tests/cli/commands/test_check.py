@@ -45,13 +45,13 @@ def test_a_known_fault_of_a_plugin_is_counted_apart(node: CommandNode) -> None:
     ran = node.run("check", "--all", "-o", "json")
     assert [one["check"] for one in ran.data] == ["ok", "known fault", "known fault"]
     assert ran.code == 0
-    assert "note: 2 attachments may be in order: CHECK of portmap has a known fault" in ran.err
+    assert "note: 2 attachments may be healthy: CHECK of portmap has a known fault" in ran.err
     node.change_record("a", "dbnet", state="pending")
     assert node.run("check", "--all").code == 4
     for words in (["b"], ["ports", node.netns("b"), "-c", "b"]):
         ran = node.run("check", *words)
         assert (ran.code, ran.out) == (0, "")
-        assert "note: 1 attachment may be in order: CHECK of portmap has a known fault" in ran.err
+        assert "note: 1 attachment may be healthy: CHECK of portmap has a known fault" in ran.err
 
 
 def test_a_record_of_go_without_a_namespace_is_not_checked_without_one(node: CommandNode) -> None:

@@ -93,6 +93,6 @@ def start(stack: ExitStack) -> int:
 
 
 def end(pid: int) -> None:
-    """Kill a process and wait for its end."""
+    """Kill a process and wait until it ends."""
     os.kill(pid, 9)
     os.waitpid(pid, 0)

@@ -79,7 +79,7 @@ def test_arguments_for_plugins() -> None:
     ("key", "text", "said"),
     [
         ("netwroks", "front", "it is unknown (the annotations are libcni.networks"),
-        ("networks", "", 'it is empty ("none" means no network)'),
+        ("networks", "", 'it is empty (write "none" for no network)'),
         ("networks", "front,,back", "has an empty part"),
         ("networks", "front,-x", "invalid network name '-x'"),
         ("networks", "front@", "invalid interface name ''"),

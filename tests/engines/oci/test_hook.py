@@ -33,7 +33,7 @@ Process = Callable[[], int]
 
 @contextmanager
 def process_in(path: str, *descriptors: int) -> Iterator[int]:
-    """Start a process in an existing network namespace for the time of a block, and wait for its end."""
+    """Start a process in an existing network namespace for the time of a block, and wait until it ends."""
     command = ["nsenter", f"--net={path}", "sleep", "600"]
     with subprocess.Popen(command, pass_fds=descriptors) as child:
         try:
