@@ -270,8 +270,10 @@ class Child:
 
         Never raises OSError. Does nothing if it was released, or in a forked child of the process that started it.
         """
+        if self._state == "released":
+            return
         deadline, delay = time.monotonic() + wait, 0.0005
-        if self._state == "released" or not self.is_owned() or not self._may_release(deadline):
+        if not self.is_owned() or not self._may_release(deadline):
             return
         self.signal(signal.SIGKILL)
         try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from libcni._dataclass import replace
 from libcni.executor.baton import Holding, Waiting
-from libcni.executor.cancel import check_cancelled, wake_descriptor
+from libcni.executor.cancel import check_cancelled, is_in_scope, wake_descriptor
 from libcni.executor.child import KILL_WAIT, POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
 from libcni.executor.interface import CallOptions
@@ -91,6 +91,8 @@ class Waiter:
             OutputLimitError: the plugin printed more than its output limit.
             OSError: the process or its output cannot be read.
         """
+        if not is_in_scope():
+            return self._wait(deadline, -1)
         with wake_descriptor() as cancelled:
             return self._wait(deadline, cancelled)
 

@@ -24,10 +24,7 @@ _PR_SET_PDEATHSIG = 1
 _SIGNAL_SET_BYTES = 128
 
 # Python ignores SIGPIPE and SIGXFSZ, and host programs may ignore more signals. A spawned process would inherit that.
-_DEFAULT_SIGNALS = tuple(
-    getattr(signal, f"SIG{name}")
-    for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
-)
+_DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
@@ -118,8 +115,8 @@ def _become(  # noqa: PLR0913, PLR0917 - all that a start needs
         if os.getppid() != parent:  # it has ended before the call above
             os.kill(os.getpid(), signal.SIGKILL)
         os.setpgid(0, 0)
-        for number in _DEFAULT_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+        for ignored in _DEFAULT_SIGNALS:
+            signal.signal(ignored, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Each move below closes its target, and the report's own number may be one of them: move it above them all.
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, 1 + max(number for number, _ in moves))
@@ -156,7 +153,6 @@ def _libc() -> tuple[Any, Any, Any, Any]:
     quick.posix_spawnattr_setpgroup(attributes, 0)
     quick.sigemptyset(signals)
     quick.posix_spawnattr_setsigmask(attributes, signals)
-    for number in _DEFAULT_SIGNALS:
-        quick.sigaddset(signals, number)
+    quick.sigfillset(signals)
     quick.posix_spawnattr_setsigdefault(attributes, signals)
     return ctypes, ctypes.CDLL(None), quick, attributes

@@ -14,7 +14,9 @@ import termios
 
 from libcni.errors import KEPT
 
-_CHUNK = 64 * 1024
+_CHUNK = 16 * 1024
+_LEAST_PIPE = 4096
+"""The number of bytes that the smallest pipe takes: a page of memory."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
@@ -101,7 +103,7 @@ class Streams:
     def feed(self, stdin: bytes) -> bool:
         """Write the configuration into the empty pipe and close it; return False if the configuration does not fit."""
         write_end = self._stdin[1]
-        if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+        if len(stdin) > _LEAST_PIPE and len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
             return False
         # The plugin may have reduced the size of its pipe. A non-blocking write then writes fewer bytes.
         os.set_blocking(write_end, False)

@@ -263,15 +263,18 @@ def test_what_a_process_gets(tmp_path: Path) -> None:
     )
     path.chmod(0o755)
     pid = array("i", [0])
+    ignored_here = {signal.SIGUSR1, signal.SIGWINCH}
     out = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC)
     try:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        for one in ignored_here:
+            signal.signal(one, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         prepare_spawn(str(path), {**BASE, "A": "é\udcff"}, [(1, out)])(pid)
         assert os.waitpid(pid[0], 0)[1] == 0
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        for one in ignored_here:
+            signal.signal(one, signal.SIG_DFL)
         os.close(out)
     blocked, ignored, words = (tmp_path / "out").read_bytes().splitlines()
     # libc itself ignores two of its own signals while it starts a process.
