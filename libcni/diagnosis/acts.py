@@ -15,6 +15,7 @@ from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents
+from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.disk import POOL_LOCK_MODE
 from libcni.diagnosis.lock_holders import lock_users
 from libcni.diagnosis.mends import Mend, MendKind
@@ -24,7 +25,7 @@ from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file
 from libcni.options import DelPolicy
-from libcni.store.attachments import Attachment, recorded_conf, recorded_result
+from libcni.store.attachments import Attachment, attachments_of, recorded_conf, recorded_result
 from libcni.store.files import make_directory
 from libcni.store.life_of_record import subject_of
 from libcni.store.locks import LockRequest, LockSet
@@ -143,19 +144,13 @@ def _add_rules(node: NodeState, mend: Mend) -> None:
     attachment, start = _attachment(node, mend), node.cni._run  # noqa: SLF001 - a verb of its own
     chain = rules.masquerade_chain(attachment.network, attachment.container_id)
     jumps = {rule for program in _MULTICAST for rule in node.table(program, "nat").leading_to(chain)}
-    # All interfaces of a container on a network share one chain of ports.
-    alike = node.attached(attachment.network, attachment.container_id)
-    own = {address for other in alike for address in node.addresses_of(other)}
-    start(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details, jumps, own)
+    start(attachment_operation("RELOAD", attachment), _SECONDS, _run_plugins, attachment, mend.details, jumps)
 
 
-async def _run_plugins(
-    run: VerbRun, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule], own: set[str]
-) -> None:
+async def _run_plugins(run: VerbRun, attachment: Attachment, missing: tuple[str, ...], jumps: set[rules.Rule]) -> None:
     """Run ADD of the plugins that only create rules, and create the masquerade rules of bridge and ptp.
 
-    ``jumps``: the present jumps to the container's chain of masquerade. ``own``: the addresses of the container on the
-    network, to which its chain of ports may lead.
+    ``jumps``: the present jumps to the container's chain of masquerade.
     """
     await run.lock([attachment.network], attachment.container_id)
     record = run.records.find(attachment.record.identity)
@@ -172,20 +167,29 @@ async def _run_plugins(
         if wanted.get(str(document.get("type"))):
             await chain.call(chain.invocation("ADD", index, text))
     if wanted["portmap"]:
-        await run.on_disk(lambda: _keep_ports(record.network, record.container_id, own))
+        await run.on_disk(lambda: _keep_ports(run.records, record.network, record.container_id))
 
 
-def _keep_ports(network: str, container_id: str, addresses: set[str]) -> None:
+def _keep_ports(records: RecordStore, network: str, container_id: str) -> None:
     """Remove the rules that portmap has not made from a container's chain of ports, all at once.
 
-    portmap adds its rules behind those that are there, and the first one decides.
+    portmap adds its rules behind those that are there, and the first one decides. All interfaces of the container on
+    the network share the chain: it leads each one's ports to its own addresses.
     """
     chain = rules.ports_chain(network, container_id)
-    for program in sorted(set(map(rules.program_of, addresses))):
+    own: set[tuple[str, str, str]] = set()
+    # Read under the container's lock: an ADD of another interface may have ended since the diagnosis.
+    for other in attachments_of(records.records(container_id), records):
+        if other.network == network and other.result is not None:
+            addresses = [str(ipaddress.ip_interface(ip.address).ip) for ip in other.result.ips]
+            ports = [(port.protocol, f"{port.number:g}") for port in ports_in(other.capability_args)]
+            own |= {(*port, address) for port in ports for address in addresses}
+    for program in sorted({rules.program_of(address) for *_, address in own}):
         present = rules.rules_in(program, "nat", chain)
         made = [
             rule for rule in present
-            if target_of(rule) in addresses or after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
+            if (after(rule, "-p"), after(rule, "--dport"), target_of(rule)) in own
+            or after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
         ]  # fmt: skip
         if made != present:
             rules.restore(program, "nat", {chain: made}, ())

@@ -168,10 +168,8 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
     """Return the remedy, or the mend that adds an attachment's missing rules: in place if that is possible."""
     programs = set(map(program_of, node.addresses_of(attachment)))
     needs_nft = "masquerade" in missing and (missing["masquerade"] == "nftables" or not programs <= node.rules.keys())
-    # portmap rewrites its chain, which the container's other interfaces on this network also use.
-    attachments = node.attached(attachment.network, attachment.container_id)
-    shares = any("port" in kind for kind in missing) and len(attachments) > 1
-    if not needs_nft and not shares and not node.unusable_plugin(attachment):
+    # A reload would remove the ports of the container's other interfaces on the network: DEL knows the container alone.
+    if not needs_nft and not node.unusable_plugin(attachment):
         return "", (mend_of("add-rules", attachment, *missing),)
     return reloads(node, attachment, interrupts=True)
 

@@ -366,19 +366,24 @@ def ports(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.real
-def test_a_wrong_rule_in_the_chain_of_a_containers_ports_is_removed_at_once(node: OperatorNode) -> None:
+@pytest.mark.parametrize("wrong_target", ["9:80", "3:80"], ids=["of nobody", "of its other interface"])
+def test_a_wrong_rule_in_the_chain_of_a_containers_ports_is_removed_at_once(
+    node: OperatorNode, wrong_target: str
+) -> None:
+    """Its two interfaces on the network share the chain: the rules of the other one stay."""
     node.configure("net", node.bridge(f"{node.net}.0/24"), PORTMAP)
     netns = node.new_namespace().path
-    node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0", capability_args=ports(8080)))
+    for ifname, number in (("eth0", 8080), ("eth1", 8081)):
+        node.cni.add_network_list("net", RuntimeConf("c1", netns, ifname, capability_args=ports(number)))
     node.assert_healthy()
     before = node.host.rules("nat")
     chain = ports_chain("net", "c1")
     right = next(rule for rule in before if rule.startswith(f"-A {chain}") and "--to-destination" in rule)
-    wrong = right.replace(f"{node.net}.2:80", f"{node.net}.9:80").removeprefix("-A ")
+    wrong = right.replace(f"{node.net}.2:80", f"{node.net}.{wrong_target}").removeprefix("-A ")
     subprocess.run(["iptables", "-t", "nat", *shlex.split(right.replace("-A ", "-D ", 1))], check=True)
     subprocess.run(["iptables", "-t", "nat", "-A", *shlex.split(wrong)], check=True)
     found = node.mend("missing rules: port 8080/tcp")
-    assert found.name == "rules-missing"
+    assert (found.name, found.containers) == ("rules-missing", ("c1:eth0",))
     assert sorted(node.host.rules("nat")) == sorted(before)
     node.assert_healthy()
 

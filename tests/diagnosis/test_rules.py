@@ -144,16 +144,11 @@ def test_rules_are_not_made_without_their_plugin(published: MadeNode) -> None:
     assert 'plugin "firewall" not found' in found.remedy
 
 
-def test_rules_that_cannot_be_made_in_place_need_a_reload(published: MadeNode) -> None:
-    """portmap would fill the chain anew that it shares with the container's other interface."""
+def test_ports_are_made_in_place_although_another_interface_shares_their_chain(published: MadeNode) -> None:
+    """A reload's DEL would remove those of the other interface, whose reload would remove these."""
     published.rules = [rule for rule in published.rules if "--dport" not in rule]
-    assert [one.kind for one in published.finding(check_rules).mends] == ["add-rules"]
     published.attach("c2", {"type": "tuning"}, container_id="c1", ifname="eth1", state="pending")
-    assert [(one.kind, one.interrupts) for one in published.finding(check_rules).mends] == [("reload", ("c1:eth0",))]
-    published.host.links["old"] = published.host.links.pop("br0")
-    published.host.links["old"].name = "old"
-    found = published.finding(check_rules)
-    assert (found.mends, found.remedy.partition(":")[0]) == ((), "give the bridge its old name again first")
+    assert [one.kind for one in published.finding(check_rules).mends] == ["add-rules"]
 
 
 NFT = ({**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"})
@@ -165,6 +160,16 @@ def in_nftables(made: MadeNode) -> MadeNode:
     made.attach("c1", *NFT, capability_args=json.dumps(PORTS))
     made.make_nft_rules("c1", "10.1.0.2")
     return made
+
+
+def test_masquerade_in_nftables_needs_a_reload(in_nftables: MadeNode) -> None:
+    in_nftables.nft_rules["masq"].clear()
+    mends = in_nftables.finding(check_rules).mends
+    assert [(one.kind, one.interrupts) for one in mends] == [("reload", ("c1:eth0",))]
+    in_nftables.host.links["old"] = in_nftables.host.links.pop("br0")
+    in_nftables.host.links["old"].name = "old"
+    found = in_nftables.finding(check_rules)
+    assert (found.mends, found.remedy.partition(":")[0]) == ((), "give the bridge its old name again first")
 
 
 @pytest.mark.parametrize("plugins", [NFT, (BRIDGE, PORTMAP)], ids=["configured", "chosen by the plugin"])
