@@ -20,10 +20,18 @@ from libcni.diagnosis.pool import check_pools
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.records import check_records
-from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
+from libcni.diagnosis.report import (
+    Checked,
+    DoctorReport,
+    NodeCheck,
+    NodeFinding,
+    NotChecked,
+    Observation,
+    Observations,
+    problem_of,
+)
 from libcni.diagnosis.rules import check_rules
 from libcni.diagnosis.traffic import check_traffic
-from libcni.errors import CNIError
 from libcni.store.model import LIVING
 
 __all__ = ["diagnose"]
@@ -81,9 +89,9 @@ def report_on(
     def collect(name: NodeCheck, checking: Observations) -> None:
         try:
             observations.extend(checking)
-        except (OSError, CNIError) as error:
+        except Exception as error:  # noqa: BLE001 - what others wrote is read here, and a bug must hide no finding
             # A failed check must not hide the findings of other checks, nor look like a check without findings.
-            observations.append(NotChecked(name, "the rest of this check", str(error)))
+            observations.append(NotChecked(name, "the rest of this check", problem_of(error)))
 
     for name, check in _CHECKS:
         if name not in skip:

@@ -115,7 +115,7 @@ class Forwarding:
         packet = Packet(ipaddress.ip_address(address), interface)
         for program, tables in self._rules.items():
             for name, table in tables.items():
-                hooks = {one: words for one, words in table.hooks.items() if words[3] == chain.lower()}
+                hooks = [one for one, hook in table.hooks.items() if hook.name == chain.lower()]
                 for one in hooks if program == "nft" else [chain] * (name == "filter"):
                     is_asked = _is_for(program, name, packet) and table.policies.get(one) == "DROP"
                     if is_asked and self._fate(program, name, one, packet) is None:

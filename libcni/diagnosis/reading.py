@@ -18,6 +18,7 @@ from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.host_local import Reservation, reservation_directories, reservations_in
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.executable import plugin_problem
+from libcni.diagnosis.report import problem_of
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Life, Subject
@@ -297,8 +298,8 @@ def forwarding_of(device: str) -> str:
 def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        unread[what] = f"{problem}{error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 - what others wrote is read here
+        unread[what] = f"{problem}{problem_of(error)}"
 
 
 def _shared(attachment: Attachment, known: dict[object, object]) -> Attachment:

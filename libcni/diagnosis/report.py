@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal, get_args
 
 from libcni._dataclass import dataclass, replace
 from libcni.diagnosis.mends import Mend, id_of, merged
-from libcni.errors import counted, some
+from libcni.errors import CNIError, counted, some
 from libcni.store.attachments import Attachment
 
 __all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
@@ -152,6 +154,10 @@ class Checked:
     what: str
 
 
+FAILED = "a bug of this program ended it"
+"""What the reason of a ``NotChecked`` says if a check raised an unexpected exception."""
+
+
 @dataclass(frozen=True, slots=True)
 class NotChecked:
     """An object that a check could not examine, so that nothing is known about it.
@@ -169,6 +175,11 @@ class NotChecked:
     check: NodeCheck
     subject: str
     reason: str
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether a bug of this program is the reason."""
+        return FAILED in self.reason
 
 
 Observation = NodeFinding | Checked | NotChecked
@@ -244,3 +255,14 @@ def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
 ) -> NodeFinding:
     """Return a finding about one attachment."""
     return NodeFinding(check, severity, name, name_of(attachment), seen, meaning, remedy, mends, (id_of(attachment),))
+
+
+def problem_of(error: Exception) -> str:
+    """Return what an error says, for a ``NotChecked``; an unexpected one is a bug of this program."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, (OSError, CNIError)):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    return f"{FAILED}: {type(error).__name__}: {error}{place}; please report it"

@@ -156,6 +156,9 @@ def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecke
     if tables and live:
         reason = "other programs filter packets there; the doctor reads conditions on interfaces and addresses only"
         yield NotChecked("rules", f"tables of nft: {some(tables)}", reason)
+    for name, table in node.rules.get("nft", {}).items() if live else ():
+        if table.unknown:
+            yield NotChecked("rules", f"a part of the table {name} of nft", f"not understood: {some(table.unknown)}")
     unmasked = {attachment.network: None for attachment in live if _is_unmasked(node, attachment)}
     if unmasked:
         reason = "the network's plugins create no such rules; another program may, such as flannel's daemon"
@@ -442,9 +445,9 @@ def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
         of_ports = name.startswith(("bridge ", "netdev "))
         if of_ports and sum(map(len, table.chains.values())) > _MOST_PORTS:
             continue
-        for chain, (_, kind, _, hook, *more) in table.hooks.items():
-            devices = tuple(more) if hook in {"ingress", "egress"} else () if of_ports else None
-            for is_sent, what in _LOST_WITH_NFT.get(hook, ()) if kind == "filter" else ():
+        for chain, hook in table.hooks.items():
+            devices = hook.devices if hook.name in {"ingress", "egress"} else () if of_ports else None
+            for is_sent, what in _LOST_WITH_NFT.get(hook.name, ()) if hook.kind == "filter" else ():
                 yield Place("nft", name, chain), is_sent, what, devices
 
 
@@ -482,7 +485,8 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
     losses = _losses(node, live, forwarding)
     for (place, rule), (containers, interfaces, what) in losses.items():
         remedy = f"find out who added the rule, and remove it: {removal(node, place, rule)}"
-        hook = node.table("nft", place.table).hooks.get(place.chain, ("",) * 4)[3] if place.program == "nft" else ""
+        asked = node.table(place.program, place.table).hooks.get(place.chain)
+        hook = asked.name if asked is not None else ""
         if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
             # A firewall's last word, for all that it does not know.
             at = place._replace(chain=rule[4])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 PROGRAMS = ("iptables", "ip6tables", "nft")
 
@@ -19,6 +20,8 @@ _CHAIN_CHARACTERS = 28
 _SECONDS = 20.0
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 _ESCAPED = re.compile(r"\\(.)")
+_QUOTED = re.compile(r'"[^"]*"?')
+_HOOK = re.compile(r"type (\w+) hook (\w+)(?: devices? (.*?))? priority ")
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 
@@ -31,18 +34,34 @@ Rule = tuple[str, ...]
 """A rule in the words of a command that adds it: of iptables ``-A CHAIN ...``, of nft ``add rule FAMILY TABLE ...``."""
 
 
+class Hook(NamedTuple):
+    """Where the kernel asks a chain of nft.
+
+    Attributes:
+        kind: ``filter``, ``nat`` or ``route``.
+        name: the hook, such as ``forward``.
+        devices: the interfaces of the hooks ``ingress`` and ``egress``.
+    """
+
+    kind: str
+    name: str
+    devices: tuple[str, ...] = ()
+
+
 class Table:
     """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
     With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
-    ``hooks``: the words with which nft says where the kernel asks a chain. ``handles``: the handles of nft's rules.
+    ``hooks``: where the kernel asks a chain of nft. ``handles``: the handles of nft's rules. ``unknown``: the lines of
+    nft that are not understood.
     """
 
     def __init__(self) -> None:
         self.chains: dict[str, list[Rule]] = {}
         self.policies: dict[str, str] = {}
-        self.hooks: dict[str, Rule] = {}
+        self.hooks: dict[str, Hook] = {}
         self.handles: dict[Rule, str] = {}
+        self.unknown: list[str] = []
         self._found: dict[tuple[str, str], list[Rule]] = {}
         self._jumps: dict[str, list[Rule]] = {}
 
@@ -136,7 +155,7 @@ def _iptables_tables(program: str, env: Mapping[str, str] | None, seconds: float
         if line.startswith("*"):
             table = tables.setdefault(line[1:].strip(), Table())
         elif line.startswith(":"):
-            chain, policy, *_ = line[1:].split()
+            chain, policy = (*line[1:].split(), "", "")[:2]
             table.chains.setdefault(chain, [])
             table.policies[chain] = policy
         elif line.startswith("-A"):
@@ -186,29 +205,80 @@ def filtering_tables() -> dict[str, Table]:
 
 
 def nft_table(name: str, text: str) -> Table:
-    """Return the rules of a table as ``nft list table`` prints them."""
-    table, chain = Table(), ""
-    for listed in map(str.strip, text.splitlines()):
-        line, _, handle = listed.partition(" # handle ")
-        if line.startswith("chain "):
-            chain = line.split()[1]
-            table.chains[chain] = []
-        elif line.startswith("type "):
-            table.hooks[chain] = tuple(re.split(r'[\s;{},"]+', line))
-            table.policies[chain] = "DROP" if "policy drop" in line else "ACCEPT"
-        elif chain and line and not line.startswith(("type ", "comment ", "}")):
-            rule = _nft_rule(name, chain, line)
-            table.add(chain, rule)
-            if handle:
-                table.handles.setdefault(rule, handle)
+    """Return the rules of a table as ``nft list table`` prints them.
+
+    Only chains matter, also those that stand within a rule; sets, maps and all other objects are passed over.
+    """
+    table = Table()
+    chains = [""]  # the chains that are open, each within a rule of the one before; "" where no rules stand
+    within: list[Rule] = []
+    depth = 0  # of the braces that are open: those of the table, and of an object that is no chain
+    for line, handle in _nft_lines(text):
+        words = line.split()
+        if depth == 1 and not chains[-1] and words[0] == "chain" and len(words) > 1:
+            chains.append(words[1])
+            table.chains.setdefault(words[1], [])
+        elif not chains[-1]:
+            braces = _QUOTED.sub("", line)
+            depth = max(0, depth + braces.count("{") - braces.count("}"))
+        elif words[0] == "}":
+            chains.pop()
+            if chains[-1]:
+                table.handles.setdefault(within.pop(), handle)
+        elif inner := _read_line(table, (name, chains[-1]), line, handle):
+            within.append(table.chains[chains[-1]][-1])
+            chains.append(inner)
+    if depth or chains[-1]:
+        table.unknown.append("its end")
     return table
+
+
+def _read_line(table: Table, place: tuple[str, str], line: str, handle: str) -> str:
+    """Read a line of a chain: a rule, or where the kernel asks the chain. Return the chain that begins there, or ""."""
+    name, chain = place
+    word = line.partition(" ")[0]
+    if word == "type":
+        if hook := _HOOK.match(line):
+            table.hooks[chain] = Hook(hook[1], hook[2], tuple(re.findall(r'[^\s{},"=]+', hook[3] or "")))
+            table.policies[chain] = "DROP" if "policy drop" in line else "ACCEPT"
+        else:
+            table.unknown.append(f"{chain}: {line}")
+    elif word not in {"comment", "policy"}:
+        inner = f"{chain}.{len(table.chains)}" if line.endswith(" {") else ""
+        rule = _nft_rule(name, chain, line[:-1] + inner if inner else line)
+        table.add(chain, rule)
+        if inner:
+            table.chains[inner] = []
+        elif handle:
+            table.handles.setdefault(rule, handle)
+        return inner
+    return ""
+
+
+def _nft_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (line, handle or "") of the lines that are not empty; a comment may have a line break."""
+    whole = ""
+    for line in (*text.splitlines(), '"'):
+        whole = f"{whole} {line.strip()}" if whole else line.strip()
+        if whole.count('"') % 2 == 0:
+            listed, handle = _without_handle(whole)
+            if listed.strip():
+                yield listed, handle
+            whole = ""
+
+
+def _without_handle(line: str) -> tuple[str, str]:
+    text, _, handle = line.rpartition(" # handle ")
+    return (text, handle) if handle.isdecimal() else (line, "")
 
 
 def _nft_rule(name: str, chain: str, line: str) -> Rule:
     # A comment stays one word with its quotation marks: nft reads it in this form.
-    words, separator, comment = line.partition(" comment ")
+    words, separator, comment = line.rpartition(" comment ")
+    if not (separator and comment.startswith('"') and comment.count('"') == 2):  # noqa: PLR2004 - its marks
+        words, comment = line, ""  # of an element of a set, or in a text
     rule = ("add", "rule", *name.split(), chain, *map(sys.intern, words.split()))
-    return (*rule, "comment", sys.intern(comment)) if separator else rule
+    return (*rule, "comment", sys.intern(comment)) if comment else rule
 
 
 def port_rules(tables: Mapping[str, Table], container_id: str) -> Iterator[tuple[str, str, Rule]]:
@@ -227,8 +297,8 @@ def remove(program: str, table: str, rule: Rule) -> None:
     chain = rule[4]
     # Look up the handle immediately before the call: after a flush it may be another rule's.
     for line in _run(["nft", "-a", "list", "chain", *table.split(), chain], None).splitlines():
-        text, separator, handle = line.strip().rpartition(" # handle ")
-        if separator and _nft_rule(table, chain, text) == rule:
+        text, handle = _without_handle(line.strip())
+        if handle and _nft_rule(table, chain, text) == rule:
             _run(["nft", "delete", "rule", *table.split(), chain, "handle", handle], None)
             return
     raise FileNotFoundError(2, "the rule does not exist", shlex.join(rule))

@@ -13,6 +13,7 @@ from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import diagnose
 from libcni.diagnosis.node_state import NodeState, read_node
+from libcni.diagnosis.report import FAILED
 from libcni.kernel import system
 
 
@@ -25,6 +26,25 @@ def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypat
     report = diagnose(cni)
     assert [one.check for one in report.findings] == ["records"]
     assert any("no such luck" in one.reason for one in report.not_checked if one.check == "disk")
+
+
+def test_a_bug_in_one_check_is_said_and_the_others_go_on(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr("libcni.diagnosis.rules._losses", fail)
+    monkeypatch.setattr("libcni.diagnosis.reading.saved_rules", fail)
+    Path(cni.cache_dir, "results", "net-c2-eth0").touch()
+    report = diagnose(cni)
+    assert "corrupt-record" in [one.name for one in report.findings]
+    reasons = [one.reason for one in report.not_checked if one.check == "rules"]
+    reasons.append(read_node(cni).unread["the rules of iptables"])
+    assert len(reasons) > 1
+    assert all(
+        reason.startswith(f"{FAILED}: ValueError: not enough values to unpack (test_doctor.py, line ")
+        and reason.endswith("; please report it")
+        for reason in reasons
+    )
 
 
 def test_a_reading_is_freed_before_the_next_one(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:

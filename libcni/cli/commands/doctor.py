@@ -28,6 +28,7 @@ ARGUMENTS = (
 )
 _UNWRITABLE = {"full", "read-only", "not-writable"}
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
+_FAILED = 3
 
 
 def doctor(session: Session, container: str | None, check: bool, traffic: bool) -> None:
@@ -35,7 +36,7 @@ def doctor(session: Session, container: str | None, check: bool, traffic: bool) 
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
     With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings), 2 (errors) or 3 (the
-    doctor could not run).
+    doctor could not run, or a bug ended one of its checks, and the others found nothing).
 
     Example:
       libcni doctor --check
@@ -56,6 +57,8 @@ def doctor(session: Session, container: str | None, check: bool, traffic: bool) 
     session.show(data, *_blocks(report, commands, is_whole=not only))
     if report.status != "ok":
         raise SystemExit(_EXIT_CODES[report.status])
+    if any(unseen.is_bug for unseen in report.not_checked):
+        raise SystemExit(_FAILED)
 
 
 def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_whole: bool) -> list[Block]:
@@ -72,7 +75,7 @@ def _blocks(report: libcni.diagnosis.DoctorReport, commands: list[str], *, is_wh
         parts.append([Table(("subject", "reason"), not_checked, "not checked:")])
     parts.extend([_finding(finding)] for finding in report.findings)
     # Without these checks nobody knows which containers live, so "ok" would say too much.
-    is_blind = any(one.check in {"records", "namespaces", "rules"} for one in report.not_checked)
+    is_blind = any(one.check in {"records", "namespaces", "rules"} or one.is_bug for one in report.not_checked)
     result = (_counts(report) or f"{'' if is_blind else 'ok: '}no problems found in the checked objects") + left
     # On a full disk a mend fails.
     writable = all(finding.name not in _UNWRITABLE for finding in report.findings)

@@ -69,7 +69,10 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     commands = repair_commands(session, done, options, interrupt)
     outcomes = [{**asdict(outcome), "mend": asdict(outcome.mend)} for outcome in done.outcomes]
     data = {"status": done.report.status, "outcomes": outcomes, "stopped": done.stopped, "commands": commands}
-    unseen = [one for one in done.report.not_checked if one.check in _NEEDED_CHECKS or "nobody knows" in one.reason]
+    unseen = [
+        one for one in done.report.not_checked
+        if one.check in _NEEDED_CHECKS or "nobody knows" in one.reason or one.is_bug
+    ]  # fmt: skip
     # "nothing to repair" must not include objects that this program cannot see.
     empty = "nothing to repair" + (" in what was checked" if unseen else "")
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty=empty))

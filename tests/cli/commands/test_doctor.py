@@ -10,6 +10,7 @@ import pytest
 
 from cli.node import DBNET, GONE, CommandNode, containers
 from libcni import Attachment, CNIConfig, RecordError
+from libcni.cli import main
 from libcni.cli.listing import short_names
 
 
@@ -79,6 +80,27 @@ def test_a_doctor_that_could_not_run_has_found_nothing(node: CommandNode, words:
     ran = node.run("doctor", *words)
     assert (ran.code, ran.out) == (3, "")
     assert "type " not in ran.err, "the same command would fail in the same way"
+
+
+def test_a_bug_in_a_check_is_no_traceback_and_not_ok(
+    node: CommandNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such luck")
+
+    node.add("a")
+    monkeypatch.setattr("libcni.diagnosis.disk.os.statvfs", fail)
+    for name, value in node.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(node.root)
+    assert main(["doctor"]) == 3
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "the rest of this check" in out
+    assert "a bug of this program ended it" in " ".join(out.split())
+    assert "ok: no problems" not in out
+    assert main(["repair"]) == 0
+    assert "not repaired: the rest of this check" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory; the next test needs no other user")
