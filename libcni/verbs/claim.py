@@ -342,7 +342,7 @@ def replaced_interface(record: Record) -> NamespaceMismatchError:
 def interface_exists(record: Record) -> InterfaceExistsError:
     """Return the error for an ADD whose interface exists already, and belongs to no attachment that is known."""
     return InterfaceExistsError(
-        f"the namespace {record.netns} already has an interface {record.ifname}, which no record of the container names",
+        f"the namespace {record.netns} already has an interface {record.ifname}, and the container no record of it",
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
