@@ -10,7 +10,7 @@
     │   ├── PluginTimeoutError (TimeoutError)    a plugin was stopped at its deadline
     │   └── InvalidOutputError                   a plugin exited with 0, but printed no valid result
     ├── AttachmentExistsError               ADD: this container already has that interface
-    │   └── InterfaceExistsError                 ADD: the namespace has that interface, and the container no record of it
+    │   └── InterfaceExistsError                 ADD: the interface exists, and the container has no record of it
     ├── NamespaceMismatchError              the namespace is not the recorded one, or was replaced meanwhile
     ├── NotAttachedError                    CHECK: no completed ADD is on record, or its interface no longer exists
     ├── LockTimeoutError (TimeoutError)     another verb held the container's or the network's lock too long
