@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import textwrap
 from collections import Counter
@@ -45,6 +46,8 @@ class Table:
 SHORT = 12
 """The number of digits of a container's ID that tables show."""
 _LENGTH_OF_ENGINES = 64
+_GENERATED = re.compile(rf"(?<![\w/.-])[0-9a-fA-F]{{{_LENGTH_OF_ENGINES}}}(?![\w/?-]|\.\w)")
+"""An ID of an engine in a text, but not as a part of a path or of a longer name, nor in "did you mean ...?"."""
 
 
 class Verbatim(str):
@@ -91,11 +94,7 @@ def with_short_ids(block: Block) -> Block:
 
 def _cut(text: str) -> str:
     """Return a text in which each generated container ID is cut to its first digits. Parts of paths stay."""
-    words = []
-    for word in text.split(" "):
-        bare = word.partition(":")[0].rstrip(",\n")
-        words.append(word.replace(bare, bare[:SHORT], 1) if is_of_engine(bare) else word)
-    return " ".join(words)
+    return _GENERATED.sub(lambda found: found[0][:SHORT], text)
 
 
 def one_line(text: str) -> str:

@@ -22,11 +22,14 @@ _OPTIONS = {
     ("ether", "type"): "nfproto",
     ("meta", "l4proto"): "-p",
     ("ip", "protocol"): "-p",
+    ("saddr", "ip"): "-s",  # arp saddr ip ADDRESS
+    ("daddr", "ip"): "-d",
+    ("arp", "operation"): "nfproto",
 }
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that a value follows."""
-_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta", "ether"}
+_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta", "ether", "arp", "saddr", "daddr"}
 
 
 class Condition(NamedTuple):

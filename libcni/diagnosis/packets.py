@@ -221,8 +221,8 @@ class Forwarding:
 
     def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:
         if option == "nfproto":
-            # Whose questions for hardware addresses are lost is cut off, too.
-            of_this = {"ipv4", "ip", "arp"} if "." in str(packet.address) else {"ipv6", "ip6"}
+            # Whose questions for hardware addresses are lost, or their answers, is cut off, too.
+            of_this = {"ipv4", "ip", "arp", "request", "reply"} if "." in str(packet.address) else {"ipv6", "ip6"}
             return "yes" if value in of_this else "no"
         if option == "--ctstatus":
             return "no" if packet.is_sent and value == "dnat" else "maybe"
@@ -293,7 +293,9 @@ def _is_for(program: str, table: str, packet: Packet) -> bool:
     if program != "nft":
         return program.startswith(program_of(str(packet.address)))
     version = "ip6" if ":" in str(packet.address) else "ip"
-    return table.partition(" ")[0] in {version, "inet", "bridge", "netdev"}
+    # Whose questions for hardware addresses are lost is cut off, too.
+    own = {"ip6"} if version == "ip6" else {"ip", "arp"}
+    return table.partition(" ")[0] in {*own, "inet", "bridge", "netdev"}
 
 
 def _prefix_of(value: str) -> _Prefix | None:

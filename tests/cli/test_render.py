@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cli.node import DBNET, FIRST, SECOND, CommandNode
-from libcni.cli.render import Block, Fields, Table, Verbatim, print_block, print_data
+from libcni.cli.render import Block, Fields, Table, Verbatim, print_block, print_data, with_short_ids
 
 
 def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: CommandNode) -> None:
@@ -144,3 +144,15 @@ def test_what_no_encoding_carries_is_escaped_in_data(capsys: pytest.CaptureFixtu
     assert "\u00e4" in printed
     assert not {"\x1b", "\x9b", "\ud800"} & set(printed)
     assert json.loads(printed) == data
+
+
+def test_the_ids_of_engines_are_short_wherever_they_stand_in_a_text_except_in_paths() -> None:
+    ids = [f"{number:x}" * 64 for number in range(10, 16)]
+    path = f"/run/netns/{ids[5]} net-{ids[5]}-eth0 {ids[5]}.conf {ids[5]}0"
+    text = f"{ids[0]}, {ids[1]}:eth0; {ids[2]}; changed: ({ids[3]}) '{ids[4]}'. {path}"
+    shown = with_short_ids(Fields("", [("seen", text), ("type", Verbatim(ids[0]))]))
+    assert isinstance(shown, Fields)
+    assert shown.rows[0][1] == (
+        f"{ids[0][:12]}, {ids[1][:12]}:eth0; {ids[2][:12]}; changed: ({ids[3][:12]}) '{ids[4][:12]}'. {path}"
+    )
+    assert shown.rows[1][1] == ids[0]

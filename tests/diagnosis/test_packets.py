@@ -248,6 +248,11 @@ def test_rules_of_nftables_that_lose_the_packets_of_a_container(made: MadeNode, 
         ("bridge filter", "forward", "ether type arp counter packets 0 bytes 0 drop", "dropped"),
         ("bridge filter", "forward", "ether type ip6 counter packets 0 bytes 0 drop", ""),
         ("bridge filter", "forward", "ether type arp xt match arp counter packets 0 bytes 0 drop", ""),
+        ("bridge x", "forward", "arp operation request arp daddr ip 10.1.0.2 drop", "dropped"),
+        ("bridge x", "forward", "arp daddr ip 10.1.0.3 drop", ""),
+        ("bridge x", "forward", "arp saddr ip != 10.1.0.0/24 drop", ""),
+        ("bridge x", "forward", "arp saddr ether 02:00:00:00:00:07 drop", ""),
+        ("arp guard", "input", 'iifname != "up0" drop', "dropped"),
         ("inet fw", "input", 'iifname "br0" drop', "dropped"),
         ("inet fw", "forward", 'iifname "br0" tcp dport 8080 drop', "dropped-in-part"),
         ("inet fw", "forward", "ip daddr 10.1.0.2 udp dport 53 drop", "dropped-in-part"),
@@ -264,7 +269,8 @@ def test_hooks_of_nftables_where_packets_of_a_container_are_dropped(
     reading.rules["nft"][table] = nft_table(table, f"{text}{rule} # handle 7\n\t}}\n}}")
     found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.containers) for one in found] == [(name, ("c1:eth0",))] * bool(name)
-    assert all(one.remedy.endswith(f": nft delete rule {table} c handle 7") for one in found)
+    commands = (f": nft delete rule {table} c handle 7", f": nft insert rule {table} c iifname br0 accept")
+    assert all(one.remedy.endswith(commands) for one in found)
     if not name:
         said = [one.subject for one in check_rules(reading) if isinstance(one, NotChecked)]
         assert f"tables of nft: {table}" in said
