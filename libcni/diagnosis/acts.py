@@ -20,6 +20,7 @@ from libcni.diagnosis.disk import POOL_LOCK_MODE
 from libcni.diagnosis.lock_holders import lock_users
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.plugins import ask_before_add
 from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
@@ -233,7 +234,10 @@ def _remove_rules(node: NodeState, mend: Mend) -> None:
 
 
 def _reload(node: NodeState, mend: Mend) -> None:
-    node.cni.reload_attachment(_attachment(node, mend))
+    attachment = _attachment(node, mend)
+    if (net := node.recorded(attachment)) is not None:
+        ask_before_add(node.cni, net)  # after its DEL the container works no longer if the ADD fails
+    node.cni.reload_attachment(attachment)
 
 
 def _set_aside(node: NodeState, mend: Mend) -> None:

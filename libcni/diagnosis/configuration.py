@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import partial
-from itertools import chain as joined
 
-from libcni.config.delegates import SUBNET_FILE, delegated
 from libcni.config.distribution_directories import other_conf_dirs
-from libcni.config.network import plugin_documents
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.obstacles import missing_files
 from libcni.diagnosis.report import Checked, NodeFinding, Observations
 from libcni.errors import ConfigError, Hint, counted
 
-_FILES = {SUBNET_FILE, "kubeconfig", "server_socket"}
-"""The keys of flannel; of Multus, Calico and others; and of Kube-OVN."""
 _error = partial(NodeFinding, "configuration", "error")
 
 
@@ -51,24 +46,12 @@ def check_configuration(node: NodeState) -> Observations:
         remedy = _remedy(problem, path)
         yield _error("unusable-file", problem.file or path, seen, "its network cannot be used", remedy)
     for net in configurations.networks:
-        ran = [one for document in plugin_documents(net) for _, one in delegated(net.name, document)]
-        for path in dict.fromkeys(joined.from_iterable(map(_needed_files, (*plugin_documents(net), *ran)))):
-            if not os.path.lexists(path):
-                yield _error(
-                    "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
-                    "no container can be attached to it",
-                    "the plugin's daemon on this node writes the file: restart the daemon, and read its log",
-                )  # fmt: skip
-
-
-def _needed_files(document: object) -> Iterator[str]:
-    """Yield the files that a plugin's configuration names and that a daemon of the plugin writes."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            if key in _FILES and isinstance(value, str) and value.startswith("/"):
-                yield value
-            else:
-                yield from _needed_files(value)
+        for path in missing_files(net):
+            yield _error(
+                "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
+                "no container can be attached to it",
+                "the plugin's daemon on this node writes the file: restart the daemon, and read its log",
+            )  # fmt: skip
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

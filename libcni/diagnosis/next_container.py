@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from libcni.config.delegates import delegated
@@ -13,12 +14,14 @@ from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.obstacles import refused_gateway, wanted_gateways
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
 from libcni.errors import some
 from libcni.kernel.netlink import Link
+from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
 
@@ -59,7 +62,7 @@ def _default_network(node: NodeState) -> Observations:
     is_renamed = any(
         renamed_network(node, alike[0]) is default for name, alike in pods.items() if name not in with_file
     )
-    if with_file and default.name not in pods and not is_renamed:
+    if with_file and not is_renamed and not _is_in_use(node, default) and _is_newer(default, pods.values()):
         second = node.networks[1]
         yield NodeFinding(
             "next", "warning", "default-changed", default.file or default.name,
@@ -70,6 +73,22 @@ def _default_network(node: NodeState) -> Observations:
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
     yield Checked("next", what)
+
+
+def _is_in_use(node: NodeState, net: NetworkConfigList) -> bool:
+    """Return whether pods are attached to a network by record, or were until a verb failed."""
+    return any(
+        attachment.pod and not node.life_of(attachment).is_dead
+        for attachment in node.attachments if attachment.network == net.name
+    )  # fmt: skip
+
+
+def _is_newer(net: NetworkConfigList, pods: Iterable[list[Attachment]]) -> bool:
+    """Return whether a network's file came after all these pods. If not, their runtime does not choose by the name."""
+    with suppress(OSError):
+        changed = os.stat(net.file or "").st_ctime
+        return all((attachment.record.created or 0) < changed for alike in pods for attachment in alike)
+    return True
 
 
 def _shared_pools(node: NodeState) -> Iterator[NodeFinding]:
@@ -102,14 +121,10 @@ def _links(net: NetworkConfigList) -> set[str]:
 
 
 def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> Iterator[NodeFinding]:
-    """Find a bridge whose address the plugin refuses: it accepts no other IPv4 address before the gateway's."""
-    if document.get("forceAddress") is True:
+    """Find a bridge whose address the plugin refuses."""
+    if not refused_gateway(net, document, link):
         return
-    gateways = [f"{span.gateway}/{span.prefix}" for spans in range_sets(net, net.name) for span in spans[:1]]
-    wanted = [gateway for gateway in gateways if ":" not in gateway]
-    present = [address for address in link.addresses if ":" not in address]
-    if not wanted or not present or present[0] in wanted:
-        return
+    wanted, present = wanted_gateways(net), [address for address in link.addresses if ":" not in address]
     ports = [other for other in (node.host.links.values() if node.host else ()) if other.master == link.index]
     living = [
         id_of(attachment)

@@ -7,21 +7,27 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain as joined
+from shutil import which
 
 from libcni._known_faults import Fault, fault_of
 from libcni.client import CNIConfig
+from libcni.config.delegates import delegated
 from libcni.config.distribution_directories import other_plugin_dirs
-from libcni.config.network import NetworkConfigList
+from libcni.config.host_local import range_sets
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.needed_programs import missing_programs, program_not_found
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.reading import plugin_names
+from libcni.diagnosis.obstacles import lacking_of
+from libcni.diagnosis.reading import grouped, plugin_names
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.diagnosis.stopped_links import command_in
-from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted
+from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted, some
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
@@ -33,6 +39,7 @@ _error = partial(NodeFinding, "plugins", "error")
 
 _SECONDS = 10.0
 """The longest time for VERSION and STATUS: a plugin that is a script takes seconds on an overloaded machine."""
+_USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _AT_ONCE = 8
 """The number of networks whose plugins are asked at the same time."""
 
@@ -79,10 +86,41 @@ def check_plugins(node: NodeState) -> Observations:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for observations in pool.map(lambda net: list(_network(node.cni, net)), node.networks):
             yield from observations
+    yield from _missing_programs(node)
     # containerd has no file for this network, and runs its plugin for each pod.
     loopbacks = [node.recorded(attachment) for attachment in node.attachments if node.is_loopback(attachment)]
     for net in {net.name: net for net in loopbacks if net is not None and not node.configured(net.name)}.values():
         yield from _unusable_ones(node.cni, net, ask_plugins(node.cni, net))
+
+
+def _missing_programs(node: NodeState) -> Iterator[NodeFinding]:
+    """Find programs that plugins run and that their PATH lacks."""
+    missing: dict[str, dict[str, list[str]]] = {}
+    living = grouped((attachment.network, attachment) for attachment, _ in node.live)
+    for net in node.networks:
+        # A delegate of Multus has a network of its own.
+        documents = [ran for one in plugin_documents(net) for _, ran in delegated(net.name, one)]
+        addresses = [str(span.start) for spans in range_sets(net) for span in spans]
+        addresses += [one for attachment in living.get(net.name, ()) for one in node.addresses_of(attachment)]
+        for program, plugins in missing_programs(node, documents, addresses, has_ports=True).items():
+            missing.setdefault(program, {})[net.name] = plugins
+    for program, nets in missing.items():
+        users = [*dict.fromkeys(joined.from_iterable(nets.values()))]
+        seen = f"{some(users)} of {some(list(nets))} {'need' if len(users) > 1 else 'needs'} it"
+        meaning = "no container can be attached" + (" that publishes ports" if users == ["portmap"] else "")
+        about = partial(NodeFinding, check="plugins", name="program-missing", subject=f"program {program}")
+        if path := which(program, path=_USUAL_PATH):
+            # A runtime that is a service has another environment than this shell.
+            yield about(
+                severity="note", seen=f"{seen}, and {path} is not in its PATH", meaning=f"{meaning} by this program",
+                remedy=f"add {os.path.dirname(path)} to PATH",
+            )  # fmt: skip
+        else:
+            places = [f"{part}/{program}" for part in _USUAL_PATH.split(":")]
+            broken = [place for place in places if os.path.lexists(place)]
+            why = f"{broken[0]} cannot be executed" if broken else "it is not in the plugins' PATH"
+            remedy = f"install {program}{' again' * bool(broken)}"
+            yield about(severity="error", seen=f"{seen}, and {why}", meaning=meaning, remedy=remedy)
 
 
 def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
@@ -132,6 +170,15 @@ def _status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
             )  # fmt: skip
 
 
+def ask_before_add(cni: CNIConfig, net: NetworkConfigList) -> None:
+    """Ask the plugins of a network for VERSION and STATUS; raises CNIError if its ADD would fail."""
+    problems = [answer.problem for answer in ask_plugins(cni, net)]
+    if not any(problems) and supports(net.cni_version, "STATUS"):
+        problems += [plugin.error for plugin in cni.network_status(net, timeout=_SECONDS).plugins]
+    for problem in filter(None, problems):
+        raise problem
+
+
 def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | None) -> Observations:
     """Run CHECK of the live attachments in ``checked`` (None: of all); ``explained`` have a finding already."""
     attachments = [
@@ -144,28 +191,32 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
         return
     passed = known = 0
     faults: dict[Fault, list[str]] = {}
+    lacking: dict[tuple[str, str], list[str]] = {}
     for attachment in attachments:
         try:
             node.cni.check_attachment(attachment)
             passed += 1
         except CNIError as error:
             fault = fault_of(error) if isinstance(error, PluginError) and error.known_fault else None
-            if fault is not None:
+            # It says nothing of the container, and its ADD would fail as well.
+            program = program_not_found(error)
+            if program and program not in lacking_of(node, attachment):
+                lacking.setdefault((getattr(error, "plugin", ""), program), []).append(id_of(attachment))
+            elif fault is not None:
                 faults.setdefault(fault, []).append(id_of(attachment))
             elif id_of(attachment) in explained:
                 known += 1
-            elif changed := _changed_mac(node, attachment):
-                yield changed
-            elif _is_answer(error):
-                # The doctor's own checks found no fault, so the container may work.
-                yield finding_about(
-                    "interfaces", "error", attachment, "check-failed", f"CHECK failed: {error.text}",
-                    "a plugin finds the container's network damaged", *reloads(node, attachment, interrupts=True),
-                )  # fmt: skip
             else:
-                yield NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
+                yield _failed_check(node, attachment, error)
     also = f", {known} failed because of the findings above" if known else ""
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
+    for (plugin, program), containers in lacking.items():
+        yield NodeFinding(
+            "plugins", "error", "program-missing", f"program {program}, for CHECK",
+            f"plugin {plugin} did not find it at CHECK of {counted(len(containers), 'attachment')}",
+            "nothing is known of these containers, and an ADD may fail as well",
+            f"install {program}, or correct PATH", containers=tuple(containers),
+        )  # fmt: skip
     for fault, containers in faults.items():
         newer = ". A newer plugin does not have the fault" if fault.is_corrected else ""
         yield NodeFinding(
@@ -175,6 +226,18 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
             f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
+
+
+def _failed_check(node: NodeState, attachment: Attachment, error: CNIError) -> NodeFinding | NotChecked:
+    if changed := _changed_mac(node, attachment):
+        return changed
+    if program_not_found(error) or not _is_answer(error):
+        return NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
+    # The doctor's own checks found no fault, so the container may work.
+    return finding_about(
+        "interfaces", "error", attachment, "check-failed", f"CHECK failed: {error.text}",
+        "a plugin finds the container's network damaged", *reloads(node, attachment, interrupts=True),
+    )  # fmt: skip
 
 
 def _changed_mac(node: NodeState, attachment: Attachment) -> NodeFinding | None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from shutil import which
 from typing import Any, NamedTuple, Self, TypeVar
 
 from libcni._dataclass import dataclass, field, replace
@@ -36,6 +37,7 @@ LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
+_VERSION_SECONDS = 10.0
 _SEEN = LIVING - {"unknown", LOST_PATH}
 """The states that say that its path leads to its namespace."""
 
@@ -283,6 +285,23 @@ class NodeReading:
         net = self.recorded(attachment)
         problems = map(self._problem_of, plugin_names(net) if net is not None else ())
         return next(("; ".join(problem) for problem in problems if problem is not None), "")
+
+    @functools.cached_property
+    def program(self) -> Callable[[str], str]:
+        """The path of a program that the plugins find in their PATH, or ""."""
+        path = self.cni._settings.environment().get("PATH", "")  # noqa: SLF001 - what a plugin would get
+        return functools.cache(lambda name: which(name, path=path) or "")
+
+    @functools.cached_property
+    def versions_of(self) -> Callable[[str], tuple[str, ...]]:
+        """The versions of the specification that a plugin supports; () if it cannot be asked."""
+
+        def ask(plugin: str) -> tuple[str, ...]:
+            with suppress(CNIError):
+                return self.cni.get_version_info(plugin, timeout=_VERSION_SECONDS).supported_versions
+            return ()
+
+        return functools.cache(ask)
 
     @functools.cached_property
     def _problem_of(self) -> Callable[[str], tuple[str, str] | None]:

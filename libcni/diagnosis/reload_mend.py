@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from libcni.diagnosis.mends import Mend, mend_of
 from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.obstacles import obstacle_to_reload
 from libcni.diagnosis.reading import bridge_of
 from libcni.store.attachments import Attachment
 
@@ -26,8 +27,8 @@ def reloads(node: NodeState, attachment: Attachment, *, interrupts: bool = False
             "give the bridge its old name again first: a reload would create a second bridge with the same address",
             (),
         )
-    if problem := node.unusable_plugin(attachment):
-        return f"its plugins are needed to attach it again: {problem}", ()
+    if problem := obstacle_to_reload(node, attachment):
+        return f"do not attach it again yet, because its ADD would fail: {problem}", ()
     return "", (mend_of("reload", attachment, interrupts=interrupts),)
 
 

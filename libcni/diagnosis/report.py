@@ -81,6 +81,7 @@ FindingName = Literal[
     "port-caught",
     "port-shadowed",
     "prefix-changed",
+    "program-missing",
     "read-only",
     "route-changed",
     "route-missing",

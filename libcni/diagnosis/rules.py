@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from libcni.config.host_local import is_in_ranges
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
+from libcni.diagnosis.needed_programs import FIREWALLD
 from libcni.diagnosis.node_state import NodeState, is_default
 from libcni.diagnosis.packets import Forwarding, Packet, Place, named_in_drop
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
@@ -43,7 +44,6 @@ from libcni.verbs.port_rules import after, target_of
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
-_FIREWALLD = "/run/firewalld.pid"
 DROPPED = "its policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
@@ -301,7 +301,7 @@ def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str,
             done = list(_published(attachment, document, addresses))
         elif kind == "firewall":
             marks, done = {"iptables": ""}, [("firewall", address) for address in addresses]
-            backend = backend or ("firewalld" if os.path.exists(_FIREWALLD) else "")
+            backend = backend or ("firewalld" if os.path.exists(FIREWALLD) else "")
         else:
             continue
         for what, address in done:

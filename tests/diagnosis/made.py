@@ -49,7 +49,12 @@ class MadeNode:
             plugin = root / "bin" / name
             plugin.write_text("#!/bin/sh\n", encoding="utf-8")
             plugin.chmod(0o755)
-        self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d")
+        (root / "sbin").mkdir()
+        for name in ("iptables", "ip6tables", "nft"):
+            program = root / "sbin" / name
+            program.touch(0o755)
+        path = {"PATH": f"{root}/sbin"}
+        self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d", env=path)
         bridge = Link("br0", 2, kind="bridge", is_up=True, addresses=["10.1.0.1/24"], settings=("route_localnet 1",))
         self.host = Network({"br0": bridge}, (IPRoute("10.1.0.0/24", "", 2),), 1)
         self.records: list[Record] = []

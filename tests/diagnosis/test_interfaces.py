@@ -376,7 +376,9 @@ def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode)
     (made.root / "bin" / "portmap").chmod(0o644)
     found = made.finding(check_interfaces)
     assert found.mends == ()
-    assert found.remedy.startswith('its plugins are needed to attach it again: plugin "portmap" not found in ')
+    assert found.remedy.startswith(
+        'do not attach it again yet, because its ADD would fail: plugin "portmap" not found in '
+    )
     assert found.remedy.endswith(f"make the file executable: chmod +x {made.root / 'bin' / 'portmap'}")
     (made.root / "bin" / "portmap").chmod(0o755)
     (made.root / "bin" / "host-local").unlink()

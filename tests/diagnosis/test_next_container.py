@@ -86,6 +86,24 @@ def test_a_file_that_sorts_first_changes_the_default_of_the_pods(made: MadeNode)
     assert made.findings(check_next) == [], "podman and nerdctl choose the network of a container"
 
 
+def test_the_network_of_pods_that_a_failed_verb_has_detached_is_not_left_over(made: MadeNode) -> None:
+    """To move its file away would give them the other network at their next start."""
+    made.attach("c1", args=POD)
+    configure(made)
+    plugin = {**BRIDGE, "bridge": "br1", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}}
+    first = Path(made.cni.conf_dir, "00-first.conflist")
+    first.write_text(json.dumps({"cniVersion": "1.0.0", "name": "first", "plugins": [plugin]}), encoding="utf-8")
+    assert made.finding(check_next).name == "default-changed"
+    made.attach("c2", args=POD, network="first", state="detaching", address="10.2.0.2")
+    assert made.findings(check_next) == []
+    del made.records[1]
+    # A pod that came after the file went to the other network: the runtime has another default.
+    made.records[0] = made.records[0].with_fields(created=first.stat().st_ctime + 1)
+    assert made.findings(check_next) == []
+    made.records[0] = made.records[0].with_fields(created=first.stat().st_ctime - 1)
+    assert made.finding(check_next).name == "default-changed"
+
+
 NO_GATEWAY = {"isGateway": False, "isDefaultGateway": False}
 
 

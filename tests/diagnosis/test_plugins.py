@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from helpers import document
 from nodes import FakeNode
 
 from diagnosis.conftest import GOOD, OperatorNode, install, only
-from diagnosis.made import MadeNode
+from diagnosis.made import BRIDGE, FIREWALL, IPAM, PORTMAP, PORTS, MadeNode, configure
 from libcni import CNIConfig, NetworkConfigList, PluginError, RuntimeConf
 from libcni._known_faults import FAULTS
-from libcni.diagnosis import NodeFinding, diagnose
-from libcni.diagnosis.plugins import run_checks
+from libcni.diagnosis import NodeFinding, NotChecked, diagnose, needed_programs
+from libcni.diagnosis.needed_programs import missing_programs
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.plugins import check_plugins, run_checks
+from libcni.diagnosis.reload_mend import reloads
 
 
 @pytest.mark.real
@@ -146,3 +152,149 @@ def test_a_known_fault_says_whether_a_newer_plugin_helps(
     [found] = [one for one in run_checks(made.reading(), set(), None) if isinstance(one, NodeFinding)]
     assert (found.severity, found.name, found.subject) == ("note", "known-fault", f"plugin {fault.plugin}")
     assert found.remedy.endswith(". A newer plugin does not have the fault") is is_newer_better
+
+
+PTP = {"type": "ptp", "ipMasq": True, "ipam": IPAM}
+TWO_FAMILIES = ("10.1.0.2", "fd00::2")
+
+
+@pytest.mark.parametrize(
+    ("document", "addresses", "versions", "gone", "missing"),
+    [
+        (BRIDGE, ("10.1.0.2",), "1.0.0", "iptables", "iptables"),
+        (BRIDGE, ("10.1.0.2",), "1.1.0", "iptables", ""),
+        (BRIDGE, ("10.1.0.2",), "1.1.0", "iptables nft", "nft"),
+        (BRIDGE, ("10.1.0.2",), "1.0.0", "ip6tables", ""),
+        (BRIDGE, TWO_FAMILIES, "1.0.0", "ip6tables", "ip6tables"),
+        ({**BRIDGE, "ipMasqBackend": "nftables"}, TWO_FAMILIES, "1.0.0", "iptables ip6tables", ""),
+        ({**BRIDGE, "ipMasqBackend": "iptables"}, TWO_FAMILIES, "1.1.0", "iptables", "iptables"),
+        ({**BRIDGE, "ipMasq": False}, TWO_FAMILIES, "1.0.0", "iptables nft", ""),
+        ({**BRIDGE, "ipMasq": False, "macspoofchk": True}, (), "1.0.0", "iptables nft", "nft"),
+        (PTP, (), "1.0.0", "iptables", "iptables"),
+        (PORTMAP, ("10.1.0.2",), "1.0.0", "iptables", "iptables"),
+        ({**PORTMAP, "backend": "nftables"}, ("10.1.0.2",), "1.0.0", "iptables", ""),
+        (FIREWALL, ("10.1.0.2",), "1.1.0", "iptables", "iptables"),
+        ({**FIREWALL, "backend": "firewalld"}, ("10.1.0.2",), "1.0.0", "iptables", ""),
+        ({**FIREWALL, "backend": "firewalld", "ingressPolicy": "same-bridge"}, (), "1.0.0", "iptables", "iptables"),
+        ({"type": "tuning"}, ("10.1.0.2",), "1.0.0", "iptables nft", ""),
+    ],
+)
+def test_the_programs_that_a_plugin_needs(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], addresses: tuple[str, ...],
+    versions: str, gone: str, missing: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(needed_programs, "FIREWALLD", "/nowhere")
+    script = f"""#!/bin/sh\necho '{{"cniVersion": "1.0.0", "supportedVersions": ["{versions}"]}}'\n"""
+    (made.root / "bin" / document["type"]).write_text(script, encoding="utf-8")
+    assert missing_programs(made.reading(), [document], addresses, has_ports=True) == {}
+    for name in gone.split():
+        (made.root / "sbin" / name).unlink()
+    found = missing_programs(made.reading(), [document], addresses, has_ports=True)
+    assert found == ({missing: [document["type"]]} if missing else {})
+
+
+def test_no_ports_need_no_program_of_portmap(made: MadeNode) -> None:
+    (made.root / "sbin" / "iptables").unlink()
+    assert missing_programs(made.reading(), [PORTMAP], ["10.1.0.2"], has_ports=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "severity", "seen", "remedy"),
+    [
+        ("", "error", "it is not in the plugins' PATH", "install iptables"),
+        ("broken", "error", "{}/iptables cannot be executed", "install iptables again"),
+        ("elsewhere", "note", "{}/iptables is not in its PATH", "add {} to PATH"),
+    ],
+)
+def test_a_program_of_the_plugins_that_is_missing_is_said_before_an_add_fails(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch, place: str, severity: str, seen: str, remedy: str
+) -> None:
+    configure(made, BRIDGE, PORTMAP, FIREWALL)
+    usual = made.root / "usual"
+    usual.mkdir()
+    monkeypatch.setattr("libcni.diagnosis.plugins._USUAL_PATH", str(usual))
+    assert [one for one in made.findings(check_plugins) if one.name == "program-missing"] == []
+    (made.root / "sbin" / "iptables").unlink()
+    if place:
+        (usual / "iptables").touch(0o755 if place == "elsewhere" else 0o644)
+    [found] = [one for one in made.findings(check_plugins) if one.name == "program-missing"]
+    assert (found.severity, found.subject) == (severity, "program iptables")
+    assert found.seen == f"bridge, portmap, firewall of net need it, and {seen.format(usual)}"
+    assert found.remedy == remedy.format(usual)
+    assert found.meaning.startswith("no container can be attached")
+
+
+def test_a_check_that_did_not_find_a_program_says_nothing_of_the_container(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload would detach a container that works, and its ADD would not find the program either."""
+    made.attach("c1", {"type": "own"})
+    error = PluginError("failed", msg='could not list: exec: "ipset": executable file not found in $PATH', code=999)
+
+    def check_attachment(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(CNIConfig, "check_attachment", check_attachment)
+    [found] = [one for one in run_checks(made.reading(), set(), None) if isinstance(one, NodeFinding)]
+    assert (found.name, found.subject, found.mends) == ("program-missing", "program ipset, for CHECK", ())
+    assert found.containers == ("c1:eth0",)
+    # A program that the doctor misses already is one finding, not two.
+    made.attach("c2", BRIDGE)
+    (made.root / "sbin" / "iptables").unlink()
+    error = PluginError("failed", msg='exec: "iptables": executable file not found in $PATH', code=999)
+    answers = list(run_checks(made.reading(), set(), ["/cache/results/net-c2-eth0"]))
+    assert [type(one) for one in answers[:1]] == [NotChecked]
+    assert not any(isinstance(one, NodeFinding) for one in answers)
+
+
+def no_program(made: MadeNode) -> None:
+    (made.root / "sbin" / "iptables").unlink()
+
+
+def no_plugin(made: MadeNode) -> None:
+    (made.root / "bin" / "portmap").unlink()
+
+
+def other_address(made: MadeNode) -> None:
+    made.host.links["br0"].addresses = ["10.9.0.1/24"]
+
+
+def no_address_left(made: MadeNode) -> None:
+    small = {**IPAM, "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.3"}
+    config = json.loads(made.records[0].config)
+    config["plugins"][0]["ipam"] = small
+    made.records[0] = made.records[0].with_fields(config=json.dumps(config).encode())
+    made.reservations.clear()
+    made.reserve("10.1.0.2", "c7")
+    made.reserve("10.1.0.3", "c8")
+
+
+def no_file(made: MadeNode) -> None:
+    config = json.loads(made.records[0].config)
+    config["plugins"].append({"type": "tuning", "kubeconfig": "/nowhere/kubeconfig"})
+    made.records[0] = made.records[0].with_fields(config=json.dumps(config).encode())
+
+
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        (no_program, "needs iptables, which is not in the plugins' PATH: install it"),
+        (no_plugin, 'plugin "portmap" not found'),
+        (other_address, "br0 has another address than 10.1.0.1/24"),
+        (no_address_left, "no other one is free"),
+        (no_file, "/nowhere/kubeconfig does not exist"),
+    ],
+)
+def test_nobody_is_attached_again_as_long_as_the_add_would_fail(made: MadeNode, break_it: Any, words: str) -> None:
+    made.attach("c1", BRIDGE, PORTMAP, capability_args=json.dumps(PORTS))
+
+    def answer() -> tuple[str, Any]:
+        state: NodeState = made.reading()
+        return reloads(state, state.attachments[0])
+
+    assert [one.kind for one in answer()[1]] == ["reload"]
+    break_it(made)
+    remedy, mends = answer()
+    assert mends == ()
+    assert remedy.startswith("do not attach it again yet, because its ADD would fail: ")
+    assert words in remedy

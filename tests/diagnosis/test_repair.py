@@ -607,3 +607,35 @@ def test_a_jump_to_an_empty_chain_of_masquerade_is_removed(
     assert len(host.rules("nat", f"-j {chain}")) == 2
     # While another test hides a namespace, who has an address is unknown.
     wait_until(lambda: repair_node(node.cni).stopped == "" and not host.rules("nat", "CNI-"), 60)
+
+
+ANSWER = '#!/bin/sh\necho "$CNI_COMMAND" >> {log}\n[ $CNI_COMMAND != VERSION ] || {{ echo no; exit 1; }}\n'
+
+
+def test_a_container_is_not_detached_if_its_plugins_do_not_answer_before_the_reload(node: OperatorNode) -> None:
+    """The file is a program that starts: only a call shows that its ADD would fail."""
+    node.attach("c1").run("ip", "link", "del", "eth0")
+    log = node.root / "log"
+    plugin = node.bin / "bridge"
+    plugin.write_text(ANSWER.format(log=log), encoding="utf-8")
+    plugin.chmod(0o755)
+    [outcome] = repair_node(node.cni).outcomes
+    assert (outcome.mend.kind, outcome.state) == ("reload", "failed")
+    assert 'plugin "bridge" failed (VERSION)' in outcome.reason
+    assert set(log.read_text(encoding="utf-8").split()) == {"VERSION"}
+    plugin.unlink()
+    node.repair()
+
+
+def test_nobody_is_detached_because_a_check_did_not_find_iptables(node: OperatorNode) -> None:
+    node.write_bridge(ipMasq=True)
+    container = node.attach("c1")
+    programs = node.root / "programs"
+    programs.mkdir()
+    blind = node.client(env={"PATH": str(programs)})
+    before = container.links_and_addresses()
+    done = repair_node(blind, interrupt=["all"], run_check=True, include_go=True)
+    assert done.outcomes == ()
+    assert "program-missing" in {one.name for one in done.report.findings}
+    assert container.links_and_addresses() == before
+    assert node.states() == ["ready"]

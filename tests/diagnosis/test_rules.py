@@ -46,7 +46,7 @@ def made(made: MadeNode) -> MadeNode:
 @pytest.fixture
 def published(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> MadeNode:
     """Return a node with a container that is masqueraded, has a port, and is allowed by the firewall."""
-    monkeypatch.setattr(rules, "_FIREWALLD", "/nowhere")
+    monkeypatch.setattr(rules, "FIREWALLD", "/nowhere")
     made.attach("c1", *PLUGINS, capability_args=json.dumps(PORTS))
     made.make_rules("c1", "10.1.0.2")
     return made
@@ -210,7 +210,7 @@ def test_a_chain_of_nftables_that_nothing_leads_to(
 
 def test_rules_that_are_elsewhere_are_not_missed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     made.attach("c1", *NFT, FIREWALL, capability_args=json.dumps(PORTS))
-    monkeypatch.setattr(rules, "_FIREWALLD", str(made.root))
+    monkeypatch.setattr(rules, "FIREWALLD", str(made.root))
     made.more |= {"rules": {}, "unread": {"the rules of nft": "the program is not in PATH"}}
     assert made.findings(check_rules) == []
     assert made.not_checked(check_rules) == [
