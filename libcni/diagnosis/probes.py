@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -33,8 +33,11 @@ _TRIED = 8
 _ALONE = {"private", "vepa", "passthru"}
 """The modes of macvlan in which containers of one node do not reach each other."""
 
-Kind = Literal["node", "gateway", "same", "other"]
-"""From the node to a container; to its gateway; to another container of its network; to one of another network."""
+Kind = Literal["router", "node", "gateway", "same", "other", "out"]
+"""From the node to its own gateway, and to a container; from a container to its gateway, to another container of its
+network, to one of another network, and to the node's gateway."""
+_FIRST = {"router", "node"}
+"""What the others depend on: a container's own requests teach the node its hardware address."""
 
 
 class End(NamedTuple):
@@ -116,11 +119,14 @@ def ends_of(node: NodeState) -> Iterator[End]:
                 )  # fmt: skip
 
 
-def probes_of(node: NodeState, ends: list[End]) -> Iterator[Probe]:
-    """Yield the requests: those of the node first, because a container's own teach the node its hardware address."""
+def probes_of(node: NodeState, ends: list[End], doubtful: Collection[str]) -> Iterator[Probe]:
+    """Yield the requests, those of the node first; none to other machines for the ``doubtful`` containers."""
     assert node.host is not None
     with_gateway = [end for end in ends if end.gateway and _returns(end, end.gateway)]
     on_node = [end for end in with_gateway if end.is_on_node]
+    to_router = list(_to_router(node, [end for end in on_node if end.name not in doubtful]))
+    for router in dict.fromkeys(probe.request.target for probe in to_router):
+        yield Probe("router", EchoRequest(router), None, None, router)
     for end in on_node:
         yield Probe("node", EchoRequest(end.address), None, end, _next_hop(node.host, end.address))
     for end in with_gateway:
@@ -128,6 +134,25 @@ def probes_of(node: NodeState, ends: list[End]) -> Iterator[Probe]:
             yield Probe("gateway", end.request(end.gateway), end, None, _next_hop(end.inside, end.gateway))
     yield from _within_networks(node, ends)
     yield from _between_networks(node, on_node)
+    yield from to_router
+
+
+def _to_router(node: NodeState, ends: list[End]) -> Iterator[Probe]:
+    """Yield requests from some containers of each masqueraded network to the node's gateway."""
+    masked = [end for end in ends if any(one.get("ipMasq") is True for one in node.documents(end.attachment))]
+    for version, everywhere in ((4, "0.0.0.0/0"), (6, "::/0")):
+        ways = [
+            (route.metric, place, route.gateway)
+            for place, route in enumerate(node.host.routes if node.host else ())
+            if route.table == MAIN_TABLE and route.destination == everywhere and route.gateway
+        ]
+        router = min(ways)[2] if ways else ""
+        networks = grouped((end.attachment.network, end) for end in masked if end.version == version)
+        for alike in networks.values() if router and not router.startswith("fe80:") else ():
+            able = [end for end in alike if _reaches(end, router)]
+            # One alone may have a policy of its own.
+            for end in {one.name: one for one in (*able[:1], *able[len(able) // 2 :][:1], *able[-1:])}.values():
+                yield Probe("out", end.request(router), end, None, _next_hop(end.inside, router))
 
 
 def _within_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:
@@ -234,7 +259,7 @@ def batches(probes: list[Probe]) -> Iterator[list[Probe]]:
         # The entries for a container and its gateway are those of the node's own request.
         entries = 0 if probe.kind == "gateway" and probe.source is not None and probe.source.is_on_node else 2
         is_full = len(batch) >= most or made + entries > room
-        if batch and (is_full or (probe.kind == "node") is not (batch[-1].kind == "node")):
+        if batch and (is_full or (probe.kind in _FIRST) is not (batch[-1].kind in _FIRST)):
             yield batch
             batch = []
         if made and made + entries > room:

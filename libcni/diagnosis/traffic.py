@@ -35,6 +35,7 @@ _NOT_LOST = {
 
 _SETTLED = 5.0
 """Seconds after an ADD from which packets must arrive: the kernel takes a second for a new link or IPv6 address."""
+_OF_OTHERS = {"router", "gateway", "out"}
 _WITH_NODE = {"node", "gateway"}
 Fate = Literal["refused", "blocked", "unresolved", "rejected", "silent"]
 _SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error"}
@@ -71,6 +72,7 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observa
         if finding.check in {"interfaces", "rules", "namespaces"} and finding.name not in _NOT_LOST
         for name in finding.containers
     }  # fmt: skip
+    doubtful = {name for finding in findings if finding.check in {"interfaces", "rules"} for name in finding.containers}
     ends = list(ends_of(node))
     found = [end for end in ends if end.name in explained]
     if found:
@@ -81,7 +83,7 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observa
     for name in dict.fromkeys(name_of(end.attachment) for end in virtual):
         yield NotChecked("traffic", name, "its packets go to a virtual machine")
     ends = [end for end in ends if end not in virtual]
-    probes = list(probes_of(node, ends))
+    probes = list(probes_of(node, ends, doubtful))
     probed = {end.name for probe in probes for end in probe.ends}
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.name not in probed):
         yield NotChecked("traffic", name, "it has no gateway and no other container on this node to send packets to")
@@ -93,37 +95,35 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observa
         return
     failures: list[Failure] = []
     unknown: list[tuple[Probe, str]] = []
+    answering: set[str] = set()
     for batch in batches(probes):
-        _send(batch, failures, unknown)
+        _send(batch, answering, failures, unknown)
     for end, reason in {probe.ends[-1].name: (probe.ends[-1], reason) for probe, reason in unknown}.values():
         yield NotChecked("traffic", name_of(end.attachment), reason)
     counts = {word: sum(probe.kind == kind for probe in probes) for kind, word in _COUNTED.items()}
     what = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    yield Checked("traffic", f"{counted(len(probes), 'echo request')}: {what}")
+    yield Checked("traffic", f"{counted(sum(counts.values()), 'echo request')}: {what}")
     yield from _findings(failures, probes)
 
 
 _COUNTED: Mapping[Kind, str] = {
     "node": "from the node", "gateway": "to gateways", "same": "between containers of a network",
-    "other": "between networks",
+    "other": "between networks", "out": "to the node's gateway",
 }  # fmt: skip
 
 
 # What came back.
 
 
-def _send(batch: list[Probe], failures: list[Failure], unknown: list[tuple[Probe, str]]) -> None:
+def _send(batch: list[Probe], answering: set[str], failures: list[Failure], unknown: list[tuple[Probe, str]]) -> None:
     echoes = send_echoes([probe.request for probe in batch])
     pairs = list(zip(batch, echoes, strict=True))
-    # A gateway that is not the node is expected to answer if it answers another container.
-    answering = {probe.request.target for probe, echo in pairs if echo.is_answered}
+    # Another machine is expected to answer if it answers the node, or another container.
+    answering |= {probe.request.target for probe, echo in pairs if echo.is_answered}
     unresolved: dict[str, set[str]] = {}
     for probe, echo in pairs:
-        is_expected = (
-            probe.kind != "gateway"
-            or (probe.source is not None and probe.source.is_on_node)
-            or probe.request.target in answering
-        )
+        is_on_node = probe.kind == "gateway" and probe.source is not None and probe.source.is_on_node
+        is_expected = probe.kind not in _OF_OTHERS or is_on_node or probe.request.target in answering
         if echo.is_answered or not is_expected or not all(map(_is_there, probe.ends)):
             continue
         netns = probe.request.netns
@@ -205,16 +205,17 @@ def _findings(failures: list[Failure], probes: list[Probe]) -> Iterator[NodeFind
         if failure.probe.kind not in _WITH_NODE
         and direct.keys().isdisjoint(end.name for end in failure.probe.ends)
     ]  # fmt: skip
-    by_network = grouped((_networks_of(failure.probe), failure) for failure in between)
-    for networks, group in by_network.items():
-        alike_asked = [
-            probe for probe in probes if probe.kind == group[0].probe.kind and _networks_of(probe) == networks
-        ]
-        yield from _between(group, alike_asked)
+    for key, group in grouped((_group_of(failure.probe), failure) for failure in between).items():
+        asked_alike = [probe for probe in probes if _group_of(probe) == key]
+        if group[0].probe.kind != "out":
+            yield from _between(group, asked_alike)
+        elif len(group) == len(asked_alike):  # one alone may have a policy of its own
+            yield _finding(group, [failure.probe.ends[0] for failure in group], set())
 
 
-def _networks_of(probe: Probe) -> tuple[str, ...]:
-    return tuple(end.attachment.network for end in probe.ends)
+def _group_of(probe: Probe) -> tuple[str, ...]:
+    """Return the kind of a request, and the networks of its ends."""
+    return probe.kind, *(end.attachment.network for end in probe.ends)
 
 
 def _between(group: list[Failure], probes: list[Probe]) -> Iterator[NodeFinding]:
@@ -235,12 +236,14 @@ def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeF
     worst = min(failures, key=lambda failure: list(_MEANINGS).index(failure.fate))
     names = tuple(dict.fromkeys(end.name for end in ends))
     networks = list(dict.fromkeys(end.attachment.network for end in ends))
-    if len(names) == 1:
+    of_networks = " and ".join(f"network {network}" for network in networks)
+    subject = f"{counted(len(names), 'attachment')} of {of_networks}"
+    if worst.probe.kind == "out":
+        subject = f"{of_networks}, packets to other machines"
+    elif len(names) == 1:
         subject = name_of(ends[0].attachment)
     elif asked <= set(names):
-        subject = f"all {len(names)} attachments of {' and '.join(f'network {network}' for network in networks)}"
-    else:
-        subject = f"{counted(len(names), 'attachment')} of {' and '.join(f'network {network}' for network in networks)}"
+        subject = f"all {subject}"
     return NodeFinding(
         "traffic", _SEVERITIES.get(worst.fate, "warning"), "no-reply", subject,
         some([_words(failure) for failure in failures], "; "), _MEANINGS[worst.fate],
@@ -253,6 +256,8 @@ def _words(failure: Failure) -> str:
     probe, echo, fate = failure
     source = f"{probe.source.name} ({probe.source.address})" if probe.source is not None else "the node"
     target = f"its gateway {probe.request.target}"
+    if probe.kind == "out":
+        target = f"the node's gateway {probe.request.target}, which answers the node"
     if probe.target is not None:
         target = f"{probe.target.name} ({probe.target.address})"
     text = (

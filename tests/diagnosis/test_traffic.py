@@ -22,6 +22,7 @@ from libcni.diagnosis import NodeFinding, traffic
 from libcni.diagnosis.report import NotChecked, Observation
 from libcni.kernel.echo import Echo, EchoRequest, send_echoes
 from libcni.kernel.namespace import namespace_identity
+from libcni.kernel.netlink import IPRoute, Link
 from libcni.testing import wait_until
 
 GATEWAY = "10.1.0.1"
@@ -185,6 +186,30 @@ def test_a_gateway_that_is_not_the_node_need_not_answer(three: MadeNode, answers
     assert found.containers == ("c2:eth0", "c4:eth0"), "it answers another one"
 
 
+def test_some_containers_of_a_masqueraded_network_ask_the_gateway_of_the_node(made: MadeNode, answers: Answers) -> None:
+    router = "192.0.2.254"
+    made.host.links["up0"] = Link("up0", 9, is_up=True, addresses=["192.0.2.1/24"])
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", router, 9)))
+    numbers = range(2, 11)
+    for number in numbers:
+        made.attach(f"c{number}")
+    assert findings(made) == []
+    asked = [(source, target) for source, target in answers.requests if target == router]
+    assert asked == [("", router), *((address(number), router) for number in (2, 6, 10))]
+    answers.lose(*asked[1:3])
+    assert findings(made) == [], "their own policy"
+    answers.lose(*asked[1:])
+    [found] = findings(made)
+    assert (found.severity, found.subject) == ("warning", "network net, packets to other machines")
+    assert "from c2:eth0 (10.1.0.2) to the node's gateway 192.0.2.254, which answers the node: no answer" in found.seen
+    masquerade = NodeFinding(
+        "rules", "error", "rules-missing", "", "", containers=tuple(f"c{number}:eth0" for number in numbers)
+    )
+    assert findings(made, masquerade) == [], "it explains that"
+    answers.lose(*asked)
+    assert findings(made) == [], "the gateway answers nobody"
+
+
 def test_a_container_with_nobody_to_ask_is_not_checked(made: MadeNode, answers: Answers) -> None:
     made.host.links["br0"].addresses.clear()
     inside = made.attach("c2", {**BRIDGE, "ipMasq": False})
@@ -285,9 +310,19 @@ def test_a_policy_may_drop_echo_requests_and_a_setting_need_not_answer_them(node
     assert any("icmp_echo_ignore_all is 1 there" in one.reason for one in report.not_checked)
 
 
+def uplink(node: OperatorNode) -> None:
+    """Give the node a gateway."""
+    router = node.new_namespace()
+    node.host.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "eth0", "netns", router.name)
+    for space, name, last in ((node.host, "up0", 1), (router, "eth0", 254)):
+        space.run("ip", "address", "add", f"192.0.2.{last}/24", "dev", name)
+        space.run("ip", "link", "set", name, "up")
+    node.host.run("ip", "route", "add", "default", "via", "192.0.2.254")
+
+
 @pytest.mark.slow
 @pytest.mark.real
-def test_networks_in_order_are_quiet(node: OperatorNode) -> None:
+def test_networks_in_order_are_quiet(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a gateway, with both versions of IP, over the node, on a device of it, and between networks."""
 
     def ipam(*subnets: str, **more: object) -> dict[str, object]:
@@ -323,11 +358,18 @@ def test_networks_in_order_are_quiet(node: OperatorNode) -> None:
         assert report.findings == ()
         return not any(one.check == "traffic" for one in report.not_checked)
 
+    uplink(node)
     wait_until(is_quiet)
     [checked] = [one.what for one in node.diagnose(send_packets=True).checked if one.check == "traffic"]
     assert checked == (
-        "27 echo requests: 6 from the node, 10 to gateways, 10 between containers of a network, 1 between networks"
+        "29 echo requests: 6 from the node, 10 to gateways, 10 between containers of a network, "
+        "1 between networks, 2 to the node's gateway"
     )
+    rule = f"POSTROUTING -s {node.second}.0/24 -o up0 -j SNAT --to-source 192.0.2.99"
+    node.host.run("iptables", "-t", "nat", "-I", *rule.split())
+    monkeypatch.setattr(traffic, "_SETTLED", 0.0)
+    found = node.diagnose(send_packets=True).findings
+    assert "network second, packets to other machines" in [one.subject for one in found]
 
 
 @pytest.mark.real
