@@ -39,7 +39,9 @@ def repair_commands(
 ) -> list[str]:
     """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
     needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
-    names = [*interrupt, *sorted(need["interrupt"] for need in needs if "interrupt" in need)]
+    all_needs = [need for outcome in plan.outcomes if outcome.state in {"planned", "left"} for need in outcome.needs]
+    # One mend can interrupt many: without one of them the command would do nothing.
+    names = [*interrupt, *sorted(name for option, name in all_needs if option == "interrupt")]
     names = short_names(session.client(), dict.fromkeys(names)) if "all" not in names else ["all"]
     common = ["--yes", *options, *(["--timeout", f"{session.timeout:g}"] if session.timeout != TIMEOUT else [])]
     commands = []

@@ -13,6 +13,7 @@ from libcni._dataclass import replace
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
 from libcni.diagnosis.node_state import NodeState, is_default
+from libcni.diagnosis.obstacles import bridge_gateways
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
@@ -284,7 +285,11 @@ def _gateways(node: NodeState, users: _Users) -> list[str]:
     attachments = [
         attachment for attachment, document in users if document.get("type") == "bridge" and is_gateway(document)
     ]
-    return sorted({cidr for attachment in attachments for cidr in node.summary_of(attachment).gateways})
+    nets = map(node.configured, dict.fromkeys(attachment.network for attachment in attachments))
+    # If its prefix length was changed in the file, the next ADD refuses a bridge that has the old one.
+    present = {cidr.partition("/")[0]: cidr for net in nets if net is not None for cidr in bridge_gateways(net)}
+    recorded = {cidr for attachment in attachments for cidr in node.summary_of(attachment).gateways}
+    return sorted({present.get(cidr.partition("/")[0], cidr) for cidr in recorded})
 
 
 def _state_of(

@@ -14,7 +14,7 @@ from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.obstacles import refused_gateway, wanted_gateways
+from libcni.diagnosis.obstacles import refused_gateway
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
@@ -122,30 +122,28 @@ def _links(net: NetworkConfigList) -> set[str]:
 
 def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> Iterator[NodeFinding]:
     """Find a bridge whose address the plugin refuses."""
-    if not refused_gateway(net, document, link):
+    wanted, wrong = refused_gateway(net, document, link)
+    if not wanted:
         return
-    wanted, present = wanted_gateways(net), [address for address in link.addresses if ":" not in address]
     ports = [other for other in (node.host.links.values() if node.host else ()) if other.master == link.index]
     living = [
         id_of(attachment)
         for attachment in node.attachments
         if attachment.state in LIVING and any(end.master == link.index for end in node.host_ends(attachment))
     ]
-    wrong = [address for address in present if address not in wanted]
-    only_prefix = {one.partition("/")[0] for one in wrong} <= {one.partition("/")[0] for one in wanted}
+    only_prefix = {one.partition("/")[0] for one in wrong} == {wanted.partition("/")[0]}
     # The gateway's own address with another prefix length is replaced in place.
     mends = () if ports and not only_prefix else tuple(
         Mend("remove-address", link.name, (address,), tuple(living), tuple(living)) for address in wrong
     )  # fmt: skip
-    if mends and ports:
-        missing = [gateway for gateway in wanted if gateway not in present]
-        mends += tuple(Mend("add-address", link.name, (one,), tuple(living), tuple(living)) for one in missing)
+    if mends and ports and wanted not in link.addresses:
+        mends += (Mend("add-address", link.name, (wanted,), tuple(living), tuple(living)),)
     who = some(living or [port.name for port in ports]) if ports else "nobody"
     yield NodeFinding(
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",
-        f"its gateway is {wanted[0]}, and its bridge {link.name} has another address, {some(wrong)}; on it: {who}",
-        f'no new container can be attached: "{link.name} already has an IP address different from {wanted[0]}"',
-        "" if mends else f"{_undo(node, net, present[0])}give this network another bridge; or move its containers "
+        f"its gateway is {wanted}, and its bridge {link.name} has another address, {some(wrong)}; on it: {who}",
+        f'no new container can be attached: "{link.name} already has an IP address different from {wanted}"',
+        "" if mends else f"{_undo(node, net, wrong[0])}give this network another bridge; or move its containers "
         "away, then call repair again",
         mends, tuple(dict.fromkeys(living)),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from itertools import chain as joined
@@ -37,8 +38,12 @@ def _obstacles(node: NodeState, net: NetworkConfigList, attachment: Attachment) 
         yield f"{path} does not exist: start the plugin's daemon, which writes it"
     for document in node.documents(attachment):
         link = node.host.links.get(bridge_of(document)) if node.host is not None else None
-        if document.get("type") == "bridge" and link is not None and (wanted := refused_gateway(net, document, link)):
-            yield f"{link.name} has another address than {wanted}, which the plugin refuses"
+        if (
+            document.get("type") == "bridge"
+            and link is not None
+            and (others := refused_gateway(net, document, link)[1])
+        ):
+            yield f"{link.name} has the address {some(others)}, with which the plugin refuses it"
     taken = [path for path in reservation_directories(net) if _is_taken_from(node, attachment, path)]
     if any(_is_full(node, net, path) for path in taken):
         yield "its address is reserved for another container, and no other one is free"
@@ -67,20 +72,31 @@ def _needed_files(document: object) -> Iterator[str]:
                 yield from _needed_files(value)
 
 
-def wanted_gateways(net: NetworkConfigList) -> list[str]:
-    """Return the IPv4 addresses with prefix length that an ADD of a network gives its bridge."""
-    gateways = [f"{span.gateway}/{span.prefix}" for spans in range_sets(net, net.name) for span in spans[:1]]
-    return [gateway for gateway in gateways if ":" not in gateway]
+def bridge_gateways(net: NetworkConfigList) -> list[str]:
+    """Return the addresses with prefix length that an ADD of a network gives its bridge."""
+    return [f"{span.gateway}/{span.prefix}" for spans in range_sets(net, net.name) for span in spans[:1]]
 
 
-def refused_gateway(net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> str:
-    """Return the gateway's address that the plugin cannot give a bridge; "" if it can.
+def refused_gateway(net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> tuple[str, list[str]]:
+    """Return a gateway's address that the plugin refuses to give a bridge, and the bridge's addresses that are why.
 
-    The plugin accepts no other IPv4 address before the gateway's.
+    The plugin (ensureAddr in bridge.go) stops at another IPv4 address, or at an IPv6 address of an overlapping subnet,
+    if that comes before the gateway's.
     """
-    wanted = wanted_gateways(net) if is_gateway(document) and document.get("forceAddress") is not True else []
-    present = [address for address in link.addresses if ":" not in address]
-    return wanted[0] if wanted and present and present[0] not in wanted else ""
+    if is_gateway(document) and document.get("forceAddress") is not True:
+        wanted = bridge_gateways(net)
+        for gateway in wanted:
+            others = [own for own in link.addresses if own not in wanted and _excludes(own, gateway)]
+            before = link.addresses[: link.addresses.index(gateway)] if gateway in link.addresses else link.addresses
+            if any(own in before for own in others):
+                return gateway, others
+    return "", []
+
+
+def _excludes(own: str, gateway: str) -> bool:
+    """Return whether the plugin gives a bridge only one of two addresses."""
+    one, other = ipaddress.ip_interface(own), ipaddress.ip_interface(gateway)
+    return one.version == other.version and (one.version == 4 or one.network.overlaps(other.network))  # noqa: PLR2004 - IPv4
 
 
 def _is_taken_from(node: NodeState, attachment: Attachment, directory: str) -> bool:

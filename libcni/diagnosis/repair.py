@@ -12,7 +12,7 @@ from libcni._dataclass import dataclass, field, replace
 from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
 from libcni.diagnosis.doctor import report_on
-from libcni.diagnosis.mends import Mend, merged
+from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.repair_guard import AllBelongings, belongings_of, losses
@@ -35,6 +35,11 @@ _PATIENCE = 60.0
 """Seconds for which a loss is examined again while verbs of its containers run."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
 _WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "disk", "drift"}
+
+
+_OPPOSITES: dict[MendKind, MendKind] = {
+    "add-address": "remove-address", "remove-address": "add-address", "reserve": "release", "release": "reserve",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +190,24 @@ class _Repair:
         planned = []
         for mend in merged(mend for _, mend in wanted):
             if mend not in self.tried:
+                if undone := self._undone_by(mend):
+                    self._note(MendOutcome(mend, names[mend.key], "failed"), "failed", undone)
+                    continue
                 needs = tuple(self._needs(node, mend))
                 planned.append(MendOutcome(mend, names[mend.key], "left" if needs else "planned", needs))
         order = list(ACTS)
         return sorted(planned, key=lambda outcome: (bool(outcome.needs), order.index(outcome.mend.kind)))
+
+    def _undone_by(self, mend: Mend) -> str:
+        """Return that a mend would take an earlier one back, or "". Both would be repeated for ever."""
+        for other, outcome in self.outcomes.items():
+            places = [(one.target, one.netns, one.details) for one in (mend, other)]
+            if outcome.state == "mended" and _OPPOSITES.get(mend.kind) == other.kind and places[0] == places[1]:
+                return (
+                    f"it would undo {other.kind} {some(other.details)} of the finding {outcome.finding}, which this "
+                    "repair has made: the two contradict each other, so decide which one is right"
+                )
+        return ""
 
     def _needs(self, node: NodeState, mend: Mend) -> Iterator[tuple[str, str]]:
         """Yield the options without which a mend is not carried out."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode
+from diagnosis.made import BRIDGE, IPAM, PORTMAP, MadeNode, configure
 from libcni.diagnosis import NodeFinding, repair_node
 from libcni.diagnosis.doctor import report_on
 from libcni.diagnosis.interfaces import check_interfaces
@@ -444,3 +444,15 @@ def test_a_bridge_that_has_gone_is_made_again_only_with_an_interruption(node: Op
     assert (outcome.state, outcome.needs) == ("left", (("interrupt", "c1:eth0"),))
     node.repair("c1")
     node.assert_healthy()
+
+
+def test_a_bridge_gets_its_gateway_with_the_prefix_length_of_the_present_file(made: MadeNode) -> None:
+    """With the recorded one the next ADD would refuse the bridge, and the next repair would take it away again."""
+    made.attach("c1")
+    configure(made, {**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/23"}})
+    made.host.links["br0"].addresses = ["10.1.0.1/23"]
+    made.host = replace(made.host, routes=(IPRoute("10.1.0.0/23", "", 2),))
+    assert made.findings(check_interfaces) == []
+    made.host.links["br0"].addresses = []
+    found = made.finding(check_interfaces)
+    assert [(one.kind, one.details) for one in found.mends] == [("add-address", ("10.1.0.1/23",))]

@@ -64,6 +64,27 @@ def test_a_bridge_whose_address_the_plugin_refuses(
         assert inhabited.seen.endswith("on it: c1:eth0")
 
 
+TWO = {**BRIDGE, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "others"),
+    [
+        (["10.1.0.1/24", "fd00:1::1/64"], []),
+        (["10.1.0.1/24", "fd00:2::1/64"], []),
+        (["10.1.0.1/24", "fd00:1::1/112"], ["fd00:1::1/112"]),
+        (["10.1.0.1/24", "fd00:1::1/64", "fd00:1::2/64"], []),
+        (["10.1.0.1/24", "fd00:1::2/64"], ["fd00:1::2/64"]),
+    ],
+)
+def test_of_ipv6_the_plugin_refuses_only_an_address_of_an_overlapping_subnet(
+    made: MadeNode, addresses: list[str], others: list[str]
+) -> None:
+    configure(made, TWO)
+    made.host.links["br0"].addresses = addresses
+    assert [mend.details[0] for one in made.findings(check_next) for mend in one.mends] == others
+
+
 def test_a_file_whose_subnet_was_changed_while_containers_live(made: MadeNode) -> None:
     made.attach("c1")
     configure(made, {**BRIDGE, "ipam": {**IPAM, "subnet": "10.2.0.0/24"}})

@@ -22,7 +22,7 @@ from nodes import PLUGINS, FakeNode, Namespace
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import acts, lock_users, repair_node
+from libcni.diagnosis import NodeFinding, acts, doctor, lock_users, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.mends import Mend, MendKind, merged
@@ -639,3 +639,34 @@ def test_nobody_is_detached_because_a_check_did_not_find_iptables(node: Operator
     assert "program-missing" in {one.name for one in done.report.findings}
     assert container.links_and_addresses() == before
     assert node.states() == ["ready"]
+
+
+def test_a_bridge_gets_the_prefix_length_of_a_file_that_was_changed_in_one_repair(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.attach("c2")
+    node.configure("net", node.bridge(f"{node.net}.0/25"))
+    plan = repair_node(node.cni, dry_run=True)
+    assert {name for one in plan.outcomes for _, name in one.needs} == {"c1:eth0", "c2:eth0"}
+    node.repair("c1", "c2")
+    names = [one.name for one in node.diagnose().findings]
+    assert names == ["changed-configuration"], "the two checks want the same"
+    node.attach("c3")
+
+
+def test_a_mend_that_would_undo_an_earlier_one_is_not_made(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two findings that contradict each other would be repaired by turns for ever."""
+    gateway = f"{node.net}.1/24"
+    node.attach("c1")
+    subprocess.run(["ip", "address", "del", gateway, "dev", "br-node"], check=True)
+    mend = Mend("remove-address", "br-node", (gateway,))
+
+    def wants_it_away(state: NodeState) -> Iterator[NodeFinding]:
+        if state.host is not None and gateway in state.host.links["br-node"].addresses:
+            yield NodeFinding("next", "error", "bridge-address", "bridge", "it has an address", mends=(mend,))
+
+    checks = [*doctor._CHECKS, ("next", wants_it_away)]
+    monkeypatch.setattr(doctor, "_CHECKS", checks)
+    first, second = repair_node(node.cni).outcomes
+    assert (first.mend.kind, first.state) == ("add-address", "mended")
+    assert (second.mend.kind, second.state) == ("remove-address", "failed")
+    assert second.reason.startswith(f"it would undo add-address {gateway} of the finding gateway-missing")
