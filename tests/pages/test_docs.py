@@ -119,10 +119,12 @@ def test_the_recipe_for_a_restart_leaves_a_healthy_container_with_a_port_alone(
 
 
 def test_the_networks_among_the_answers_load() -> None:
-    documents = re.findall(
-        r"^```json\n(.*?)^```$", (DOCS / "how-to/questions.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    page = (DOCS / "how-to/questions.md").read_text()
+    documents = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert [libcni.NetworkConfigList.from_bytes(text).name for text in documents] == ["dual", "lan"]
+    [first] = re.findall(r"replace the first line of the plugin by `(.*?)`", page)
+    vlan = re.sub(r'^  \{"type": "macvlan".*$', lambda _: first, documents[1], flags=re.MULTILINE)
+    assert libcni.NetworkConfigList.from_bytes(vlan).plugins[0].type == "vlan"
 
 
 def test_the_copied_network_has_a_name_a_bridge_and_a_subnet_of_its_own() -> None:
