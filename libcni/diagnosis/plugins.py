@@ -20,6 +20,7 @@ from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.mounts import mount_of
 from libcni.diagnosis.needed_programs import missing_programs, program_not_found
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import lacking_of
@@ -27,7 +28,16 @@ from libcni.diagnosis.reading import grouped, plugin_names
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.diagnosis.stopped_links import command_in
-from libcni.errors import CNIError, NotAttachedError, PluginError, PluginTimeoutError, VersionError, counted, some
+from libcni.errors import (
+    CNIError,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+    VersionError,
+    counted,
+    some,
+)
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 from libcni.verbs.version import PluginValidation
@@ -76,9 +86,10 @@ def check_plugins(node: NodeState) -> Observations:
             remedy = f"plugins may be in {others}: choose one with --path"
         yield _error("no-plugins", where, seen, "no plugin can be run", remedy)
         return
+    names = plugin_names(*node.networks)
     for directory in directories:
         yield from writable_by_others("plugins", directory)
-    names = plugin_names(*node.networks)
+        yield from _not_executed(directory, names)
     paths = {os.path.join(directory, name) for directory in directories for name in names}
     for path in sorted(filter(os.path.isfile, paths)):
         yield from writable_by_others("plugins", path)
@@ -91,6 +102,30 @@ def check_plugins(node: NodeState) -> Observations:
     loopbacks = [node.recorded(attachment) for attachment in node.attachments if node.is_loopback(attachment)]
     for net in {net.name: net for net in loopbacks if net is not None and not node.configured(net.name)}.values():
         yield from _unusable_ones(node.cni, net, ask_plugins(node.cni, net))
+
+
+def _is_noexec(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+
+
+def _not_executed(directory: str, names: Iterable[str]) -> Iterator[NodeFinding]:
+    """Find a directory whose file system is mounted noexec, once for all its plugins."""
+    plugins = [name for name in names if os.path.isfile(os.path.join(directory, name))]
+    if plugins and _is_noexec(directory):
+        point = shlex.quote(mount_of(directory).point)
+        yield _error(
+            "unusable-plugin", directory, f"its file system is mounted noexec; there: {some(plugins)}",
+            "no plugin can be started there, whatever the modes of the files",
+            f"mount -o remount,bind,exec {point} (and correct /etc/fstab, or the unit that mounts it)",
+        )  # fmt: skip
+
+
+def _is_named_by_directory(error: CNIError) -> bool:
+    """Return whether a plugin is missing only because its directory is mounted noexec."""
+    places = (
+        [os.path.join(one, error.plugin) for one in error.searched] if isinstance(error, PluginNotFoundError) else []
+    )
+    return any(os.path.isfile(place) and _is_noexec(place) for place in places)
 
 
 def _missing_programs(node: NodeState) -> Iterator[NodeFinding]:
@@ -138,7 +173,9 @@ def _network(cni: CNIConfig, net: NetworkConfigList) -> Observations:
 def _unusable_ones(
     cni: CNIConfig, net: NetworkConfigList, answers: Iterable[PluginValidation]
 ) -> Iterator[NodeFinding]:
-    yield from (_unusable(cni, net, answer, answer.problem) for answer in answers if answer.problem is not None)
+    for answer in answers:
+        if answer.problem is not None and not _is_named_by_directory(answer.problem):
+            yield _unusable(cni, net, answer, answer.problem)
 
 
 def _unusable(cni: CNIConfig, net: NetworkConfigList, validation: PluginValidation, error: CNIError) -> NodeFinding:

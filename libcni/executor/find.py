@@ -33,14 +33,14 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
         try:
             status = os.stat(candidate)
         except (OSError, ValueError):
+            if os.path.islink(candidate):
+                rejected.append(f"{candidate} is a link to {os.readlink(candidate)}, which leads nowhere")
             continue
         if not stat.S_ISREG(status.st_mode):
             rejected.append(f"{candidate} is not a regular file")
         elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-            rejected.append(f"{candidate} is not executable")
-            from shlex import join  # plugins start without it
-
-            hint = Hint(f"make the file executable: {join(('chmod', '+x', candidate))}")
+            problem, hint = _why_not_executable(candidate, status.st_mode)
+            rejected.append(f"{candidate} {problem}")
         else:
             return candidate
     if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):
@@ -49,6 +49,17 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
         text = f"did you mean {similar}? If not, install {plugin}, or pass its directory with {{argument}}"
         hint = Hint(text, argument="path", value=None)
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint)
+
+
+def _why_not_executable(path: str, mode: int) -> tuple[str, Hint]:
+    if not mode & 0o111:
+        from shlex import join  # plugins start without it
+
+        return "is not executable", Hint(f"make the file executable: {join(('chmod', '+x', path))}")
+    # The kernel refuses it to root only for this reason.
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        return "is on a file system that is mounted noexec", Hint(f"mount it with exec: see findmnt -T {path}")
+    return "may not be executed by this user", Hint("run this program as root, or correct the file's owner and mode")
 
 
 def _closest(plugin: str, path: Sequence[str]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import document
-from nodes import FakeNode
+from nodes import PLUGINS, FakeNode
 
 from diagnosis.conftest import GOOD, OperatorNode, install, only
 from diagnosis.made import BRIDGE, FIREWALL, IPAM, PORTMAP, PORTS, MadeNode, configure
@@ -280,7 +282,7 @@ def no_file(made: MadeNode) -> None:
     [
         (no_program, "needs iptables, which is not in the plugins' PATH: install it"),
         (no_plugin, 'plugin "portmap" not found'),
-        (other_address, "br0 has another address than 10.1.0.1/24"),
+        (other_address, "br0 has the address 10.9.0.1/24, with which the plugin refuses it"),
         (no_address_left, "no other one is free"),
         (no_file, "/nowhere/kubeconfig does not exist"),
     ],
@@ -298,3 +300,23 @@ def test_nobody_is_attached_again_as_long_as_the_add_would_fail(made: MadeNode, 
     assert mends == ()
     assert remedy.startswith("do not attach it again yet, because its ADD would fail: ")
     assert words in remedy
+
+
+@pytest.mark.real
+def test_a_directory_that_is_mounted_noexec_is_one_finding_whose_command_helps(node: OperatorNode) -> None:
+    """The modes of the files are in order: chmod changes nothing."""
+    for name in ("bridge", "host-local"):
+        (node.bin / name).write_bytes(Path(PLUGINS, name).read_bytes())
+        (node.bin / name).chmod(0o755)
+    node.cni = node.client(path=[node.bin])
+    subprocess.run(["mount", "--bind", node.bin, node.bin], check=True)
+    try:
+        node.assert_healthy()
+        subprocess.run(["mount", "-o", "remount,bind,noexec", node.bin], check=True)
+        [found] = node.diagnose().findings
+        assert (found.name, found.subject) == ("unusable-plugin", str(node.bin))
+        assert found.seen.endswith("is mounted noexec; there: bridge, host-local")
+        node.type(found.remedy.partition(" (")[0])
+        node.assert_healthy()
+    finally:
+        subprocess.run(["umount", node.bin], check=True)
