@@ -410,6 +410,22 @@ def _host_side(
                 seen = f"the node's route to {some(missing)} over {link.name} is missing"
                 mends = tuple(_link_mend("add-route", attachment, link, text) for text in missing)
                 yield _error(attachment, "host-route-missing", seen, _CUT_OFF, mends=mends)
+            yield from _gateway_of_ptp(node, attachment, link)
+
+
+def _gateway_of_ptp(node: NodeState, attachment: Attachment, link: Link) -> Iterator[NodeFinding]:
+    """Find a host end that has lost the gateway's address, which ptp gives each of them, for one host alone."""
+    gateways = [cidr.partition("/")[0] for cidr in node.summary_of(attachment).gateways]
+    if missing := [address for address in dict.fromkeys(gateways) if not link.has_address(address)]:
+        mends = tuple(
+            _link_mend("add-address", attachment, link, f"{address}/{128 if ':' in address else 32}")
+            for address in missing if takes(link, address)
+        )  # fmt: skip
+        yield _error(
+            attachment, "gateway-missing", f"its host interface {link.name} does not have the address {some(missing)}",
+            "the container loses its gateway as soon as it asks for its hardware address again",
+            "" if len(mends) == len(missing) else f"{let_take(link)}; then call repair again", mends,
+        )  # fmt: skip
 
 
 def _moved_host_end(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from libcni._dataclass import replace
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
+from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.lock_holders import container_id_of, host_name_of
 from libcni.diagnosis.mends import Mend, id_of
@@ -174,6 +176,7 @@ def _is_misnamed(node: NodeState, attachment: Attachment, reservation: Reservati
 
 def _missing(node: NodeState) -> Observations:
     """Find addresses in use that are not reserved for their container."""
+    nets: dict[object, NetworkConfigList | None] = {}
     for attachment, _ in node.live:
         places = sorted(
             path
@@ -192,6 +195,37 @@ def _missing(node: NodeState) -> Observations:
                 "the next ADD can give the same address to another container",
                 mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), attachment.network),),
             )  # fmt: skip
+        yield from _missing_next(node, attachment, nets)
+
+
+def _missing_next(
+    node: NodeState, attachment: Attachment, nets: dict[object, NetworkConfigList | None]
+) -> Iterator[NodeFinding]:
+    """Find addresses in use that are not reserved where the next ADD looks: the file has another directory or name now.
+
+    ``nets``: the present configurations of networks and recorded configurations that were examined before.
+    """
+    recorded = node.recorded(attachment)
+    if recorded is None:
+        return
+    key = attachment.network, id(recorded)
+    if key not in nets:
+        nets[key] = node.configured(attachment.network) or renamed_network(node, attachment)
+    net = nets[key]
+    for directory in sorted(reservation_directories(net) - reservation_directories(recorded)):
+        for address in node.addresses_of(attachment):
+            holders = node.holders.get(address, ())
+            if (
+                net is not None and is_in_ranges(net, address) and node.reservation(directory, address) is None
+                and any(attachment in holder.recorded for holder in holders)
+            ):  # fmt: skip
+                yield finding_about(
+                    "ipam", "error", attachment, "not-reserved",
+                    f"its address {address} is not reserved in {directory}, where the next ADD looks: the file "
+                    f"{net.file} had another directory or name at its ADD",
+                    "the next ADD can give the same address to another container",
+                    mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), net.name),),
+                )  # fmt: skip
 
 
 def _duplicates(node: NodeState) -> Observations:

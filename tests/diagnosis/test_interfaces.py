@@ -321,6 +321,7 @@ def test_routes_that_a_person_wrote_on_the_node(made: MadeNode) -> None:
 
 def test_the_nodes_route_to_a_container_on_a_link_of_its_own(made: MadeNode) -> None:
     made.attach("c1", {"type": "ptp", "ipam": IPAM})
+    made.host.links["vethc1"].addresses = ["10.1.0.1/32"]
     assert mends_of(made.finding(check_interfaces)) == [("add-route", "vethc1", "10.1.0.2/32")]
     object.__setattr__(made.host, "routes", (IPRoute("10.1.0.2/32", "", 12),))
     assert made.findings(check_interfaces) == []
@@ -456,3 +457,32 @@ def test_a_bridge_gets_its_gateway_with_the_prefix_length_of_the_present_file(ma
     made.host.links["br0"].addresses = []
     found = made.finding(check_interfaces)
     assert [(one.kind, one.details) for one in found.mends] == [("add-address", ("10.1.0.1/23",))]
+
+
+def test_a_host_end_of_ptp_gets_the_recorded_gateway_again(made: MadeNode) -> None:
+    made.attach("c1", {"type": "ptp", "ipam": IPAM})
+    link = made.host.links["vethc1"]
+    made.host = replace(made.host, routes=(IPRoute("10.1.0.2/32", "", link.index),))
+    link.addresses = ["10.1.0.1/32"]
+    assert made.findings(check_interfaces) == []
+    link.addresses = ["fe80::1/64"]
+    found = made.finding(check_interfaces)
+    assert (found.name, found.severity) == ("gateway-missing", "error")
+    assert [(one.kind, one.target, one.details) for one in found.mends] == [
+        ("add-address", "vethc1", ("10.1.0.1/32",))
+    ]  # fmt: skip
+
+
+@pytest.mark.real
+def test_a_restarted_daemon_that_flushed_the_host_ends_of_ptp(node: OperatorNode) -> None:
+    ranges = [[{"subnet": f"{node.net}.0/24"}], [{"subnet": f"{node.net6}::/64"}]]
+    ipam = {"type": "host-local", "dataDir": str(node.leases), "ranges": ranges}
+    node.configure("net", {"type": "ptp", "ipam": ipam})
+    node.attach("c1")
+    node.assert_healthy()
+    [name] = [name for name in node.host.links() if name.startswith("veth")]
+    before = node.host.addresses(name)
+    node.type(f"ip address flush dev {name} scope global")
+    node.repair()
+    assert node.host.addresses(name) == before
+    node.assert_healthy()

@@ -306,3 +306,49 @@ def test_the_address_of_a_living_interface_without_a_record_is_reserved(node: Op
         "note", "when the container has ended, remove the namespace: then repair frees the address"
     )  # fmt: skip
     assert node.attach("c2").addresses("eth0") == [f"{node.net}.3/24"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ipam", "directory"),
+    [
+        ("net", {"dataDir": "/other"}, "/other/net"),
+        ("new", {}, "/leases/new"),
+        ("net", {"dataDir": "/other", "subnet": "10.7.0.0/24"}, ""),
+        ("net", {}, ""),
+    ],
+)
+def test_living_addresses_are_reserved_where_the_next_add_looks(
+    made: MadeNode, name: str, ipam: dict[str, str], directory: str
+) -> None:
+    """The file has another directory of reservations, or the network another name, than at the containers' ADDs."""
+    made.reservations["net", LEASES].pop()
+    made.attach("c2")
+    assert made.findings(check_ipam) == []
+    plugin = {**BRIDGE, "ipam": {**BRIDGE["ipam"], **ipam}}  # type: ignore[dict-item]
+    text = json.dumps({**CONFIG, "name": name, "plugins": [plugin]})
+    Path(made.cni.conf_dir, "net.conflist").write_text(text, encoding="utf-8")
+    found = made.findings(check_ipam)
+    wanted = [("reserve", directory, "10.1.0.2"), ("reserve", directory, "10.1.0.3")] if directory else []
+    assert [mend for one in found for mend in mends_of(one)] == wanted
+    if directory:
+        [one] = found
+        assert (one.name, one.subject) == ("not-reserved", "2 attachments")
+        assert f"is not reserved in {directory}, where the next ADD looks" in one.seen
+        # Reserved for another one, or already for it: nothing to do.
+        for number, container in ((2, "c1"), (3, "late")):
+            path = f"{directory}/10.1.0.{number}"
+            found_at = Reservation(f"10.1.0.{number}", container, "eth0", path, 1.0)
+            made.reservations.setdefault((name, directory), []).append(found_at)
+        assert [mend for one in made.findings(check_ipam) for mend in mends_of(one) if mend[0] == "reserve"] == []
+
+
+@pytest.mark.real
+def test_a_moved_directory_of_reservations_gets_those_of_living_containers(node: OperatorNode) -> None:
+    node.attach("c1")
+    other = node.root / "other"
+    node.write_bridge(ipam={"dataDir": str(other)})
+    node.repair()
+    assert (other / "net" / f"{node.net}.2").read_text(encoding="utf-8").split() == ["c1", "eth0"]
+    assert [one.name for one in node.diagnose().findings] == ["changed-configuration"]
+    node.attach("c2")
+    assert (other / "net" / f"{node.net}.3").exists()
