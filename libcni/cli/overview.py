@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from textwrap import fill
 
 from libcni.cli.commands import COMMANDS
 
@@ -23,7 +22,15 @@ def overview() -> str:
         lines.append(f"  {command.name:17}{command.summary}")
     lines += ["", "libcni COMMAND --help lists the options."]
     lines += ["For plugin authors: python -m libcni.plugin --help, python -m libcni.testing --help."]
-    return "\n".join([*lines, fill(f"Exit codes: {EXIT_CODES}", width())])
+    # Not with textwrap, whose import takes a tenth of this help.
+    line, most = "Exit codes:", width()
+    for word in EXIT_CODES.split():
+        if len(line) + len(word) >= most:
+            lines.append(line)
+            line = word
+        else:
+            line += f" {word}"
+    return "\n".join([*lines, line])
 
 
 def width() -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from libcni._dataclass import dataclass
 
+TYPE_CHECKING = False  # typing takes a tenth of the help of the program
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from libcni.cli.options import Argument
 
 
-class Command(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Command:
     """A command: its name, its module (which has a function of that name), and its section and line of the help.
 
     The line repeats the first line of the function's docstring, so that the help need not import all commands.
@@ -23,6 +26,8 @@ class Command(NamedTuple):
 
     def load(self) -> tuple[Callable[..., Any], tuple[Argument, ...]]:
         """Import the command; return its function and its own arguments."""
+        from importlib import import_module  # the help of the program loads no command
+
         module = import_module(f"libcni.cli.commands.{self.module}")
         return getattr(module, self.module), module.ARGUMENTS
 
