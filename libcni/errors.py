@@ -72,10 +72,11 @@ _NEEDED = {
 
 
 class Hint:
-    """What to do about an error: in words, and if a command of ``libcni`` does it, the fields of that command.
+    """What to do about an error: in words, and as the parts of a ``libcni`` command if a command does it.
 
-    ``str`` words the hint for a program: it names the argument of the library's function, and adds to the command the
-    options of the client that raised the error. A program with options of its own can word the hint from the fields.
+    ``str`` of the hint is a text for programmers: it names the argument of the library's function, and adds to the
+    command the options of the client that raised the error. A program with options of its own can build another text
+    from the fields.
 
     Attributes:
         text (str): what to do, in words. ``{argument}`` in it stands for the argument.

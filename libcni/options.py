@@ -52,7 +52,7 @@ Network = NetworkConfigList | str
 """A network, or the name of a network in the client's ``conf_dir``."""
 
 ValidAttachment = Attachment | tuple[str, str]
-"""An attachment, or its (container ID, interface name)."""
+"""An attachment, or its pair (container ID, interface name)."""
 
 OnExisting = Literal["refuse", "replace", "allow"]
 """The action of ADD if the container already has the interface."""
@@ -61,7 +61,7 @@ OnCancel = Literal["keep", "rollback"]
 """What a cancelled ADD does before it ends: keep its record pending, for a later DEL or GC; or roll back."""
 
 StartAhead = Literal["auto", "always", "never"]
-"""Which plugins may start before their configuration is known: those that first read it, all, or none."""
+"""Which plugins may start before their configuration is known: ``auto`` (those that read it first), all or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from libcni.diagnosis import executable_problem
 T = TypeVar("T")
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 _DOCTORS = (FAILED, USAGE)
-"""The exit codes by which the doctor says what it has found. If it could not run, it exits with another one."""
+"""The exit codes of the doctor's findings. If the doctor could not run, it exits with another code."""
 
 
 class UsageError(CNIError):
@@ -56,7 +56,7 @@ def exit_code(error: CNIError) -> int:
 
 
 def without_findings(code: int, command: str) -> int:
-    """Return the exit code of a command that could not run, never one that means findings."""
+    """Return the exit code of a command that could not run: not one of the codes that mean findings."""
     return CONFIGURATION if command == "doctor" and code in _DOCTORS else code
 
 

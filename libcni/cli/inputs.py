@@ -63,7 +63,7 @@ class Target(NamedTuple):
         return network_of(self.network)
 
     def conf(self) -> RuntimeConf:
-        """Return the parameters of the attachment. Without a container its ID is derived from the namespace."""
+        """Return the parameters of the attachment. Without a container, derive its ID from the namespace."""
         named = f"/run/netns/{self.netns}"
         if self.netns and "/" not in self.netns and not os.path.exists(self.netns) and os.path.exists(named):
             raise UsageError(f"NETNS must be a path; did you mean {named}?")

@@ -1,4 +1,4 @@
-"""The help of the program: the list of the commands. It imports none of them."""
+"""The help of the program: the list of the commands, made without importing a command."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MEANT = {
     ("-c", "--container"): "CONTAINER without an option", ("--json", "-j", "--format"): "-o json",
     ("--fix", "--repair"): "libcni repair", ("-p", "--port", "--ports", "--publish"): "--capabilities",
 }  # fmt: skip
-"""Options of other programs, and what does the same here."""
+"""Options of other programs, each with the option or command that does the same here."""
 
 
 class _Parser(argparse.ArgumentParser):

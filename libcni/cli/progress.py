@@ -32,7 +32,7 @@ class Progress(Observer):
         self._ended = threading.Event()
 
     def begin(self, operation: Operation) -> None:
-        """Start the line with the first verb."""
+        """Begin to show the line when the first verb begins."""
         with self._lock:
             self._verbs += 1
             if self._verbs == 1:
@@ -48,7 +48,7 @@ class Progress(Observer):
         self._set(f"{verb}: plugin {invocation.plugin}")
 
     def end(self, _operation: Operation, _error: BaseException | None) -> None:
-        """Erase the line with the last verb."""
+        """Erase the line when the last verb ends."""
         with self._lock:
             self._verbs -= 1
             if self._verbs == 0:

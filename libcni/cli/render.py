@@ -75,7 +75,7 @@ def is_of_engine(container: str) -> bool:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return for each ID its first digits if a container engine generated it, and no other ID begins with them."""
+    """Return a short form of each ID: its first digits if an engine generated it and no other ID begins with these."""
     short = {identifier: identifier[:SHORT] if is_of_engine(identifier) else identifier for identifier in ids}
     counts = Counter(short.values())
     return {identifier: start if counts[start] == 1 else identifier for identifier, start in short.items()}
@@ -144,7 +144,7 @@ def note(text: str, **rows: str) -> None:
 
 
 def columns_wanted() -> int:
-    """Return the number in COLUMNS; 0 if it holds none."""
+    """Return the number in the variable COLUMNS; 0 if the variable has no number."""
     columns = os.environ.get("COLUMNS", "").lstrip("0")
     if not columns.isdecimal() or not columns.isascii():
         return 0

@@ -37,7 +37,7 @@ T = TypeVar("T")
 def repair_commands(
     session: Session, plan: NodeRepair, options: Iterable[str] = (), interrupt: Iterable[str] = ()
 ) -> list[str]:
-    """Return at most two commands: the one that interrupts nobody, and the one that interrupts containers."""
+    """Return at most two commands: a command that interrupts nobody, and a command that interrupts containers."""
     needs = [dict(outcome.needs) for outcome in plan.outcomes if outcome.state in {"planned", "left"}]
     all_needs = [need for outcome in plan.outcomes if outcome.state in {"planned", "left"} for need in outcome.needs]
     # One mend can interrupt many: without one of them the command would do nothing.

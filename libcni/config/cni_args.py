@@ -36,7 +36,7 @@ def format_args(pairs: Args) -> str:
 
 
 class RecordedArgs(tuple[tuple[str, str], ...]):
-    """CNI_ARGS of an attachment that exists: what its ADD accepted, its DEL must accept."""
+    """CNI_ARGS from a record. DEL accepts them without a check, because ADD has accepted them."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """The keys and rules of the conventions' capability arguments (CONVENTIONS.md of the specification).
 
-The keys are declared only here. The typed classes in ``capability_args.py`` ask it for each value, ADD asks it for
-plain mappings, and a plugin's ``RuntimeConfig`` has the same keys (a test compares them). No pydantic here: importing
-it takes longer than starting a plugin.
+The keys are declared only here. The typed classes in ``capability_args.py`` check their values with these rules, and
+ADD checks plain mappings with them. A plugin's ``RuntimeConfig`` has the same keys (a test compares them). This module
+does not use pydantic: importing it takes longer than starting a plugin.
 """
 
 from __future__ import annotations

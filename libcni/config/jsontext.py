@@ -42,7 +42,7 @@ _Span: TypeAlias = tuple[str, int, int, int, int, Any]
 
 
 class Member(NamedTuple):
-    """A member of an object: its key and its value, each decoded and as the text in the document."""
+    """A member of an object: the key and the value, each as a decoded value and as text of the document."""
 
     key: str
     key_text: str

@@ -134,7 +134,7 @@ class NetworkConfigList:
 
     @classmethod
     def from_bytes(cls, data: bytes | str, *, file: str | None = None) -> NetworkConfigList:
-        """Read a list, or a single plugin configuration as a list of one. Drop-ins are not read.
+        """Read a list, or a single plugin configuration as a list with one plugin. Drop-ins are not read.
 
         Raises:
             ConfigError: the document is invalid; the error names ``file`` and the location.
@@ -166,7 +166,7 @@ class NetworkConfigList:
 
     @classmethod
     def from_plugin(cls, plugin: PluginConfig, *, file: str | None = None) -> NetworkConfigList:
-        """Turn a single plugin configuration into a list of one, with its own name and version.
+        """Turn a single plugin configuration into a list with one plugin, with the plugin's own name and version.
 
         Raises:
             ConfigError: the name is missing or invalid, or the version is unknown.
@@ -272,7 +272,10 @@ class _Reader:
     is_lenient: bool = False
 
     def network(self, data: bytes | str, form: Form | None = None) -> NetworkConfigList:
-        """Read a list, or a plugin as a list of one. ``form``: the form that the document must have; None: either."""
+        """Read a list, or a single plugin as a list with one plugin.
+
+        ``form``: the document's required form; None: any.
+        """
         text = self._text(data)
         members = self.members(text)
         if self._form(members, form) == "plugin":
@@ -300,7 +303,7 @@ class _Reader:
         return self._plugin(text.strip(), self.members(text))
 
     def list_of_one(self, plugin: PluginConfig) -> NetworkConfigList:
-        """Return the list of one plugin."""
+        """Return the network that has only this plugin."""
         if plugin.name is None:
             raise self._error('missing "name"', "name")
         # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.

@@ -1,4 +1,4 @@
-"""Spec versions: which exist, their order, how to choose one, and the features of each (one table)."""
+"""Spec versions: the known versions, their order, the choice for a configuration, and a table of their features."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _restored(
 
 
 def renamed_network(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:
-    """Return the configured network with another name and all plugins of an attachment's network."""
+    """Return the configured network that has another name, but the same plugins as an attachment's network; or None."""
     recorded = node.recorded(attachment)
     plugins = _document(recorded)["plugins"] if recorded is not None else None
     return next((net for net in node.networks if _document(net)["plugins"] == plugins), None)
@@ -121,7 +121,7 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
             "drift", "warning", "changed-configuration", f"network {net.name}",
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
-            "they keep the old configuration until their containers are started again",
+            "these attachments keep the old configuration until their containers are started again",
             f"if the change is wanted, do nothing; to see the recorded configuration: {_show(changed[0])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip

@@ -44,7 +44,7 @@ def check_configuration(node: NodeState) -> Observations:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
         # Name both files if two have one network name: each of them is in order by itself.
         remedy = _remedy(problem, path)
-        yield _error("unusable-file", problem.file or path, seen, "its network cannot be used", remedy)
+        yield _error("unusable-file", problem.file or path, seen, "the network of this file cannot be used", remedy)
     for net in configurations.networks:
         for path in missing_files(net):
             yield _error(

@@ -82,7 +82,7 @@ def _held_lock(path: str) -> Observations:
                 if system.monotonic() >= deadline:
                     holders = some(list(lock_users(path))) or "a process that this program cannot see"
                     yield _error(
-                        "held-lock", path, f"it has been held for {_LOCK_SECONDS:g} s by {holders}",
+                        "held-lock", path, f"the lock has been held for {_LOCK_SECONDS:g} s by {holders}",
                         "ADD and DEL of the network wait for the lock",
                         "if the process hangs, end the process: this releases the lock. Do not delete the file",
                     )  # fmt: skip

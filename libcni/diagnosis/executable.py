@@ -20,19 +20,19 @@ def executable_problem(path: str) -> tuple[str, str] | None:
         with open(path, "rb") as file:
             line = file.readline(4096)
     except OSError as error:
-        return f"cannot be read: {error.strerror}", "correct its permissions, or install the plugin again"
+        return f"cannot be read: {error.strerror}", "correct the file's permissions, or install the plugin again"
     if not line.startswith(b"#!"):
         problem = "neither a script (its first line has no #!) nor a Linux executable" if line else "the file is empty"
         return None if line.startswith(b"\x7fELF") else (problem, _REINSTALL)
     if line.endswith(b"\r\n"):
-        return "a script with CRLF line ends, which the kernel cannot start", "convert its line ends to LF"
+        return "a script with CRLF line ends, which the kernel cannot start", "convert the line ends to LF"
     interpreter, *words = line[2:].decode(errors="replace").split() or [""]
     if not os.path.exists(interpreter):
-        return f"its interpreter {interpreter or '(none)'} does not exist", _INTERPRETER
+        return f"the interpreter {interpreter or '(none)'} does not exist", _INTERPRETER
     # env takes options such as -S, and assignments, before the program's name
     names = [word for word in words if not word.startswith("-") and "=" not in word]
     if os.path.basename(interpreter) == "env" and names and shutil.which(names[0]) is None:
-        return f"its interpreter {names[0]} is not in PATH", _INTERPRETER
+        return f"the interpreter {names[0]} is not in PATH", _INTERPRETER
     return None
 
 

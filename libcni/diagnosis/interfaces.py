@@ -46,7 +46,7 @@ _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 def check_interfaces(node: NodeState) -> Observations:
     """Find faults that cut containers off: of interfaces, addresses, routes, bridges and masters."""
     if node.host is None:
-        yield NotChecked("interfaces", "this node", node.unread.get("this node", "its interfaces are unknown"))
+        yield NotChecked("interfaces", "this node", node.unread.get("this node", "the interfaces in it are unknown"))
         return
     for attachment in node.attachments:
         space = node.space_of(attachment)
@@ -207,7 +207,7 @@ def _dropped_on_their_way_in(node: NodeState, rule: RoutingRule) -> Iterator[Nod
         family = "-6 " * (":" in rule.destination)
         yield NodeFinding(
             "interfaces", "note" if origin else "error", "route-stolen", f"routing rule {rule.priority}",
-            f"it drops the packets {origin or 'from everywhere'} to {rule.destination}",
+            f"this rule drops the packets {origin or 'from everywhere'} to {rule.destination}",
             "somebody may want this" if origin else "the containers cannot be reached from other networks",
             f"{'if not' if origin else 'find its creator, then run'}: ip {family}rule del priority {rule.priority}", (),
             tuple(map(id_of, users)),
@@ -300,12 +300,14 @@ def _state_of(
     about = partial(NodeFinding, "interfaces", severity="error", subject=subject, containers=containers)
     if users and not link.is_up:
         mends: tuple[Mend, ...] = (Mend("set-up", link.name, (), containers),)
-        yield about(name="link-down", seen="it is down", meaning="its containers are cut off", mends=mends)
+        yield about(
+            name="link-down", seen="it is down", meaning="the containers of this device are cut off", mends=mends
+        )
     ports = [other.mtu for other in links if other.master == link.index]
     mtus = [mtu for _, document in users if isinstance(mtu := document.get("mtu"), int) and mtu > 0]
     # The kernel gives a bridge the smallest MTU of its ports.
     if ports and mtus and 0 < link.mtu < min(*ports, *mtus):
-        seen = f"its MTU is {link.mtu}, but its ports and its network's configuration have {min(*ports, *mtus)}"
+        seen = f"the MTU is {link.mtu}, but the ports and the network's configuration have {min(*ports, *mtus)}"
         remedy = f"ip link set {link.name} mtu {min(*ports, *mtus)}"
         yield about(
             name="mtu-changed", severity="warning", seen=seen, meaning="large packets may be lost", remedy=remedy
@@ -317,14 +319,14 @@ def _state_of(
             if users_of:
                 remedy = f"find out who uses {some(users_of)} on {other.name}, and give one network another subnet"
             yield about(
-                name="gateway-doubled", severity="warning", seen=f"its address {some(doubled)} is on {other.name}, too",
+                name="gateway-doubled", severity="warning", seen=f"the address {some(doubled)} is on {other.name}, too",
                 meaning="the node may send packets for this bridge's containers to the other interface", remedy=remedy,
             )  # fmt: skip
     if missing := [cidr for cidr in gateways if not link.has_address(cidr)]:
         mends = tuple(Mend("add-address", link.name, (cidr,), containers) for cidr in missing if takes(link, cidr))
-        about = partial(about, name="gateway-missing", seen=f"it does not have the address {some(missing)}")
+        about = partial(about, name="gateway-missing", seen=f"the bridge does not have the address {some(missing)}")
         remedy = "" if len(mends) == len(missing) else let_take(link, *mtus)
-        yield about(meaning="its containers cannot reach their gateway", mends=mends, remedy=remedy)
+        yield about(meaning="the containers cannot reach their gateway", mends=mends, remedy=remedy)
 
 
 def _subnet_route(
@@ -388,21 +390,21 @@ def _host_side(
     for link in node.host_ends(attachment):
         if bridges and link.master not in bridges and not renamed_bridge(node, attachment):
             bridge = next(iter(bridges.values()))
-            seen = f"its host interface {link.name} is not on bridge {bridge}"
+            seen = f"the host interface {link.name} is not on bridge {bridge}"
             mend = _link_mend("join", attachment, link, bridge, *["hairpin on"] * wants_hairpin)
             yield _error(attachment, "off-bridge", seen, _CUT_OFF, mends=(mend,))
         elif bridges and wants_hairpin and "hairpin on" not in link.settings:
             yield finding_about(
                 "interfaces", "warning", attachment, "hairpin-off",
-                f"hairpin mode of its host interface {link.name} is off, but the network's configuration sets it",
+                f"hairpin mode of the host interface {link.name} is off, but the configuration sets it",
                 "the container cannot reach itself by a published port or a service",
                 f"bridge link set dev {link.name} hairpin on",
             )  # fmt: skip
         if not link.is_up:
             mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link),)
-            yield _error(attachment, "host-end-down", f"its host interface {link.name} is down", _CUT_OFF, mends=mends)
+            yield _error(attachment, "host-end-down", f"the host interface {link.name} is down", _CUT_OFF, mends=mends)
         elif bridges and not _BLOCKED.isdisjoint(link.settings) and _is_up_inside(node, attachment):
-            seen = f"its bridge does not forward packets of its host interface {link.name}"
+            seen = f"the bridge does not forward packets of the host interface {link.name}"
             yield _error(attachment, "off-bridge", seen, _CUT_OFF, f"bridge link set dev {link.name} state 3")
         elif any(document.get("type") == "ptp" for document in documents):
             hosts = [f"{address}/{128 if ':' in address else 32}" for address in node.addresses_of(attachment)]
@@ -503,7 +505,7 @@ def _unlike_ends(node: NodeState, attachment: Attachment, link: Link) -> Iterato
             command = f"ip link set {end.name} {larger}" if end.mtu < link.mtu else command
             yield finding_about(
                 "interfaces", "warning", attachment, "mtu-changed",
-                f"the MTU of {link.name} is {link.mtu}, and that of its other end, {end.name}, {end.mtu}",
+                f"the MTU of {link.name} is {link.mtu}, but the MTU of its other end, {end.name}, is {end.mtu}",
                 "large packets may be lost", f"if the larger MTU is right: {command}",
             )  # fmt: skip
 
@@ -545,8 +547,8 @@ def _prefixes(node: NodeState, attachment: Attachment, inside: Network) -> Itera
             change: list[tuple[MendKind, str]] = [*(("remove-address", text) for text in others), ("add-address", cidr)]
             mends = (_link_mend(kind, attachment, link, text, netns=attachment.netns) for kind, text in change)
             yield _error(
-                attachment, "prefix-changed", f"its address on {name} is {some(others)}, but {cidr} is recorded",
-                "its routes to its gateway and to its neighbours are wrong",
+                attachment, "prefix-changed", f"the address on {name} is {some(others)}, but {cidr} is recorded",
+                "the container's routes to its gateway and neighbours are wrong",
                 mends=tuple(replace(mend, interrupts=mend.containers) for mend in mends),
             )  # fmt: skip
 
@@ -582,7 +584,7 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
         address = cidr.partition("/")[0]
         others = _others(node, inside.links[name], address)
         instead = f", which has {some(others)} instead" if others else ""
-        about = partial(_error, attachment, "address-lost", f"its address {address} is not on {name}{instead}")
+        about = partial(_error, attachment, "address-lost", f"the address {address} is not on {name}{instead}")
         meaning = "the container cannot be reached at its recorded address"
         if not takes(inside.links[name], address):
             mtu = _expected_mtu(node, attachment) or max((end.mtu for end in node.host_ends(attachment)), default=0)
@@ -619,14 +621,14 @@ def _routes(node: NodeState, attachment: Attachment, inside: Network, link: Link
     missing = [(place, gateway) for place, gateways in reported.items() if place not in present for gateway in gateways]
     if missing:
         mends = tuple(_link_mend("add-route", attachment, link, *filter(None, route), netns=netns) for route in missing)
-        seen = f"its route to {some([destination for destination, _ in missing])} is not in {netns}"
+        seen = f"the route to {some([destination for destination, _ in missing])} is not in {netns}"
         yield _error(attachment, "route-missing", seen, "the container cannot reach these addresses", mends=mends)
     for destination in dict.fromkeys(place for place, _, is_sure in routes if is_sure):
         ways = present.get(destination, ())
         metrics = [way.metric for way in ways]
         actual = {route.gateway for route in ways if route.metric == min(metrics)}
         if actual and actual.isdisjoint(reported[destination]):
-            seen = f"its route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
+            seen = f"the route to {destination} leads to {some(sorted(actual)) or 'no gateway'}"
             [right, *_] = reported[destination]
             command = f"ip route replace {destination} via {right} dev {link.name}"
             if any(way.gateway == right for way in ways):  # behind the other one, which has a lower metric

@@ -50,30 +50,32 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
         return replace(about, meaning="no address is reserved for the container, so nobody knows whether it lives")
     if _is_young(node, reserved):
         remedy = f"repair releases the reservation when it is {node.pending_after:.0f} seconds old (--pending-after)"
-        return replace(about, meaning="it was reserved a moment ago: its ADD may still be running", remedy=remedy)
+        return replace(about, meaning="this address was reserved a moment ago: the ADD may still run", remedy=remedy)
     answer = _life_of(node, network, reserved)
     if not answer.is_dead:
         return replace(about, meaning=f"nobody knows whether the container lives: {answer.reason}")
     directories = grouped((os.path.dirname(reservation.path), reservation.address) for reservation in reserved)
     mends = [Mend("release", path, tuple(freed), pair, (), network) for path, freed in directories.items()]
     mends += rules_to_remove(node, network, container_id, ifname, addresses) if container_id else ()
-    meaning = "its address is in no network namespace of this node"
+    meaning = "the address is in no network namespace of this node"
     return replace(about, name="leak", meaning=meaning, mends=tuple(mends))
 
 
 def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> NodeFinding:
     space, link, attachments = node.holders[address][0]
     if recorded := next((id_of(attachment) for attachment in attachments if attachment.network == network), ""):
-        meaning = f"its address {address} belongs to the recorded attachment {recorded}: a release would free it"
+        meaning = f"the address {address} belongs to the recorded attachment {recorded}: a release would free it"
         return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
-    where = f"its address {address} is on {link.name} in {space.path}"
+    where = f"the address {address} is on {link.name} in {space.path}"
     if about.containers[0].partition(":")[0] == os.path.basename(space.path):
         # Its name is that of the namespace: a mend of "unreserved" has reserved the address.
         remedy = "when the container has ended, remove the namespace: then repair frees the address"
         return replace(about, severity="note", meaning=f"{where}, and the reservation keeps the address", remedy=remedy)
     if not space.process:
         # Its runtime may have been killed within the ADD, or may just be starting it.
-        remedy = "let its runtime remove it (crictl rmp); when the namespace has gone, repair frees the address"
+        remedy = (
+            "let the runtime remove the sandbox (crictl rmp); when the namespace has gone, repair frees the address"
+        )
         return replace(about, meaning=f"{where}, and nothing runs in that namespace", remedy=remedy)
     meaning = (
         f"{where}: the container lives ({inhabitant_of(space)}); libcni gc of this network "
@@ -91,7 +93,7 @@ def check_ipam(node: NodeState) -> Observations:
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         if junk := junk_in(directory):
-            seen = f"it has {counted(len(junk), 'file')} that host-local did not write: {some(junk)}"
+            seen = f"the directory has {counted(len(junk), 'file')} that host-local did not write: {some(junk)}"
             meaning, remedy = "they reserve nothing", "find out where these files come from, then remove them"
             yield NodeFinding("ipam", "note", "junk", directory, seen, meaning, remedy)
         yield from _unrecorded(node, network, reservations)
@@ -104,7 +106,7 @@ def check_ipam(node: NodeState) -> Observations:
     if ignored:
         yield NodeFinding(
             "ipam", "note", "ignored-addresses", next(iter(ignored.values())),
-            f"it has {counted(len(ignored), 'address')} of a pool: {some(list(ignored))}",
+            f"the namespace has {counted(len(ignored), 'address')} of a pool: {some(list(ignored))}",
             "any user can create such a namespace, so the doctor ignores its addresses",
         )  # fmt: skip
     for path, reason in node.unread.items():
@@ -137,7 +139,7 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
             continue
         subject = f"address {', '.join(reservation.address for reservation in reserved)} of network {network}"
         if _is_young(node, reserved):
-            yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may still be running")
+            yield NotChecked("ipam", subject, "this address was reserved a moment ago: the ADD may still run")
             continue
         seen = f"{subject} is reserved for a container without a record"
         finding = look_for(node, network, container_id, ifname or "eth0")
@@ -191,7 +193,7 @@ def _missing(node: NodeState) -> Observations:
                 about = f" for it, but for {reservation.container_id or '?'}:{reservation.ifname}".rstrip(":")
             yield finding_about(
                 "ipam", "error", attachment, "not-reserved",
-                f"its address {address} is not reserved in {directory}{about}",
+                f"the address {address} is not reserved in {directory}{about}",
                 "the next ADD can give the same address to another container",
                 mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), attachment.network),),
             )  # fmt: skip
@@ -278,7 +280,7 @@ def _duplicates(node: NodeState) -> Observations:
             )  # fmt: skip
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it in the record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
-        seen += f"; it is reserved for {reservation.container_id}" if reservation is not None else ""
+        seen += f"; the address is reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
             "ipam", "error", "duplicate-address", f"address {address} of network {' and '.join(networks)}", seen,
             "two containers may use the same address",
@@ -335,9 +337,9 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
         if node.is_host(holder.space):
             yield NodeFinding(
                 "ipam", "warning", "unreserved", f"network {network}",
-                f"address {address} of its range is on {holder.link.name} of the node, which is not its bridge",
+                f"address {address} of the pool is on {holder.link.name} of the node, which is not the bridge",
                 "the next ADD can give the address to a container, and the node would take the container's packets",
-                f"find out who created {holder.link.name}; give it or the network another subnet",
+                f"find out who created {holder.link.name}; give that interface or the network another subnet",
             )  # fmt: skip
             continue
         name = f"{_owner_of(node, holder.space, network)}:{holder.link.name}"
@@ -350,7 +352,7 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
             f"address {address} of network {network} is on {holder.link.name} in {holder.space.path}"
             f" ({inhabitant_of(holder.space)}), and it is neither reserved nor on record",
             "the next ADD can give this address to a second container",
-            "" if mends else "if it belongs to a container of this network, let its runtime restart the "
+            "" if mends else "if it belongs to a container of this network, let the runtime restart the "
             "container before the next ADD; if it belongs to a node inside a container, do nothing",
             mends, (name,),
         )  # fmt: skip

@@ -49,14 +49,14 @@ class Mend:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Its kind and the objects that it changes: equal for the same change in two diagnoses."""
+        """The mend's kind and changed objects: they are equal for the same change in two diagnoses."""
         # All interfaces of a container on a network share a chain of rules, which goes with the last address.
         details = () if self.kind == "remove-rules" else self.details
         return self.kind, self.target, self.network, self.netns, *details
 
 
 def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
-    """Return mends without repetitions. The same mend of two findings interrupts whom either of them names."""
+    """Return mends without repetitions. If two findings have the same mend, it interrupts the attachments of both."""
     groups: dict[tuple[str, ...], list[Mend]] = {}
     for mend in mends:
         groups.setdefault(mend.key, []).append(mend)

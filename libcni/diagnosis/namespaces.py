@@ -54,13 +54,15 @@ def _of(node: NodeState, attachment: Attachment) -> NodeFinding | NotChecked | N
         return _lost_path(node, attachment, answer)
     if _is_empty_pod(node, attachment):
         seen = f"nothing runs in {netns}: the pod's sandbox was killed, or its start failed"
-        remedy = "if its runtime does not remove it by itself: crictl stopp, then crictl rmp"
-        return finding_about("namespaces", "note", attachment, "empty-pod", seen, "its addresses stay reserved", remedy)
+        remedy = "if the runtime does not remove the sandbox by itself: crictl stopp, then crictl rmp"
+        return finding_about(
+            "namespaces", "note", attachment, "empty-pod", seen, "the container's addresses stay reserved", remedy
+        )
     reason = ""
     if netns and not netns.startswith("/"):
         reason = f"{netns} is not a path"
     elif attachment.made_by_go and not netns:
-        reason = "its record by Go libcni does not name the namespace"
+        reason = "the record by Go libcni does not name the namespace"
     elif not answer.is_alive and netns:
         reason = f"{_why_gone(attachment)}, and {answer.reason}"
     elif netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
@@ -80,9 +82,9 @@ def _is_empty_pod(node: NodeState, attachment: Attachment) -> bool:
 
 def _why_gone(attachment: Attachment) -> str:
     if attachment.state == STALE_BOOT:
-        return "it was attached before the last reboot"
+        return "the attachment is from before the last reboot"
     how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
-    return f"its namespace {attachment.netns} {how}"
+    return f"the namespace {attachment.netns} {how}"
 
 
 def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
@@ -95,13 +97,13 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
     for address in addresses:
         for space, link, recorded in node.holders.get(address, ()):
             if not any(other.network == attachment.network for other in recorded):
-                seen = f"{reason}, and its address {address} is on {link.name} in {space.path}"
+                seen = f"{reason}, but the address {address} is on {link.name} in {space.path}"
                 remedy = "find out whose interface has the address: a DEL would free it"
                 return about(
                     seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
     rules = rules_to_remove(node, attachment.network, attachment.container_id, attachment.ifname, addresses)
-    meaning = "its addresses are still reserved" if addresses else "only its record is left"
+    meaning = "the container's addresses are still reserved" if addresses else "only the record is left"
     return about(reason, meaning, "", (*rules, mend_of("detach", attachment)))
 
 
@@ -115,9 +117,9 @@ def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeF
         # For example of a service with PrivateMounts: its path is in order for the service.
         reason = f"{attachment.netns} is mounted in the mount namespace of another program only"
         return NotChecked("namespaces", name_of(attachment), reason)
-    seen = f"{attachment.netns} no longer leads to its namespace, but it lives: {answer.reason}"
+    seen = f"{attachment.netns} no longer leads to the namespace, but the namespace lives: {answer.reason}"
     about = partial(finding_about, "namespaces", "error", attachment, "lost-path", seen)
-    meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
+    meaning = "to other programs the container seems to have ended; a DEL would free addresses in use"
     if _can_mount(attachment.netns, answer.netns):
         mend = Mend("mount", attachment.netns, (), (id_of(attachment),), (), attachment.network, attachment.path)
         return about(meaning, mends=(mend,))

@@ -26,7 +26,7 @@ from libcni.store.model import LIVING
 
 
 def check_next(node: NodeState) -> Observations:
-    """Find out what an ADD of each configured network would meet. Plugins and pools have checks of their own."""
+    """Find out whether an ADD to each configured network would succeed. Other checks examine plugins and pools."""
     if not node.networks:
         return
     yield from _default_network(node)
@@ -68,7 +68,7 @@ def _default_network(node: NodeState) -> Observations:
             "next", "warning", "default-changed", default.file or default.name,
             f"{what}, because its name sorts first; all pods of this node are on {some(sorted(pods))}",
             "pods of two networks may not reach each other, and two networks may want the same bridge",
-            f"if it is left over, move it away: then the next pod is attached to {second.name} of "
+            f"if that file is left over, move it away: then the next pod is attached to {second.name} of "
             f"{os.path.basename(second.file or '?')}",
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
@@ -141,7 +141,7 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
     who = some(living or [port.name for port in ports]) if ports else "nobody"
     yield NodeFinding(
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",
-        f"its gateway is {wanted}, and its bridge {link.name} has another address, {some(wrong)}; on it: {who}",
+        f"the gateway is {wanted}, but the bridge {link.name} has another address, {some(wrong)}; on it: {who}",
         f'no new container can be attached: "{link.name} already has an IP address different from {wanted}"',
         "" if mends else f"{_undo(node, net, wrong[0])}give this network another bridge; or move its containers "
         "away, then call repair again",

@@ -100,7 +100,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def holders(self) -> dict[str, list[Holder]]:
-        """The interfaces that have an IP address now, by address; except those that a user can have made by himself.
+        """The interfaces that have an IP address now, by address, except interfaces that any user can have created.
 
         The interface of a recorded attachment counts in any case: pods may have user namespaces of their own.
         """
@@ -135,7 +135,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def inner_bridges(self) -> frozenset[str]:
-        """The bridges of the node without a default route: packets to other networks do not leave over them."""
+        """The node's bridges without a default route: packets to other networks leave over other interfaces."""
         links = self.host_links_by_index.values()
         return frozenset(link.name for link in links if link.kind == "bridge" and link not in self.uplinks)
 
@@ -188,7 +188,7 @@ class NodeState(NodeReading):
         )
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record may belong to this attachment. Corrupt records and those in ``corrupt`` count."""
+        """Return whether a record, perhaps corrupt or in the folder ``corrupt``, may be of this attachment."""
         recorded = self.attached(network, container_id)
         return any(ifname in {"", attachment.ifname} for attachment in recorded) or self.is_unreadable(
             network, container_id, ifname

@@ -93,7 +93,7 @@ class Forwarding:
 
     Args:
         rules: the rules by program and table.
-        bridges: the bridges of containers: what leaves over them goes to no other network.
+        bridges: the bridges of containers. Packets that leave over them go to no other network.
     """
 
     def __init__(self, rules: Mapping[str, Mapping[str, Table]], bridges: Collection[str] = ()) -> None:
@@ -105,7 +105,7 @@ class Forwarding:
     def dropped_by(self, address: str, interface: str, chain: str = "FORWARD") -> Place | None:
         """Return the chain whose policy drops new connections of an address to other networks, or None.
 
-        A rule with a condition that is not understood may accept them, so then nothing is said.
+        Return None if a rule has a condition that is not understood, because this rule may accept the connections.
 
         Args:
             address: the address of a container.
@@ -123,7 +123,7 @@ class Forwarding:
         return None
 
     def lost_by(self, program: str, table: str, chain: str, packet: Packet) -> Rule | None:
-        """Return the rule that loses all such packets, or None. Nothing is said of what may be accepted before.
+        """Return the rule that loses all such packets, or None. None also if another rule may accept them before.
 
         In the table ``nat`` packets are lost for masquerade if a rule ends the search for it.
         """

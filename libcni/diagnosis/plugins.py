@@ -217,7 +217,10 @@ def ask_before_add(cni: CNIConfig, net: NetworkConfigList) -> None:
 
 
 def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | None) -> Observations:
-    """Run CHECK of the live attachments in ``checked`` (None: of all); ``explained`` have a finding already."""
+    """Run CHECK of the live attachments in ``checked`` (None: of all).
+
+    Those in ``explained`` already have a finding.
+    """
     attachments = [
         attachment for attachment in node.attachments if attachment.state in LIVING and os.path.exists(attachment.netns)
     ]

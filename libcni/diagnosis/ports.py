@@ -19,7 +19,10 @@ from libcni.verbs.port_rules import PortRules
 
 
 def check_ports(node: NodeState) -> Observations:
-    """Find programs that listen at published ports, and rules that lead a port elsewhere: the first one decides."""
+    """Find programs that listen at published ports, and rules that lead a port elsewhere.
+
+    The first matching rule counts.
+    """
     users = {
         PortUser(attachment.container_id, ports, node.addresses_of(attachment)): attachment
         for attachment, _ in node.live
@@ -60,7 +63,7 @@ def _not_from_localhost(node: NodeState, attachments: list[Attachment]) -> Obser
         if interface in links and "route_localnet 1" not in links[interface].settings:
             yield NodeFinding(
                 "rules", "warning", "localnet-off", f"interface {interface}",
-                f"it has 'route_localnet 0', and portmap sets 1: {some(names)}",
+                f"this bridge has 'route_localnet 0', but portmap sets 1: {some(names)}",
                 "programs on this node do not reach the published ports at 127.0.0.1",
                 f"sysctl -w net/ipv4/conf/{interface}/route_localnet=1", (), tuple(names),
             )  # fmt: skip
@@ -85,7 +88,7 @@ def _caught(node: NodeState, attachment: Attachment, rule: PortRule) -> NodeFind
     )  # fmt: skip
     remedy = f"find out who added the rule, and remove it: {removal(node, Place(program, table, ''), found.rule)}"
     if others:
-        remedy = "publish another port for one of them" if others[0].state in LIVING else ""
+        remedy = "publish another port for one of the two containers" if others[0].state in LIVING else ""
     about = finding_about(
         "rules", "error", attachment, "port-caught",
         f"port {port} leads to {found.target or 'no container'}, not to {some(node.addresses_of(attachment))}: "

@@ -25,11 +25,11 @@ _NEIGHBOURS = "/proc/sys/net/ipv{}/neigh/default/gc_thresh3"
 _FEWEST_NEIGHBOURS = 1024
 """The kernel's default for the size of its table of neighbours, which all namespaces of the machine share."""
 _NEIGHBOUR_SECONDS = 5.0
-"""The age from which the kernel removes entries of a full table."""
+"""The age in seconds from which the kernel may remove an entry of a full neighbour table."""
 SILENT = {4: "/proc/sys/net/ipv4/icmp_echo_ignore_all", 6: "/proc/sys/net/ipv6/icmp/echo_ignore_all"}
 TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
 _TRIED = 8
-"""The number of containers of a network of which one is sought that reaches another network."""
+"""How many containers of a network are tried to find one that reaches another network."""
 _ALONE = {"private", "vepa", "passthru"}
 """The modes of macvlan in which containers of one node do not reach each other."""
 
@@ -81,7 +81,7 @@ class End(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A request for an echo, and its ends; ``source`` or ``target`` is None for the node, or for a gateway."""
+    """An echo request, and its two ends. ``source`` is None for the node, ``target`` for the node or a gateway."""
 
     kind: Kind
     request: EchoRequest
@@ -251,7 +251,7 @@ def is_silent(version: int, end: End | None = None) -> bool:
 
 
 def batches(probes: list[Probe]) -> Iterator[list[Probe]]:
-    """Yield the requests of the node, then the others; never more than the kernel's tables have room for."""
+    """Yield groups of requests, the node's first. No group is larger than the room in the kernel's tables."""
     most, room = most_at_once(), min(map(_neighbours, (4, 6))) // 2
     batch: list[Probe] = []
     began, made = time.monotonic(), 0

@@ -1,4 +1,7 @@
-"""Read a node: its configurations, records, namespaces, interfaces, rules and reservations. It concludes nothing."""
+"""Read a node: its configurations, records, namespaces, interfaces, rules and reservations.
+
+This module draws no conclusions.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ PENDING_AFTER = 300.0
 
 _VERSION_SECONDS = 10.0
 _SEEN = LIVING - {"unknown", LOST_PATH}
-"""The states that say that its path leads to its namespace."""
+"""The states that say that the recorded path leads to the namespace."""
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -69,7 +72,7 @@ class ResultSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeReading:
-    """What was read of a node at one moment, with what its records and configurations say.
+    """The objects that were read of a node at one moment, and what its records and configurations say.
 
     Attributes:
         cni: the client whose directories are read.
@@ -146,7 +149,7 @@ class NodeReading:
             with _noting(unread, path, "the reservations cannot be read: "):
                 reservations[os.path.basename(path), path] = reservations_in(path)
         host = None
-        with _noting(unread, "this node", "its interfaces cannot be read: "):
+        with _noting(unread, "this node", "the interfaces cannot be read: "):
             # The namespace of this process is the node's, as for the plugins that it would run.
             host = read_network()
         rules: dict[str, dict[str, Table]] = {}
@@ -216,7 +219,9 @@ class NodeReading:
             answer = None
             if attachment.state in _SEEN:
                 # The listing has compared the namespace at the path with the recorded one.
-                answer = Answer("alive", "path", "its path leads to its namespace", record.netns, record.netns_id)
+                answer = Answer(
+                    "alive", "path", "the path leads to the recorded namespace", record.netns, record.netns_id
+                )
             elif attachment.made_by_go and attachment.netns:
                 # The path alone, before the result is decoded for more signs: Go records nothing else.
                 answer = self.life.of(Subject(path=attachment.netns), walk=False)
@@ -270,7 +275,7 @@ class NodeReading:
 
     @functools.cached_property
     def bridges_of(self) -> dict[str, tuple[str, ...]]:
-        """The bridges of each network and delegate, as its file says, or else as the records of its attachments say."""
+        """The bridges of each network and delegate, from the network's file, or else from its attachments' records."""
         found: dict[str, tuple[str, ...]] = {}
         present = set(map(id, self.networks))
         for net in self.different_networks:

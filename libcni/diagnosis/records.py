@@ -68,8 +68,8 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
     aside = Mend("set-aside", attachment.path)
     about = partial(NodeFinding, "records", "error", "corrupt-record", attachment.path, attachment.problem)
     if finding is None:
-        return about("its attachment is unknown, and cannot be detached from this record", mends=(aside,))
-    meaning = f"by its file name it is {finding.subject}; {finding.meaning}"
+        return about("the attachment is unknown, and cannot be detached with this record", mends=(aside,))
+    meaning = f"by the file name it is {finding.subject}; {finding.meaning}"
     if finding.name == "unrecorded" and finding.remedy:
         # Go libcni refuses a DEL whose file it cannot read, so its runtime cannot end the container.
         finding = replace(
@@ -91,7 +91,7 @@ def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
         meaning = "it is a copy: the attachment of this file name has no record"
         return about(meaning, mends=(Mend("set-aside", attachment.path),))
     right = next(names_of(attachment.record.identity))
-    return about("no verb finds this record", f"somebody renamed or edited the file: its right name is {right}")
+    return about("no verb finds this record", f"somebody renamed or edited the file: the right name is {right}")
 
 
 def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
@@ -121,18 +121,18 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
     verb = _HALF_DONE[attachment.state]
     is_running, holders = _lock_holders(node, attachment.container_id)
     if is_running:
-        seen = f"its {verb} runs now: {holders}"
+        seen = f"the {verb} runs now: {holders}"
         return finding_about("records", "note", attachment, "running", seen, "", "wait until it ends")
     meaning = f"the container is partly {'attached' if verb == 'ADD' else 'detached'}"
     about = partial(finding_about, "records", "warning", attachment, "half-done")
     if holders:  # no verb is running, so these are left-over plugins
-        seen = f"its {verb} was interrupted, and a plugin still runs: {holders}"
+        seen = f"the {verb} was interrupted, and a plugin still runs: {holders}"
         return about(seen, f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it")
     if attachment.state == REFUSED:
-        seen = "its ADD was refused, because the interface existed already"
+        seen = "the ADD was refused, because the interface existed already"
         return about(seen, "another program created the interface", mends=(mend_of("detach", attachment),))
     # The record does not say which of the two it was.
-    seen = f"its {verb} was interrupted, or {'its roll-back failed' if verb == 'ADD' else 'a plugin failed in it'}"
+    seen = f"the {verb} was interrupted, or {'its roll-back failed' if verb == 'ADD' else 'a plugin failed in it'}"
     space = node.space_of(attachment)
     age = attachment_age(attachment)
     if space is not None and space.process:
@@ -157,7 +157,7 @@ def _set_aside(node: NodeState) -> Observations:
     for name in node.set_aside:
         match = _ASIDE.fullmatch(name)
         finding = _by_name(node, match[1]) if match else None
-        text = f"by its file name it was {finding.subject}" if finding is not None else "its attachment is unknown"
+        text = f"by the file name it was {finding.subject}" if finding is not None else "the attachment is unknown"
         path = os.path.join(node.cni.cache_dir, "corrupt", name)
         about = partial(NodeFinding, "records", name="set-aside", subject=path, seen="a record that was set aside")
         is_replaced = finding is not None and any(
@@ -165,7 +165,11 @@ def _set_aside(node: NodeState) -> Observations:
         )
         if finding is None or is_replaced or not (finding.remedy or finding.mends):
             text += (
-                "; it has another record now" if is_replaced else f"; {finding.meaning}" if finding is not None else ""
+                "; the container has another record now"
+                if is_replaced
+                else f"; {finding.meaning}"
+                if finding is not None
+                else ""
             )
             yield about(severity="note", meaning=text, remedy="remove the file when you have read it")
         else:

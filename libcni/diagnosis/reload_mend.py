@@ -1,4 +1,4 @@
-"""Whether a container can be attached again, and the mend for it."""
+"""Find out whether a container can be attached again, and make the mend for this."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def reloads(node: NodeState, attachment: Attachment, *, interrupts: bool = False
     space = node.space_of(attachment)
     if attachment.owner == HOOK and not (space is not None and space.process):
         # The hook's pin holds the namespace of a container that has ended.
-        return "its container has ended: libcni gc --runtime detaches it", ()
+        return "the container has ended: libcni gc --runtime detaches it", ()
     if renamed_bridge(node, attachment):
         return (
             "give the bridge its old name again first: a reload would create a second bridge with the same address",
             (),
         )
     if problem := obstacle_to_reload(node, attachment):
-        return f"do not attach it again yet, because its ADD would fail: {problem}", ()
+        return f"do not attach the container again yet, because the ADD would fail: {problem}", ()
     return "", (mend_of("reload", attachment, interrupts=interrupts),)
 
 

@@ -28,7 +28,7 @@ __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
 _LOOKS = 8
 """How often a repair of very many attachments examines the node while it carries out mends of one kind."""
 _AT_MOST = 250
-"""The largest number of mends between two of these examinations: each holds the descriptor of its lock."""
+"""The largest number of mends between two of these examinations, because each mend holds a descriptor of its lock."""
 _SECOND_LOOK = 1.0
 """Seconds after which a loss is examined again: the runtime may just be ending this container."""
 _PATIENCE = 60.0
@@ -268,7 +268,7 @@ class _Repair:
         return locked
 
     def look_at_the_living(self, node: NodeState) -> None:
-        """Stop the repair if a living container has lost something, and no mend since the last look names it."""
+        """Stop the repair if a living container has lost something, and no mend since the last check names it."""
         named = {name for mend in self.done for name in (*mend.containers, *mend.interrupts)}
         # An address of the node that a mend has removed: nobody lived on the bridge.
         earlier = self.belongings.get(None)
@@ -303,7 +303,7 @@ class _Repair:
             locks.close()
 
     def compare_with(self, report: DoctorReport) -> None:
-        """Correct the outcomes by the last report: what it no longer requires did not fail, what it requires did.
+        """Correct the outcomes by the last report: a mend failed if, and only if, the report still requires it.
 
         A failed mend is not needed any more if its container has ended meanwhile. A DEL succeeds on a read-only disk,
         although the record and the reservations remain.

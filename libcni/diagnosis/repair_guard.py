@@ -36,7 +36,7 @@ class Belongings:
 
 
 AllBelongings = dict[NamespaceId | None, Belongings]
-"""The belongings in all namespaces; those of the node's own namespace under None."""
+"""The belongings in each namespace; the key of the node's own namespace is None."""
 
 
 def belongings_of(node: NodeState) -> AllBelongings:
@@ -83,7 +83,7 @@ def belongings_of(node: NodeState) -> AllBelongings:
 
 
 def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list[tuple[str, set[str]]]:
-    """Return the losses as text, each with its containers, except of the ``named`` and of those at work."""
+    """Return the losses as text, each with its containers, but not of ``named`` containers or of containers at work."""
     # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
     return [
         (f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}", earlier.names)

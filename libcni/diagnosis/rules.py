@@ -44,13 +44,13 @@ from libcni.verbs.port_rules import after, target_of
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
-DROPPED = "its policy drops the packets of containers to other networks, and no rule accepts them"
+DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
     "plugin firewall as the last one of the network"
 )
 _TO_OUTSIDE = {"", "bond", "ipvlan", "macvlan", "team", "veth", "vlan"}
-"""The kinds of interfaces with which a node is on a network of others; "": a network card."""
+"""The kinds of interfaces that connect a node with other machines; "": a network card."""
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
 _LOST_WITH = (
     ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do so without masquerade and published ports"),
@@ -65,7 +65,7 @@ _LOST_WITH = (
     ("filter", "OUTPUT", False, f"cannot reach {_NODE}"),
     ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
 )
-"""Where packets can be lost: table, chain, whether the container sends them, and what follows."""
+"""Where packets can be lost: table, chain, whether the container sends them, and the consequence."""
 _LOST_WITH_NFT = {
     "ingress": ((True, f"cannot reach {_OTHERS}"),),
     "egress": ((False, f"cannot reach {_OTHERS}"),),
@@ -75,9 +75,9 @@ _LOST_WITH_NFT = {
     "input": ((True, f"cannot reach {_NODE}"),),
     "output": ((False, f"cannot reach {_NODE}"),),
 }
-"""The same for the hooks of nft."""
+"""For each hook of nft: whether the container sends the packets, and the consequence if they are lost there."""
 _MOST_PORTS = 1_000
-"""The number of rules of a table of nft up to which each port of a bridge is followed through it."""
+"""In a larger nft table than this number of rules, the ports of a bridge are not followed one by one."""
 _OWN_TABLES = {MASQUERADE, *PORTS}
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
@@ -385,7 +385,7 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
             command = f"ip{' -6' * is_6} route add default via GATEWAY dev {(outside or off)[0]}"
             command = f"sysctl -w net/ipv6/conf/{off[0]}/disable_ipv6=0; then {command}" if off else command
             yield NodeFinding(
-                "rules", "note", "no-default-route", "this node", f"it has no default route of {family}",
+                "rules", "note", "no-default-route", "this node", f"the node has no default route of {family}",
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
                 f"if it had one before: {command}", (), tuple(containers),
             )  # fmt: skip
@@ -406,7 +406,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
         # A plugin is only run for the next containers.
         now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
         if chain == "INPUT":
-            seen = "its policy drops the packets of containers to this node, and no rule accepts them"
+            seen = "the policy drops the packets of containers to this node, and no rule accepts them"
             meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
             yield NodeFinding(
                 "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now[:2])}", (), names
@@ -435,8 +435,8 @@ def _may_drop(table: Table) -> bool:
 
 
 _Way = tuple[Place, bool, str, tuple[str, ...] | None]
-"""A chain, whether the container sends the packets, what follows, and the interfaces whose packets come there: None
-for those over which the node forwards, () for all ports of bridges."""
+"""A chain, whether the container sends the packets, the consequence of a loss, and the interfaces whose packets come to
+the chain. The interfaces are None if the node forwards over them, and () for all ports of bridges."""
 
 
 def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
@@ -452,7 +452,7 @@ def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
 
 
 _Losses = dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None], str]]
-"""The attachments and interfaces whose packets end at a rule of a chain, and what follows."""
+"""The attachments and interfaces whose packets end at a rule of a chain, and the consequence."""
 
 
 def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> _Losses:
@@ -493,7 +493,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
             remedy = f"accept their packets before that rule: {'; '.join(commands)}"
         yield NodeFinding(
-            "rules", "error", "dropped", str(place), f"its packets end at the rule {_text_of(rule)}",
+            "rules", "error", "dropped", str(place), f"the container's packets end at the rule {_text_of(rule)}",
             f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
@@ -533,7 +533,7 @@ def removal(node: NodeState, place: Place, rule: Rule) -> str:
 
 
 def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:
-    """Yield the interfaces of the node over which it forwards an attachment's packets."""
+    """Yield the node's interfaces over which the node forwards an attachment's packets."""
     for document in node.documents(attachment):
         if document.get("type") == "bridge" and is_gateway(document):
             yield bridge_of(document)
@@ -652,7 +652,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
             continue
         if mends := rules_to_remove(node, network, container_id, ifname, sorted(left)):
             record, meaning = (
-                ("record has another address", "they are of an earlier attachment, and the next DEL fails")
+                ("record has another address", "the rules are of an earlier attachment, and the next DEL fails")
                 if recorded
                 else ("container has no record", "a later container with that address gets its masquerade and ports")
             )

@@ -41,19 +41,19 @@ class _Setting(NamedTuple):
     is_wanted: Callable[[Mapping[str, Any]], bool] = lambda _: False
 
 
-_NO_ANSWERS = "it answers nobody who asks for the hardware address of its IP addresses"
+_NO_ANSWERS = "the interface does not answer questions for the hardware address of its IP addresses"
 _PORT = "bridge link set dev {} "
 _SETTINGS = {
-    "arp off": _Setting(f"{_NO_ANSWERS}, and asks nobody", "ip link set {} arp on"),
+    "arp off": _Setting(f"{_NO_ANSWERS}, and sends no such question", "ip link set {} arp on"),
     "arp_ignore 8": _Setting(_NO_ANSWERS, "sysctl -w net/ipv4/conf/{}/arp_ignore=0"),
-    "locked on": _Setting("its bridge drops the packets that come from it", f"{_PORT}locked off"),
+    "locked on": _Setting("the bridge drops the packets that come from this port", f"{_PORT}locked off"),
     "isolated on": _Setting(
-        "its bridge forwards nothing between it and other isolated ports", f"{_PORT}isolated off", "warning",
+        "the bridge forwards nothing between this port and other isolated ports", f"{_PORT}isolated off", "warning",
         lambda document: document.get("portIsolation") is True,
     ),
-    "flood off": _Setting("its bridge loses packets to it until it has sent one", f"{_PORT}flood on", "warning"),
+    "flood off": _Setting("the bridge loses packets to the port until it sends one", f"{_PORT}flood on", "warning"),
     "bcast_flood off": _Setting(
-        "its bridge sends no broadcasts to it, so that nobody finds its hardware address", f"{_PORT}bcast_flood on",
+        "the bridge sends no broadcasts to this port, so nobody finds its hardware address", f"{_PORT}bcast_flood on",
         "warning",
     ),
     RUNS_XDP: _Setting("an XDP program decides on each of its packets", "ip link set dev {} xdp off", "warning"),
@@ -169,12 +169,12 @@ _SMALLEST_MTU_OF_IPV6 = 1280
 
 
 def takes(link: Link, address: str) -> bool:
-    """Return whether the kernel accepts an address on an interface. It may refuse those of IPv6."""
+    """Return whether the kernel accepts an address on an interface. It may refuse IPv6 addresses."""
     return ":" not in address or (WITHOUT_IPV6 not in link.settings and not 0 < link.mtu < _SMALLEST_MTU_OF_IPV6)
 
 
 def let_take(link: Link, *mtus: int) -> str:
-    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: those that it should have."""
+    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: the MTUs to have."""
     if WITHOUT_IPV6 in link.settings:
         return f"sysctl -w net/ipv6/conf/{link.name}/disable_ipv6=0"
     return f"ip link set {shlex.quote(link.name)} mtu {max((_SMALLEST_MTU_OF_IPV6, *mtus))}"

@@ -31,7 +31,7 @@ _NOT_LOST = {
     "hairpin-off", "known-fault", "localnet-off", "lost-path", "mtu-changed", "port-caught", "rules-left",
     "rules-missing", "unreserved",
 }  # fmt: skip
-"""The findings about interfaces, rules and namespaces that do not explain a lost echo."""
+"""Names of findings that cannot be the cause if an echo request has no answer."""
 
 _SETTLED = 5.0
 """Seconds after an ADD from which packets must arrive: the kernel takes a second for a new link or IPv6 address."""
@@ -63,7 +63,7 @@ class Failure(NamedTuple):
 
 
 def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observations:
-    """Send echo requests, and find those without an answer, except of containers whose findings explain it."""
+    """Send echo requests and find those without an answer, except if another finding already explains this."""
     if node.host is None:
         yield NotChecked("traffic", "packets", node.unread.get("this node", "the node's interfaces are unknown"))
         return

@@ -12,7 +12,7 @@ from libcni.engines.oci import OWNER, Ended, collect, find_ended
 from libcni.manager import Item
 
 _DETACH = Hint("this detaches them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
-_MEANING = "its addresses, ports and firewall rules stay in use"
+_MEANING = "the container's addresses, ports and firewall rules stay in use"
 
 
 def with_ended(report: DoctorReport, cni: CNIConfig, command_of: Callable[[Hint], str]) -> DoctorReport:

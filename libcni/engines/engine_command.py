@@ -94,7 +94,7 @@ def archive() -> str | None:
 
 
 def what_must_stay() -> list[str]:
-    """Return lines for the user: the one file that the engine will run, or who else may change what it will run."""
+    """Return notes for the user: a file that must stay because the engine runs it, or a path that others may change."""
     if file := archive():
         return [f"{file} must stay where it is: the engine runs it at each container's start and end"]
     # A warning here, an error for the one file: a clone that a developer's user owns is a usual place, and cannot move.

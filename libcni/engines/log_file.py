@@ -16,7 +16,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK 
 
 
 class LogFile(logging.Handler):
-    """A handler that opens its file with the first line, and stops with one warning if that or a write fails."""
+    """A handler that opens its file with the first line. If an open or a write fails, it warns once and stops."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

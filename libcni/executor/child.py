@@ -198,7 +198,7 @@ class Child:
             pass  # an old kernel or Python, a filter of system calls, or too many open files: poll instead
 
     def feed(self, stdin: bytes) -> bool:
-        """Send the configuration; return False if it does not fit. The plugin's seconds are counted from here."""
+        """Send the configuration; return False if it does not fit. The plugin's run time begins here."""
         self._began = time.monotonic()
         return self.streams.feed(stdin)
 
@@ -316,7 +316,7 @@ class Child:
         self._state = "released"
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
-        """Return the error for a process that reached its deadline; call ``kill_and_release`` first."""
+        """Return the error for a process that reached its deadline. Call ``kill_and_release`` before this."""
         problem = f"it did not end within {timeout or 0.0:.3g} s, and {_CANNOT_STOP if self._pid[0] else 'was stopped'}"
         return PluginTimeoutError(problem, self.invocation, self._outcome())
 

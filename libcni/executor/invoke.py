@@ -1,6 +1,6 @@
 """Run one plugin by its path, without records and locks, as ``pkg/invoke`` of Go's CNI library does.
 
-For meta-plugins, daemons that already manage their attachments, and tests of a single plugin.
+Use it in meta-plugins, in daemons that already manage their attachments, and in tests of a single plugin.
 """
 
 from __future__ import annotations

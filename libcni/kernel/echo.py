@@ -25,7 +25,7 @@ _PAUSES = (0.3, 0.7, 1.0)
 _ECHO = struct.Struct("!BBHHH")
 _TOKEN = 16
 _MOST_BYTES, _MOST_PACKETS = 256, 16
-"""The size that is read of a packet, and the number of packets that are read of one socket before the others' turn."""
+"""How many bytes of a packet are read, and how many packets of one socket before the other sockets are read."""
 _SOL_RAW, _ICMP_FILTER, _ICMP6_FILTER = 255, 1, 1
 _IP_RECVERR, _IPV6_RECVERR, _MSG_ERRQUEUE = 11, 25, 0x2000
 _EXTENDED_ERROR = struct.Struct("=IBBBxII")

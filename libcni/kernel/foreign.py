@@ -18,7 +18,7 @@ from libcni.kernel.netlink import Conversation, Link, Network, network_of, open_
 
 _NS_GET_USERNS = 0xB701
 _WITH_ANOTHER_END = frozenset({"veth", "macvlan", "macvtap", "ipvlan", "ipvtap"})
-"""The kinds of interfaces that need a right in the namespace of their peer or parent when they are made."""
+"""The kinds of interfaces whose creator needs rights in the namespace of the interface's peer or parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Space:
     tied: frozenset[int] = frozenset()
 
     def is_evidence(self, link: Link) -> bool:
-        """Return whether an interface here proves something: only root can have made it. Each namespace has a lo."""
+        """Return whether an interface here is a proof: only root can have created it. Every namespace has lo."""
         return link.name != "lo" and (self.is_trusted or link.index in self.tied)
 
     @property
     def evidence(self) -> list[Link]:
-        """The interfaces that prove something; [] if they cannot be read."""
+        """The interfaces that are a proof; [] if the interfaces cannot be read."""
         return list(filter(self.is_evidence, self.network.links.values())) if self.network is not None else []
 
 
@@ -65,7 +65,7 @@ def is_trusted(descriptor: int) -> bool:
 def read_space(
     identity: NamespaceId, path: str, process: str = "", trusted: Collection[tuple[str, NamespaceId]] = ()
 ) -> Space | None:
-    """Read the namespace at a path; return None if another one is at the path, or none.
+    """Read the namespace at a path; return None if another namespace, or no namespace, is at the path.
 
     ``trusted``: paths of the trusted namespaces, with what is there, except this program's own.
     """

@@ -172,31 +172,31 @@ _HELD = {"thread": "a process lives in it", "descriptor": "a process has it open
 def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a table: one return for each row
     """Return the answer that the facts prove; None if a walk is needed."""
     if facts.has_rebooted:
-        return Answer("dead", "reboot", "it was attached before the last reboot")
+        return Answer("dead", "reboot", "the attachment is from before the last reboot")
     if facts.path == "same":
-        return Answer("alive", "path", "its path leads to its namespace")
+        return Answer("alive", "path", "the path leads to the recorded namespace")
     if facts.is_inode_reused:
-        return Answer("dead", "inode", "another namespace has the inode number of its namespace now")
+        return Answer("dead", "inode", "another namespace has the inode number of the recorded one now")
     if not facts.was_namespace:
-        return Answer("dead", "path", "the file at its path, which was no network namespace, no longer exists")
+        return Answer("dead", "path", "the file at the path, which was no network namespace, no longer exists")
     if facts.kernel is not None:
         if facts.kernel:
-            return Answer("alive", "kernel", "the kernel finds its namespace")
-        return Answer("dead", "kernel", "the kernel has no namespace with its number and cookie")
+            return Answer("alive", "kernel", "the kernel finds the recorded namespace")
+        return Answer("dead", "kernel", "the kernel has no namespace with the recorded number and cookie")
     if facts.held is not None:
         sign, path = facts.held
         return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path)
     if facts.host_end == "there":
-        return Answer("alive", "host end", "the host end of its veth exists, and so does its other end")
+        return Answer("alive", "host end", "the host end of the veth exists, so its other end exists too")
     if facts.is_nameless:
-        return Answer("unknown", "blind", "its record names neither a namespace nor an address")
+        return Answer("unknown", "blind", "the record names neither a namespace nor an address")
     if not facts.has_walked:
         return None
     if facts.address:
-        return Answer("alive", "address", f"its address is on {facts.address}")
+        return Answer("alive", "address", f"the address is on {facts.address}")
     if facts.similar and facts.host_end != "gone":
         # Another container may have the address by now, or that of another node on this machine, such as one of kind.
-        return Answer("unknown", "address", f"its address is on {facts.similar}, with another hardware address")
+        return Answer("unknown", "address", f"the address is on {facts.similar}, with another hardware address")
     if blind := facts.blind or (facts.outside if facts.host_end != "gone" else ""):
         return Answer("unknown", "blind", blind)
     if facts.unread:
@@ -205,10 +205,10 @@ def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a
         if facts.port:
             return Answer("unknown", "port", f"{facts.port} leads to a namespace that was not found")
         if not facts.is_old:
-            reason = "no sign of it was found, but it is young: its runtime may be working on it"
+            reason = "no sign of the container was found, but it is new: the runtime may be working on it"
             return Answer("unknown", "young", reason)
-    gone = "the host end of its veth has gone, and " if facts.host_end == "gone" else ""
-    return Answer("dead", "walk", f"{gone}no process, mount or descriptor holds its namespace")
+    gone = "the host end of the veth has gone, and " if facts.host_end == "gone" else ""
+    return Answer("dead", "walk", f"{gone}no process, mount or descriptor holds the namespace")
 
 
 def _proves_an_end(facts: Facts, answer: Answer | None) -> bool:
@@ -241,7 +241,9 @@ class Life:
             facts = self._walked_facts(subject, facts)
             answer = conclude(facts)
         if answer is None:
-            return Answer("unknown", "blind", "its path does not lead to its namespace, and no other sign was examined")
+            return Answer(
+                "unknown", "blind", "the path does not lead to the recorded namespace, and no other sign was examined"
+            )
         if not answer.is_alive:
             return answer
         if answer.sign == "path":
@@ -252,7 +254,7 @@ class Life:
         return answer._replace(netns=subject.netns)
 
     def is_held(self, subject: Subject) -> bool:
-        """Return whether something holds a namespace to which its path does not lead: a process, mount or descriptor.
+        """Return whether a process, mount or descriptor holds a namespace to which the recorded path no longer leads.
 
         False if only a socket keeps the namespace, or if it is just ending: the kernel and the host end show these too.
         The walk is done only if neither the kernel nor the host end says that the interface has ended.
@@ -274,11 +276,14 @@ class Life:
         return _proves_an_end(facts, conclude(facts))
 
     def has_lost_host_end(self, subject: Subject) -> bool:
-        """Return whether a recorded host end has gone: then the interface has ended, and is nowhere else."""
+        """Return whether a recorded host end no longer exists. Then the container's interface does not exist either."""
         return self._host_end(subject) == "gone"
 
     def by_path(self, path: str, netns: NamespaceId | None, cookie: int) -> bool:
-        """Return whether a path leads to a recorded namespace: the cheapest sign, which most containers have."""
+        """Return whether a path leads to a recorded namespace.
+
+        This is the cheapest sign, and most containers have it.
+        """
         if netns is None or namespace_identity(path) != netns:
             return False
         return _lead(path, Subject(netns=netns, cookie=cookie)) in {"same", "same number"}
@@ -302,7 +307,7 @@ class Life:
         raise FileNotFoundError(errno.ENOENT, "nothing leads to the namespace any longer", subject.path)
 
     def inhabitant(self, netns: NamespaceId, but: Collection[str] = ()) -> Answer:
-        """Return whether anything but mounts that end with a path of ``but`` holds a namespace that exists.
+        """Return whether anything holds a namespace that exists, except mounts whose paths end with a path in ``but``.
 
         A namespace that this library keeps with a mount of its own is dead if nothing else holds it: then its
         interfaces can be removed. The mount may be in every mount namespace, below another directory.
@@ -527,7 +532,7 @@ class Life:
         return ""
 
     def why_blind(self, pid_namespace: int | None) -> str:
-        """Return why processes of containers may be hidden; ``pid_namespace``: that of the ADD. "" if none are."""
+        """Return why processes of containers may be hidden, or "". ``pid_namespace``: the PID namespace of the ADD."""
         return self._why_hidden(pid_namespace) or self.walk.outside
 
     def _why_hidden(self, pid_namespace: int | None) -> str:

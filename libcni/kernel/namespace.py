@@ -60,9 +60,9 @@ def open_namespace(netns: str) -> int:
 
 
 def open_known(path: str, identity: NamespaceId) -> int:
-    """Return a descriptor of the network namespace that is expected at a path of a stranger.
+    """Return a descriptor of the network namespace that is expected at a path which another user can change.
 
-    The stranger may replace it at any moment, for example by a file of which the open waits for ever.
+    That user may replace the file at any moment, for example by a FIFO, whose open waits for ever.
 
     Raises:
         OSError: something else is at the path: ESTALE; or it cannot be opened.
@@ -88,7 +88,7 @@ def enter_namespace(descriptor: int, kind: int = CLONE_NEWNET) -> None:
 
 
 def new_namespace(*, lo_up: bool = True) -> int:
-    """Return a descriptor of a new network namespace. It ends with the descriptor, unless it has a name.
+    """Return a descriptor of a new network namespace. The namespace ends with the descriptor, unless it has a name.
 
     Raises:
         OSError: this user may not create a namespace.

@@ -1,4 +1,4 @@
-"""A walk over all that can hold a network namespace: threads, mounts in every mount namespace, descriptors.
+"""Search all objects that can hold a network namespace: threads, mounts in every mount namespace, descriptors.
 
 A holder proves life. A walk cannot see a namespace that only a socket holds. A namespace may pass from one holder to
 the next behind the walk, so everything is examined twice. ``blind`` names what the walk may not examine.
@@ -39,8 +39,8 @@ class Held:
 
     Attributes:
         process: the number of a process with a thread in it, or "".
-        paths: a path to it for each sign that was seen. A path is "" if it must not be used: it goes through a mount
-            namespace of another user, where an open may wait for ever.
+        paths: a path to it for each sign that was seen. A path is "" if it must not be used, because it goes through a
+            mount namespace of another user, where an open may wait for ever.
         mounts: the paths of its mounts, in whatever mount namespace, as they are seen there.
         others: some more paths to it. The first one may be below another mount that covers it.
     """
@@ -52,7 +52,7 @@ class Held:
 
     @property
     def path(self) -> str:
-        """A path to it, or ""."""
+        """A path to the namespace, or ""."""
         return next(iter(self.all_paths), "")
 
     @property
@@ -62,7 +62,7 @@ class Held:
 
 
 def why_blind() -> str:
-    """Return why the processes of the node may be hidden from this program, whatever their owner; "" if none are."""
+    """Return why processes of the node may be hidden from this program, even from root; "" if none are hidden."""
     try:
         fields = dict(
             line.partition(":")[::2] for line in _read("/proc/self/status").decode(errors="replace").split("\n")
@@ -424,7 +424,7 @@ def is_mounted_here(inode: int) -> bool:
 
 
 def signs_of(held: Held) -> Iterator[tuple[Sign, str]]:
-    """Yield the signs of what holds a namespace, the strongest one first."""
+    """Yield the kinds of objects that hold a namespace, the strongest sign first."""
     for sign in ("thread", "descriptor", "mount"):
         if sign in held.paths:
             yield sign, held.paths[sign]

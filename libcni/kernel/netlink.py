@@ -305,8 +305,8 @@ class Conversation:
     Args:
         connection: the socket.
         seconds: the time for all requests.
-        is_own: whether it is the namespace of this program, of which only root can change the contents: its lists may
-            have any size, and one that changes while it is read counts in the end.
+        is_own: whether it is the namespace of this program, of which only root can change the contents. Then its lists
+            may have any size, and a list that changes during every read is accepted in the end.
     """
 
     def __init__(self, connection: _socket.socket, *, seconds: float = SECONDS, is_own: bool = False) -> None:
@@ -325,7 +325,7 @@ class Conversation:
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size) + mask, _link)
 
     def vlans(self) -> list[tuple[int, int]]:
-        """Return the VLAN of packets without a tag of bridges and their ports, each with its number. Raises OSError."""
+        """Return the VLAN of untagged packets for each bridge and port, by the interface's number. Raises OSError."""
         body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
 
@@ -371,7 +371,7 @@ class Conversation:
         self.ask(_RTM_DELLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
 
     def number_of(self, descriptor: int) -> int | None:
-        """Return the number of an open namespace in this namespace; None if it has none. Raises OSError."""
+        """Return the number by which this namespace knows an open namespace; None if there is none. Raises OSError."""
         body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
         kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
         return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None

@@ -108,12 +108,12 @@ def programs() -> Iterator[str]:
 
 
 def masquerade_chain(network: str, container_id: str) -> str:
-    """Return the chain in which bridge and ptp masquerade a container; all its interfaces on a network share it."""
+    """Return the chain in which bridge and ptp masquerade a container, for all its interfaces on the network."""
     return f"CNI-{_hash(network + container_id)}"[:_CHAIN_CHARACTERS]
 
 
 def ports_chain(network: str, container_id: str) -> str:
-    """Return the chain in which portmap has the ports of a container; all its interfaces on a network share it."""
+    """Return the chain in which portmap has the ports of a container, for all its interfaces on the network."""
     return f"CNI-DN-{_hash(network + container_id)}"[:_CHAIN_CHARACTERS]
 
 
@@ -323,7 +323,7 @@ def _is_address(text: str) -> bool:
 
 
 def restore(program: str, table: str, chains: Mapping[str, Iterable[Rule]], rules: Iterable[Rule]) -> None:
-    """Fill chains of a table of iptables anew, create those that do not exist, and carry out rules; all at once.
+    """Replace the contents of chains of an iptables table, create missing chains, and carry out rules; all at once.
 
     Raises OSError, and changes nothing, if it fails.
 

@@ -186,7 +186,7 @@ def check_values(planned: Iterable[PlannedAttachment]) -> None:
 
 
 def interface_names(requests: Iterable[NetworkRequest], prefix: str) -> list[str]:
-    """Return the interface of each request; without a name, it is the first free one of eth0, eth1, ... (``prefix``).
+    """Return the interface name of each request. A request without one gets the first free name: eth0, eth1, ...
 
     Raises InvalidIdentifierError if a name breaks the rules.
     """

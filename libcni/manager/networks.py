@@ -22,7 +22,10 @@ ENDINGS = (".conf", ".conflist", ".json")
 LOOPBACK = NetworkConfigList.from_dict(
     {"cniVersion": "0.4.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}
 )
-"""The network of the plugin ``loopback``. Version 0.4.0: old plugins know it, and it has CHECK."""
+"""The network of the plugin ``loopback``.
+
+It has version 0.4.0, because old plugins know this version and it has CHECK.
+"""
 
 
 @dataclass(frozen=True, slots=True)

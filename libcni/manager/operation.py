@@ -62,7 +62,7 @@ class _Block:
         self.leave()
 
     def leave(self) -> None:
-        """Release the container if the block and all of its operations have ended."""
+        """Release the container's lock if the block and all of its operations have ended."""
         with self._lock:
             self._users -= 1
             is_last = self._users == 0
@@ -71,7 +71,7 @@ class _Block:
 
 
 _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("libcni_locked", default=())
-"""The blocks of ``locked`` around the current code of this thread or task, and those around its creation."""
+"""The blocks of ``locked`` around the current code, and the blocks around the creation of its thread or task."""
 
 
 class ManagerOperation:
@@ -128,7 +128,7 @@ class ManagerOperation:
 
     @contextmanager
     def block(self, container_id: str) -> Iterator[None]:
-        """Hold the container, whose lock this operation has, for the operations of this thread or task."""
+        """Keep the container's lock, which this operation has, for the operations of this thread or task."""
         block = _Block(self.cni, container_id, self._cleanup.pop_all().close)
         _blocks.set((*_blocks.get(), block))
         try:

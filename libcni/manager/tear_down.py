@@ -65,7 +65,7 @@ class TearDown:
             await operation.lock_container(self.container_id)
         except RecordError as error:
             # A full or read-only disk must not stop a tear-down.
-            logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
+            logger.warning("container %s: tear-down goes on without the container's lock: %s", self.container_id, error)
         await operation.run.take_turn()
         attachments = await operation.attachments(self.container_id)
         planned, errors = await operation.run.on_disk(lambda: self._planned(attachments))

@@ -1,4 +1,4 @@
-"""Run a plugin: from its environment and stdin to its function, and from there to one document on stdout."""
+"""Run a plugin: read its environment and stdin, call its function, and print one document on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of a plugin, as its function sees it."""
+"""One call of a plugin, as the object that the plugin's function receives."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _OF_A_RESULT = _KNOWN - {"cniVersion"} | {"ip4", "ip6"}
 
 
 class PluginResult:
-    """A result: the copy of a previous plugin's result, or a new one to fill.
+    """A result: the copy of a previous plugin's result, or a new result to fill.
 
     Attributes:
         version (str): the spec version in which the result is printed.

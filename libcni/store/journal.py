@@ -20,7 +20,8 @@ class Journal:
     program, but not a power cut, after which the record counts as a record of an earlier boot.
 
     Args:
-        record: the record. If its file has a result already, only a journal that knows its place can write another.
+        record: the record. If its file has a result already, a journal without ``result_at`` cannot write another
+            result.
         descriptor: the open file.
         size: the file's size.
         result_at: the index of the name of the key ``result``, or 0.

@@ -25,7 +25,7 @@ def life_of(record: Record, life: Life | None = None) -> Answer:
     life = Life() if life is None else life
     if record.state != STALE_BOOT and life.by_path(record.netns, record.netns_id, record.netns_cookie or 0):
         # The usual case: do not decode the result.
-        return Answer("alive", "path", "its path leads to its namespace", record.netns, record.netns_id)
+        return Answer("alive", "path", "the path leads to the recorded namespace", record.netns, record.netns_id)
     return life.of(subject_of(record))
 
 

@@ -342,7 +342,7 @@ class LockSet:
                 if verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
                 logger.warning(
-                    "%s goes on; the next verb of the container will not wait for its plugins: %s", verb, error
+                    "%s goes on, but the container's next verb will not wait for these plugins: %s", verb, error
                 )
                 return -1
         return self._inherited.descriptor

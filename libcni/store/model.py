@@ -151,7 +151,7 @@ def _compare_interfaces(recorded: Place, seen: Place) -> Literal["same", "unknow
 
 
 def is_same_index(recorded: Place, seen: Place) -> bool:
-    """Return whether both are the interface with one index in the namespace with one cookie.
+    """Return whether both places have the same interface index and the same namespace cookie.
 
     Its hardware address may have changed: plugins such as tuning do that, and users can.
     """
@@ -210,7 +210,10 @@ LIVING: Final[frozenset[State]] = frozenset({"ready", "lost-path", "lost", "rena
 """The states of a complete attachment whose namespace exists, or may exist."""
 
 ENDED: Final[frozenset[State]] = frozenset({"gone", STALE_BOOT})
-"""The states of an attachment whose namespace no longer exists. Its path may lead to another container's now."""
+"""The states of an attachment whose namespace no longer exists.
+
+The recorded path may lead to another container's namespace now.
+"""
 
 UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
 """The states in which a verb works on the attachment, or was stopped."""
@@ -360,17 +363,17 @@ class Record:
 
     @property
     def is_complete(self) -> bool:
-        """Whether its ADD has completed, and no reload has begun since."""
+        """Whether the ADD has completed, and no reload has begun since."""
         return self.result is not None
 
     @property
     def lacks_drop_ins(self) -> bool:
-        """Whether its configuration may lack plugins: Go libcni records the document alone."""
+        """Whether the recorded configuration may lack plugins: Go libcni records no drop-ins."""
         return isinstance(self, MadeByGo)
 
     @property
     def is_of_earlier_boot(self) -> bool:
-        """Whether a reboot has removed all that the ADD made, except what is on disk."""
+        """Whether a reboot has removed everything that the ADD created, except files on disk."""
         return self.state == STALE_BOOT
 
     @property
@@ -380,7 +383,7 @@ class Record:
 
     @property
     def may_have_rules(self) -> bool:
-        """Whether rules that its plugins made may exist."""
+        """Whether rules that the attachment's plugins created may exist."""
         return self.state not in {REFUSED, STALE_BOOT}
 
     @property
@@ -396,7 +399,7 @@ class Record:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its ADD has succeeded, or had succeeded before a reload."""
+        """Whether the ADD has succeeded, or had succeeded before a reload."""
         return self.result is not None or self.is_reload
 
     def changes_state(self, event: Event) -> bool:
@@ -429,7 +432,7 @@ class Ours(Record):
 
 
 class MadeByGo(Record):
-    """A record that Go libcni wrote. It stays a MadeByGo when a verb of this library changes it.
+    """A record that Go libcni wrote. It is still a MadeByGo after a verb of this library has changed it.
 
     It has neither the namespace's identity nor the interface's index, and its configuration lacks drop-in plugins.
     """
@@ -478,26 +481,26 @@ class Row(NamedTuple):
 _AFTER_READY: Final[Mapping[Event, State]] = {"detach": DETACHING, "reload": PENDING}
 
 STATES: Final[Mapping[State, Row]] = {
-    "begun": Row("its ADD has not run a plugin yet", "detach", "nothing", after={
+    "begun": Row("the ADD has not run a plugin yet", "detach", "nothing", after={
         "started": PENDING, "refused": REFUSED,
     }),
-    "refused": Row("its ADD was refused before it ran a plugin", "detach", "nothing"),
-    "pending": Row("its ADD has not ended", "detach", "ask", True, {
+    "refused": Row("the ADD was refused before it ran a plugin", "detach", "nothing"),
+    "pending": Row("the ADD has not ended", "detach", "ask", True, {
         "refused": REFUSED, "step": PENDING, "complete": READY, "detach": DETACHING, "reload": PENDING,
     }),
     "ready": Row("it is attached", "refuse", "ask", True, _AFTER_READY),
-    "detaching": Row("its DEL has begun and has not ended", "detach", "ask", True, {
+    "detaching": Row("a DEL has begun and has not ended", "detach", "ask", True, {
         "detach": DETACHING, "reload": PENDING,
     }),
-    "gone": Row("its namespace no longer exists", "detach", "ask", False, _AFTER_READY),
-    "lost-path": Row("its path no longer leads to its namespace, which lives", "refuse", "ask", False, _AFTER_READY),
-    "lost": Row("its interface no longer exists", "detach", "ask", True, _AFTER_READY),
-    "renamed": Row("its interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
-    "unknown": Row("its record names no namespace", "refuse", "ask", False, _AFTER_READY),
+    "gone": Row("the namespace no longer exists", "detach", "ask", False, _AFTER_READY),
+    "lost-path": Row("the namespace lives, but its path no longer leads to it", "refuse", "ask", False, _AFTER_READY),
+    "lost": Row("the interface no longer exists", "detach", "ask", True, _AFTER_READY),
+    "renamed": Row("the interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
+    "unknown": Row("the record names no namespace", "refuse", "ask", False, _AFTER_READY),
     # After a reboot nothing of the ADD exists. The kernel numbers namespaces and interfaces anew, so equal numbers
     # prove nothing.
-    "stale-boot": Row("it was attached before the last reboot", "detach", "empty", after={"detach": STALE_BOOT}),
-    "corrupt": Row("its record cannot be read", "detach", "ask"),
+    "stale-boot": Row("the attachment is from before the last reboot", "detach", "empty", after={"detach": STALE_BOOT}),
+    "corrupt": Row("the record cannot be read", "detach", "ask"),
 }  # fmt: skip
 """All states of attachments. Without a record there is no state: ADD begins, CHECK is refused, DEL asks.
 
@@ -517,7 +520,7 @@ _SEEN: Final[Mapping[Comparison, State]] = {
 
 
 def can_reload(record: Record, state: State) -> bool:
-    """Return whether reload can attach it again in its namespace, with the addresses of its result.
+    """Return whether a reload can attach the container again in its namespace, with the addresses of the result.
 
     An ADD that was killed before any plugin ended has no result. Its caller received none, so nobody uses it.
     """

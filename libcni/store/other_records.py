@@ -49,7 +49,7 @@ class OtherRecord(NamedTuple):
     addresses: frozenset[str]
 
     def is_same_interface(self, record: Record) -> bool:
-        """Whether both name the same interface of a container, as when a meta-plugin attaches it to another network."""
+        """Whether both records name the same interface: a meta-plugin may attach an interface to a second network."""
         return self.identity[1:] == (record.container_id, record.ifname)
 
 
@@ -68,9 +68,9 @@ class OtherRecords:
     """The interfaces, addresses and host ports of all recorded attachments, for one verb or one listing.
 
     The first question looks at all files, and reads those that have changed since the client's previous look. Each
-    further question looks again, because an attachment may begin while a plugin runs: at all files if one has come or
-    gone since, else at those of ADDs that had not ended, and at Go's. With ``once`` the answers stay as they were at
-    the first question.
+    further question looks again, because an attachment may begin while a plugin runs. If a file has come or gone since,
+    it looks at all files, else only at the files of unfinished ADDs and of Go. With ``once`` the answers stay as they
+    were at the first question.
     """
 
     def __init__(self, records: RecordStore, *, once: bool = False) -> None:

@@ -239,7 +239,7 @@ def _places(namespace: Place, links: Iterable[Link]) -> Iterator[Place]:
 
 
 class OpenedNamespace:
-    """A namespace to which its recorded path does not lead any more, with a path for plugins until ``close``."""
+    """A namespace to which the recorded path no longer leads, with a path that plugins can use until ``close``."""
 
     def __init__(self, descriptor: int, record: Record) -> None:
         self._descriptor = descriptor
@@ -296,7 +296,7 @@ class Sight:
     def find(
         self, record: Record | None, recorded: Place, path: str, ifname: str, *, everywhere: bool = False
     ) -> Place:
-        """Return the present place at an attachment's path and name. If its interface is not there, search for it.
+        """Return the present place at an attachment's path and name. If the interface is not there, search for it.
 
         ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
         """
@@ -377,7 +377,7 @@ class Sight:
         return is_held(record, self._life())
 
     def reach(self, record: Record) -> str:
-        """Return another path to a record's namespace, if it exists and the recorded path does not lead to it; else "".
+        """Return another path to a record's namespace if the namespace exists, but not at the recorded path; else "".
 
         The path is valid until ``close``. Without a cookie the namespace may be a later one with the same number.
         """
@@ -418,7 +418,7 @@ class Sight:
             entered.close()
 
     def state_of(self, record: Record, path: str | None = None) -> State:
-        """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
+        """Return the state of an attachment. ``path``: the namespace's path, if it is not the recorded path."""
         recorded = place_of(record)
         if not needs_look(record):
             return state_of(record, recorded, Place())

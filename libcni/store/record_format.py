@@ -109,12 +109,12 @@ def encode_event(serial: int, event: Event, values: Mapping[str, Any]) -> bytes:
 
 
 def index_of_result(result: str | None, end: int) -> int:
-    """Return the index of the name of Go's key ``result``, whose value is the last one before ``end``; 0 if none."""
+    """Return the index of the last key ``result`` before ``end``; 0 if there is none."""
     return end - len(_result(result).encode()) + len(',"') if result is not None else 0
 
 
 def earlier_result(serial: int) -> bytes:
-    """Return the name of the key of an earlier result. It is as long as the name ``result``, which it replaces."""
+    """Return the key of an earlier result. It is as long as the key ``result``, which it replaces in the file."""
     return b"r%05d" % serial
 
 

@@ -97,7 +97,7 @@ class RecordStore:
                 yield record
 
     def candidates(self, *identities: Identity) -> list[Record]:
-        """Return the records of identities, as far as they have one, and the unreadable files that may be theirs."""
+        """Return the records of these identities that exist, and the unreadable files that may belong to the others."""
         try:
             with Directory(self.results) as directory:
                 read = [self._read(name, directory) for identity in identities for name in names_of(identity)]
@@ -120,7 +120,7 @@ class RecordStore:
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
     def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
-        """Return the Gists of files, of all by default, by name. Read only the files that have changed since ``gists``.
+        """Return the Gist of each file (by default of all), by name. Read only files that have changed since ``gists``.
 
         Raises:
             RecordError: the directory cannot be listed.

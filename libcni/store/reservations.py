@@ -1,4 +1,4 @@
-"""Find out who has an address now, from host-local's own file of the address, which any program may have caused."""
+"""Find out who has an address now: host-local has a file for each reserved address, whichever program attached it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Attachment:
         return f"{self.container}/{self.ifname}"
 
     def config(self, verb: str = "") -> dict[str, Any]:
-        """Return the configuration of a verb; with the result, if there is one, of any but ADD."""
+        """Return the configuration of a verb. For other verbs than ADD it contains the result, if there is one."""
         return self.exam.config(self.result if verb != "ADD" else None, self.previous, self.namespace)
 
     def call(self, verb: str, config: Mapping[str, Any] | None = None, **changes: Any) -> Answer:
@@ -76,25 +76,25 @@ class Attachment:
         return answer
 
     def gc(self, valid: Iterable[Attachment] | None, name: str = "", *, forwarded: bool = False) -> Answer:
-        """Run GC with a list of valid attachments, or without a list; ``name``: what follows the network's name."""
+        """Run GC with a list of valid attachments, or without a list; ``name``: a suffix of the network's name."""
         pairs = [{"containerID": one.container, "ifname": one.ifname} for one in valid or ()]
         lists = {} if valid is None else {"cni.dev/valid-attachments": pairs, "cni.dev/attachments": pairs}
         config = without({**self.config("GC"), **lists, "name": f"{self.exam.config_base['name']}{name}"}, "prevResult")
         return (self.forwarded if forwarded else self.exam.call)("GC", config, env=ATTACHMENT)
 
     def attach(self) -> Answer:
-        """Run ADD, and remember which state it has added."""
+        """Run ADD, and store in ``made`` the state that the ADD has added."""
         before = self.see()
         answer = self.call("ADD")
         self.made = self.see() - before
         return answer
 
     def see(self) -> Snapshot:
-        """Return the state of its namespace and of the host; empty without a namespace."""
+        """Return the state of the attachment's namespace and of the host; empty without a namespace."""
         return snapshot(self.namespace) | {f"host {line}" for line in snapshot(None)} if self.namespace else frozenset()
 
     def left(self, before: Snapshot, *, host: bool = True) -> str:
-        """Wait until its state is as before, but at most a second; return the difference.
+        """Wait, at most a second, until the state is as before; return the difference.
 
         The host may lose state, because other programs change it too. A chained plugin may change routes of the
         namespace: the plugin that made the interface deletes them with it.
@@ -125,7 +125,7 @@ class Attachment:
         return "; ".join(problems)
 
     def addresses(self) -> list[str]:
-        """Return the addresses of its result."""
+        """Return the addresses in the attachment's result."""
         try:
             return [str(ip.get("address")) for ip in PluginResult.from_document(self.result, self.exam.version).ips]
         except VerbError:

@@ -180,7 +180,7 @@ class Examination:
         return answer
 
     def start(self, verb: str, config: Mapping[str, Any] | bytes, *, timeout: float, **changes: Any) -> Answer:
-        """Call the plugin; raises TimeoutExpired if it does not answer in time, after killing it."""
+        """Call the plugin. If it does not answer in time, kill it and raise TimeoutExpired."""
         netns = self.namespace.path if self.namespace else self.missing_netns
         options = {"netns": netns, "ifname": self.ifname, "args": self.args, "path": self.path, **changes}
         return call_plugin(self.plugin, verb, config, timeout=timeout, **options)
@@ -229,7 +229,7 @@ def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def document_of(answer: Answer, *, must_fail: bool = False) -> tuple[dict[str, Any], str]:
-    """Return the document on stdout, and the problem of an answer that should have exit status 0, or should not."""
+    """Return the document on stdout, and a problem if the exit status or the document is not as expected."""
     has_failed = answer.status != 0
     if has_failed != must_fail:
         return {}, shown(answer)

@@ -20,7 +20,7 @@ _IPTABLES = (
     ("ip", "iptables-save", "/proc/thread-self/net/ip_tables_names"),
     ("ip6", "ip6tables-save", "/proc/thread-self/net/ip6_tables_names"),
 )
-"""The nftables family of each program's tables, and the file that names those of the older kernel interface."""
+"""For each program: the nftables family of its tables, and the file that names its tables in the older interface."""
 
 Snapshot: TypeAlias = frozenset[str]
 """The network state at one moment: a line for each link, address, route and rule."""

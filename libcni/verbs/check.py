@@ -76,8 +76,8 @@ def _error_of(run: VerbRun, record: Record, path: str, state: State) -> NotAttac
     problem = STATES[state].meaning
     if state == "renamed":
         present = run.sight.find(record, place_of(record), path, record.ifname, everywhere=True)
-        problem = f"its interface {record.ifname} is now {present.found_as}" if present.found_as else problem
+        problem = f"the interface {record.ifname} is now {present.found_as}" if present.found_as else problem
     error = not_attached(record.identity, problem, state)
     if is_interrupted_reload(record, state):
-        error.suggest(Hint.about(error, "its reload was interrupted: reload the container again", "reload"))
+        error.suggest(Hint.about(error, "the reload was interrupted: reload the container again", "reload"))
     return error

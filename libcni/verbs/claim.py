@@ -88,7 +88,7 @@ class Claim:
         return cls(run, record, Place(), path, ifname, is_any=True)
 
     def look(self) -> Place:
-        """Return the present place of the interface that has the name."""
+        """Return the place of the interface that has the name now."""
         return self.run.sight.look(self.path, self.ifname)
 
     # ADD: learn the interface, and verify that it stays the same.
@@ -104,7 +104,10 @@ class Claim:
         self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
 
     def learn(self, result: Result, *, is_last: bool) -> None:
-        """Learn which interface the plugins of an ADD have made. ``result``: that of the plugin that has ended."""
+        """Learn which interface the plugins of an ADD have made.
+
+        ``result``: the result of the plugin that has ended.
+        """
         self.place = self._taken(self.look(), result, is_last=is_last)
 
     def _taken(self, seen: Place, result: Result, *, is_last: bool) -> Place:
@@ -115,7 +118,8 @@ class Claim:
     def verify(self, result: Result) -> None:
         """Check that the next plugin of an ADD would not change another namespace, or another's interface.
 
-        ``result``: that of the plugin that has ended. It may have created the interface again, and report the new one.
+        ``result``: the result of the plugin that has ended. It may have created the interface again, and report the new
+        one.
 
         Raises:
             NamespaceMismatchError: the plugin would change another's.
@@ -251,7 +255,7 @@ class Claim:
 
     def _renamed(self, found_as: str) -> NamespaceMismatchError:
         hint = Hint("move it back; or remove the interface that has this name now ({argument})", argument="use_given")
-        return mismatch(self.record, f"its interface {self.ifname} is now {found_as}", self.path, hint)
+        return mismatch(self.record, f"the interface {self.ifname} is now {found_as}", self.path, hint)
 
     def _refuse_address_in_use(self, seen: Place) -> None:
         """Raise NamespaceMismatchError if another interface in the recorded namespace has the attachment's address.
@@ -264,7 +268,7 @@ class Claim:
         addresses = own_addresses(record)
         name = self.run.sight.carrier(self.path, addresses) if addresses else ""
         if name and not is_abandoned(self.run.settings.cache_dir, self.path):
-            problem = f"its interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
+            problem = f"the interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
             hint = Hint(
                 "remove the address from that interface; or free the address although it is in use ({argument})",
                 argument="use_given",
@@ -318,7 +322,7 @@ def mismatch(record: Record | None, problem: str, netns: str, hint: Hint | str |
 
 def _two_records(record: Record, other: OtherRecord, netns: str) -> NamespaceMismatchError:
     hint = "one of the two records is a copy: find out which, and remove that record (libcni forget)"
-    return mismatch(record, f"two records name its interface: {record.path} and {other.path}", netns, hint)
+    return mismatch(record, f"two records name the interface: {record.path} and {other.path}", netns, hint)
 
 
 def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
@@ -332,7 +336,7 @@ def replaced_namespace(record: Record, verb: str) -> NamespaceMismatchError:
 def replaced_interface(record: Record) -> NamespaceMismatchError:
     """Return the error for an ADD whose interface another program has replaced. The new interface stays unchanged."""
     problem = (
-        f"its interface {record.ifname} in {record.netns} was replaced during the ADD; the container is not attached"
+        f"the interface {record.ifname} in {record.netns} was replaced during the ADD; the container is not attached"
     )
     return mismatch(
         record, problem, record.netns, "find out which program created the interface, then attach the container again"

@@ -365,7 +365,7 @@ def attachment_operation(verb: OperationName, attachment: Attachment) -> Operati
 
 
 def attachment_conf(attachment: Attachment) -> RuntimeConf:
-    """Return the parameters of DEL for a recorded attachment. Only its identity is set; the record has the rest.
+    """Return the parameters of DEL for a recorded attachment. Only the identity is set; the record has the rest.
 
     Raises:
         RecordError: the record does not identify an attachment.
@@ -376,7 +376,10 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
 
 
 def single(plugin: PluginConfig) -> NetworkConfigList:
-    """Return a single plugin as a list. Its record holds the plugin's own document, as Go libcni's does."""
+    """Return a single plugin as a list.
+
+    The record of such an attachment holds the plugin's own document, as in Go libcni.
+    """
     check_type("plugin", plugin, PluginConfig)
     return replace(NetworkConfigList.from_plugin(plugin), raw=plugin.text.encode(errors="surrogatepass"))
 

@@ -120,7 +120,7 @@ def _check_no_interface(run: VerbRun, network: str, rt: RuntimeConf) -> None:
     if rt.netns and isinstance(run.sight.look(rt.netns, rt.ifname).interface, Known):
         raise InterfaceExistsError(
             f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record names its "
-            "owner; a DEL would free its address while it may be in use",
+            "owner; a DEL would free the interface's address, which may be in use",
             container_id=rt.container_id,
             ifname=rt.ifname,
             network=network,

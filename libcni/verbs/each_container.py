@@ -58,7 +58,7 @@ def all_or_raise(problem: str, outcomes: Sequence[AnswerT | CNIError]) -> list[A
 
 
 async def outcome_of(verb: Awaitable[AnswerT]) -> AnswerT | CNIError:
-    """Return what a verb returns, or its error."""
+    """Return the value of a verb, or its error."""
     try:
         return await verb
     except CNIError as error:

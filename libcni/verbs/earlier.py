@@ -1,6 +1,6 @@
 """Find the attachments that refuse an ADD, and those that the ADD detaches before it writes its record.
 
-Those are the earlier attachments of the same interface, and dead ones of other containers that publish its host ports.
+These are earlier attachments of the same interface, and dead ones of other containers with the same host ports.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach:
 def refuse_other_namespace(run: VerbRun, changed: Record, place: Place, netns: str) -> None:
     """Raise NamespaceMismatchError if an attachment in use, which the ADD would change, is in another namespace.
 
-    An identity has one file: with the new namespace in it, nothing would be recorded of the attachment in the old one.
+    Each identity has one record. With the new namespace in it, no record would name the attachment in the old
+    namespace.
     """
     if _lives_elsewhere(run, changed, place):
         hint = Hint.about(changed, "use another container ID or interface name, or detach the container first", "del")
@@ -166,7 +167,7 @@ def _lives_elsewhere(run: VerbRun, other: Record, place: Place) -> bool:
 
 
 def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatchError:
-    problem = f"it is attached in the namespace {other.netns}, but {netns} is another namespace"
+    problem = f"the container is attached in the namespace {other.netns}, but {netns} is another namespace"
     return mismatch(other, problem, netns, hint)
 
 
@@ -174,7 +175,10 @@ def _other_namespace(other: Record, netns: str, hint: Hint) -> NamespaceMismatch
 
 
 async def make_room(chain: Chain, record: Ours, earlier: Earlier, on_existing: OnExisting, note: Note) -> None:
-    """Detach the earlier attachments; ``note`` gets a text for each unfinished or dead one, and for what stays."""
+    """Detach the earlier attachments.
+
+    ``note`` gets a text for each unfinished or dead one, and for leftovers of plugins.
+    """
     run = chain.run
     # First check whether this ADD is refused: a refused ADD must not detach anything.
     if earlier.live:  # raise the error that names a renamed interface
@@ -213,7 +217,7 @@ async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelR
 
 
 async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
-    """Detach the attachment of another container that publishes a port of the ADD and is dead with proof.
+    """Detach the attachment of another container that publishes a port of the ADD and is proved dead.
 
     The dead attachment's rules come first, so the new container would get no connection. Releases the locks of the ADD.
 
@@ -228,7 +232,7 @@ async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
     # Another verb may have detached it, or attached it again, before the lock.
     if current is None or not is_unchanged(current, record) or not life_of(current).is_dead:
         return
-    text = f"it publishes host port {owner.port}, and it is dead: {owner.life.reason}"
+    text = f"it publishes host port {owner.port}, and its container is dead: {owner.life.reason}"
     note(f"{record.path}: detaching this attachment before the ADD: {text}")
     conf = RuntimeConf(record.container_id, None, record.ifname)
     with _noted(record, f"dead and publishes host port {owner.port}"):

@@ -81,7 +81,7 @@ class PortRule(NamedTuple):
 
 
 class PortHolders(NamedTuple):
-    """Who has ports of containers: the attachments of other containers, programs of the host, and rules."""
+    """The users of host ports that containers publish: attachments of other containers, programs, and rules."""
 
     container_id: str = ""
     owners: tuple[PortOwner, ...] = ()
@@ -94,9 +94,9 @@ class PortHolders(NamedTuple):
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
     def check(self, note: Callable[[str], None], *, strict: bool) -> None:
-        """Raise AttachmentExistsError if a container or a rule has one of the ports, or with ``strict`` a program.
+        """Raise AttachmentExistsError if a container or a rule uses a port; with ``strict`` also if a program does.
 
-        ``note`` gets the texts of programs otherwise.
+        Without ``strict``, ``note`` gets the texts about programs.
         """
         for record, port, life, _ in self.owners:
             text = f"host port {port} is already published by container {record.container_id} ({record.path})"
@@ -107,7 +107,7 @@ class PortHolders(NamedTuple):
                     if life.is_dead
                     else f"; nobody knows whether it lives: {life.reason}"
                 )
-                hint = Hint.about(record, "if the program that attached it no longer needs it, detach it", "del")
+                hint = Hint.about(record, "if its program no longer needs the container, detach it", "del")
             raise AttachmentExistsError(
                 text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
             )
@@ -122,10 +122,12 @@ class PortHolders(NamedTuple):
 
 
 def port_holders(users: Iterable[PortUser], rules: PortRules, owners: Iterable[PortOwner] = ()) -> PortHolders:
-    """Return who else has ports of containers. ADD asks before it publishes them, and the doctor at any time.
+    """Return who else uses the host ports of containers.
+
+    ADD asks before it publishes ports, and the doctor at any time.
 
     Args:
-        users: the containers; the ``container_id`` of the answer is that of the first one.
+        users: the containers; the answer's ``container_id`` is the ID of the first one.
         rules: the rules of the host.
         owners: the attachments that publish these ports by record.
     """
@@ -225,7 +227,7 @@ def _others(run: VerbRun, container_id: str, ports: tuple[HostPort, ...], *, wit
 async def locked_host_ports(
     run: VerbRun, container_id: str, ports: tuple[HostPort, ...], *, with_rules: bool
 ) -> AsyncIterator[PortHolders]:
-    """Lock host ports, and yield who has them, for a block that writes the record of their ADD.
+    """Lock the host ports of an ADD, and yield who uses them, for a block that writes the record of the ADD.
 
     ``with_rules``: also read the rules. iptables-save takes 2 ms, and 120 ms if 2,000 containers publish ports.
     """

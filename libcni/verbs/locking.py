@@ -109,7 +109,7 @@ class LockingRun:
         self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
 
     def seconds_without_cleanup(self) -> float:
-        """Return the seconds that are left of the verb's own timeout, infinite if it has none."""
+        """Return the seconds that are left of the verb's own timeout; infinite if the verb has no timeout."""
         return self._before_cleanup[1] - system.monotonic()
 
     def end_cleanup(self) -> None:
@@ -119,7 +119,7 @@ class LockingRun:
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf
     ) -> None:
-        """Release the locks that this verb holds and acquire these, network before container.
+        """Release the locks that this verb holds, then acquire the given ones, networks before the container.
 
         Then wait, for a limited time, for a plugin of this container whose runtime was killed: it could change the
         container's network at the same time as this verb.
@@ -222,7 +222,7 @@ class LockingRun:
             await self.sleep(_ORPHAN_POLL)
 
     def is_of_caller(self, record: Record) -> bool:
-        """Return whether this process is a plugin, and the verb that runs it works on this record."""
+        """Return whether this process is a plugin that is run by a verb which works on this record."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
     async def plugins_have_ended(self, seconds: float) -> bool:

@@ -56,7 +56,7 @@ def path_to_use(run: VerbRun, record: Record, netns: str | None, *, use_given: b
         recorded_path = "its own"  # another path leads to it: DEL finds that path (``Claim.prepare_del``)
     path = _PATHS[recorded_path, given_path]
     if path == "refuse":
-        problem = f"it was attached in the namespace {record.netns}, but {netns} is another namespace"
+        problem = f"the container was attached in the namespace {record.netns}, but {netns} is another namespace"
         raise mismatch(record, problem, netns)
     return {"recorded": record.netns, "given": netns, "none": ""}[path]
 
@@ -111,5 +111,5 @@ def check_own_netns(run: VerbRun, record: Record, path: str) -> None:
     from libcni.store.life_of_record import life_of  # few attachments need it
 
     if not life_of(record).is_dead:
-        problem = "it was attached in the own network namespace of its program, but this program is in another one"
+        problem = "the ADD ran in its program's own network namespace, but this program is in another one"
         raise mismatch(record, problem, path, "repeat the command in that namespace, for example with nsenter")

@@ -112,7 +112,7 @@ async def _try(part: _Part, work: Callable[[], Coroutine[Any, Any, Result | None
 
 
 def own_result(outcomes: Outcomes, attachment: Attachment) -> Result:
-    """Return the new result of an attachment; raise the errors of all that were reloaded with it."""
+    """Return the new result of an attachment; raise the errors of all attachments that were reloaded with it."""
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, CNIError)]
     if len(errors) == 1:
         raise errors[0]
@@ -203,7 +203,9 @@ def _part(run: VerbRun, record: Record) -> _Part:
     state = run.sight.state_of(record)
     if not record.netns:
         raise not_attached(
-            record.identity, "it was attached without a namespace, so reload has no namespace to attach it in", state
+            record.identity,
+            "the container was attached without a namespace, so reload has no namespace to attach it in",
+            state,
         )
     if not can_reload(record, state) and state != "renamed":  # the claim names its present place
         if STATES[state].reload:
@@ -214,7 +216,7 @@ def _part(run: VerbRun, record: Record) -> _Part:
         raise not_attached(record.identity, STATES["gone"].meaning, "gone")
     claim = Claim.of(run, record, record.netns)
     if claim.path and not claim.may_remove():
-        raise not_attached(record.identity, "its interface or its namespace was replaced", "lost")
+        raise not_attached(record.identity, "the interface or the namespace was replaced", "lost")
     net = network_to_use(record, load=run.configured)
     chain = Chain(run, net, recorded_conf(record), run.find_all(net), record.is_own_netns)
     for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):

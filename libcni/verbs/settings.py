@@ -64,7 +64,7 @@ def _without_ours(env: Mapping[str, str]) -> Mapping[str, str]:
 
 
 _last: tuple[object, Mapping[str, str]] = (None, {})
-"""The variables of this program as the system has them, and decoded without the own ones."""
+"""This program's environment as the system has it, and decoded without the variables of this library and of CNI."""
 
 
 def _inherited() -> Mapping[str, str]:

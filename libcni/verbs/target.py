@@ -1,4 +1,4 @@
-"""What a verb finds on the disk for an attachment: its record, a damaged file, or nothing."""
+"""The three cases that a verb finds on the disk: the attachment's record, a damaged file, or nothing."""
 
 from __future__ import annotations
 

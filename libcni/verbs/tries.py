@@ -1,4 +1,4 @@
-"""The tries of an ADD: acquire its locks, make room, write the record, and attempt it; again after a known fault."""
+"""The tries of an ADD: acquire locks, detach earlier attachments, write the record, run the plugins."""
 
 from __future__ import annotations
 

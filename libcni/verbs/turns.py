@@ -1,4 +1,4 @@
-"""Turns of a client's operations: at most ``max_verbs`` run at once, in order, and one at a time for each container.
+"""Turns of a client's operations: at most ``max_verbs`` run at once, in order, and for each container only one.
 
 Fewer run at once while they keep the processor busy, so that each completes soon after its start. An operation is a
 verb that a caller runs, or an operation of a manager with all of its verbs: once it has begun, it waits for no turn.
@@ -119,7 +119,7 @@ class Turns:
                 wake()
 
     def leave(self, turn: Turn) -> None:
-        """End a turn, or give it up. Does nothing if the turn was never entered."""
+        """End a turn, or give up the wait for it. Does nothing if the turn was never entered."""
         with self._lock:
             self._waiting.pop(turn, None)
             self._running.discard(turn)
@@ -129,7 +129,7 @@ class Turns:
             self._admit()
 
     def has_idle_cores(self) -> bool:
-        """Return whether so few operations run that a plugin that starts ahead takes no core from one that works."""
+        """Return whether a core is idle, so that a plugin that starts ahead takes no time from running operations."""
         return len(self._running) < max(2, len(os.sched_getaffinity(0)))
 
     def timeout(self, turn: Turn, seconds: float) -> LockTimeoutError:

@@ -139,11 +139,14 @@ class VerbRun(LockingRun):
         return await work
 
     async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Run coroutines at the same time, at most as many as a sweep may, and return their values in order."""
+        """Run coroutines at the same time, within the client's limit for such groups; return their values in order."""
         return await self._client.side_by_side(works)
 
     def part(self, operation: Operation) -> Self:
-        """Return a run for a verb that this verb runs: with its own turn and locks, within this verb's timeout."""
+        """Return a run for an inner verb of this verb.
+
+        The inner verb has its own turn and locks, but this verb's timeout.
+        """
         return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
     # Plugins.
@@ -251,7 +254,7 @@ class VerbRun(LockingRun):
             self._locks[-1].close_plugin_descriptor()
 
     async def discard_prepared(self) -> None:
-        """Kill the plugin that was started ahead, if any. It has received no byte of its configuration."""
+        """Kill the plugin that was started ahead, if any. That plugin has received no byte of its configuration."""
         started, self._ahead = self._ahead, None
         if started is not None and (discarding := started.plugin.discard()) is not None:
             await discarding

@@ -56,7 +56,7 @@ def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
         assert ran.code == 5
         assert "held the lock" in ran.err
         doctor = node.run("doctor").out
-        assert "its ADD runs now: " in doctor
+        assert "the ADD runs now: " in doctor
     finally:
         first.send_signal(signal.SIGINT)
         assert first.wait(20) == 130

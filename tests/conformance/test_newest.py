@@ -89,7 +89,7 @@ def test_check_runs_nothing_without_the_namespace(tmp_path: Path, fake_path: str
     path = tmp_path / "results/n-c1-eth0"
     path.parent.mkdir()
     path.write_text(json.dumps(record))
-    with pytest.raises(libcni.NotAttachedError, match="its namespace no longer exists"):
+    with pytest.raises(libcni.NotAttachedError, match="the namespace no longer exists"):
         cni.check_network_list(net, libcni.RuntimeConf("c1", None, "eth0"))
 
 

@@ -44,22 +44,22 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
         (lambda inside: setattr(inside.links["eth0"], "is_up", False), "eth0 is down in", [("set-up", "eth0")]),
         (
             lambda inside: inside.links["eth0"].addresses.clear(),
-            "its address 10.1.0.2 is not on eth0",
+            "the address 10.1.0.2 is not on eth0",
             [("add-address", "eth0", "10.1.0.2/24")],
         ),
         (
             lambda inside: object.__setattr__(inside, "routes", ()),
-            "its route to 0.0.0.0/0 is not in",
+            "the route to 0.0.0.0/0 is not in",
             [("add-route", "eth0", "0.0.0.0/0", "10.1.0.1")],
         ),
         (
             lambda inside: object.__setattr__(inside, "routes", (IPRoute("0.0.0.0/0", "10.1.0.9", 3),)),
-            "its route to 0.0.0.0/0 leads to 10.1.0.9; the plugins reported 10.1.0.1",
+            "the route to 0.0.0.0/0 leads to 10.1.0.9; the plugins reported 10.1.0.1",
             [],
         ),
         (
             lambda inside: inside.links["eth0"].addresses.__setitem__(0, "10.1.0.99/24"),
-            "its address 10.1.0.2 is not on eth0, which has 10.1.0.99/24 instead",
+            "the address 10.1.0.2 is not on eth0, which has 10.1.0.99/24 instead",
             [("!remove-address", "eth0", "10.1.0.99/24"), ("!add-address", "eth0", "10.1.0.2/24")],
         ),
     ],
@@ -378,7 +378,7 @@ def test_a_reload_that_would_fail_for_its_plugins_is_not_offered(made: MadeNode)
     found = made.finding(check_interfaces)
     assert found.mends == ()
     assert found.remedy.startswith(
-        'do not attach it again yet, because its ADD would fail: plugin "portmap" not found in '
+        'do not attach the container again yet, because the ADD would fail: plugin "portmap" not found in '
     )
     assert found.remedy.endswith(f"make the file executable: chmod +x {made.root / 'bin' / 'portmap'}")
     (made.root / "bin" / "portmap").chmod(0o755)

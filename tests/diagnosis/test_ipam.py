@@ -43,7 +43,7 @@ def interface_with(address: str) -> Network:
 
 def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
     found = made.finding(check_ipam)
-    assert found.meaning.startswith("a leak: its address is in no network namespace of this node")
+    assert found.meaning.startswith("a leak: the address is in no network namespace of this node")
     assert mends_of(found) == [("release", LEASES, "10.1.0.77")]
     made.make_rules("lost", "10.1.0.77")
     assert mends_of(made.finding(check_ipam))[1] == ("remove-rules", "lost", "10.1.0.77")
@@ -59,7 +59,7 @@ def test_files_that_host_local_did_not_write_are_a_note(made: MadeNode, tmp_path
     (pool / "10.1.0.9.bak").touch()
     [found] = made.findings(check_ipam)
     assert (found.name, found.severity, found.subject, found.mends) == ("junk", "note", str(pool), ())
-    assert found.seen == "it has 1 file that host-local did not write: 10.1.0.9.bak"
+    assert found.seen == "the directory has 1 file that host-local did not write: 10.1.0.9.bak"
 
 
 def test_an_empty_reservation_is_a_leak_like_any_other(made: MadeNode) -> None:
@@ -148,7 +148,7 @@ def test_a_reservation_of_a_moment_ago_may_be_of_an_add_that_runs(made: MadeNode
     made.reserve("10.1.0.78", "new", changed=made.more["started"] - 299)
     assert made.findings(check_ipam) == []
     assert [reason for _, reason in made.not_checked(check_ipam)] == [
-        "it was reserved a moment ago: its ADD may still be running"
+        "this address was reserved a moment ago: the ADD may still run"
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_reservation_with_another_name_becomes_that_of_the_container_that_has_
     made.reservations.clear()
     made.reserve("10.1.0.2", *name.partition(":")[::2])
     found = made.finding(check_ipam)
-    assert found.seen == f"its address 10.1.0.2 is not reserved in /leases/net for it, but for {name}"
+    assert found.seen == f"the address 10.1.0.2 is not reserved in /leases/net for it, but for {name}"
     assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
     made.reservations.clear()
     made.reserve("10.1.0.2", "c1", "")
@@ -203,7 +203,7 @@ def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNod
 def test_a_missing_reservation_is_made_again(made: MadeNode) -> None:
     made.reservations["net", "/leases/net"].clear()
     found = made.finding(check_ipam)
-    assert found.seen == "its address 10.1.0.2 is not reserved in /leases/net"
+    assert found.seen == "the address 10.1.0.2 is not reserved in /leases/net"
     assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
 
 
@@ -270,7 +270,7 @@ def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:
     made.live_in(str(made.netns("node")), made.host)
     [found] = [one for one in made.findings(check_ipam) if one.name == "unreserved"]
     assert (found.containers, found.mends) == ((), ())
-    assert found.seen == "address 10.1.0.9 of its range is on docker9 of the node, which is not its bridge"
+    assert found.seen == "address 10.1.0.9 of the pool is on docker9 of the node, which is not the bridge"
 
 
 @pytest.mark.real

@@ -85,8 +85,8 @@ BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     [
         ({"bootId": "another"}, "before the last reboot"),
         ({"netnsId": [1, 1]}, "was replaced by another one"),
-        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "its ADD was interrupted"),
-        ({"state": "pending", "created": None, "uptime": None}, "its ADD was interrupted"),
+        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "the ADD was interrupted"),
+        ({"state": "pending", "created": None, "uptime": None}, "the ADD was interrupted"),
     ],
 )
 def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any], seen: str) -> None:
@@ -103,7 +103,7 @@ def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     Path(healthy.netns("c1")).unlink()
     found = only(cni)
     assert found.seen.endswith("has gone")
-    assert found.meaning == "only its record is left", "it has no address"
+    assert found.meaning == "only the record is left", "it has no address"
     healthy.strip_record()
     assert repair_node(cni).outcomes == (), "of a young one nobody knows whether its runtime is working on it"
 
@@ -124,7 +124,7 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(
     name.unlink()
     name.touch()  # as it is left if the namespace is unmounted from it
     finding = only(cni)
-    assert "no longer leads to its namespace, but it lives: a process lives in it" in finding.seen
+    assert "no longer leads to the namespace, but the namespace lives: a process lives in it" in finding.seen
     assert [(one.kind, one.interrupts) for one in finding.mends] == [("mount", ())]
     healthy.change_record(bootId="another")
     assert [one.kind for one in only(cni).mends] == ["detach"], "after a reboot the numbers are used again"
@@ -215,7 +215,7 @@ def test_what_seems_to_have_ended_and_whose_address_an_interface_has_is_not_deta
     inside = made.attach("c1", boot="another", state="stale-boot")
     found = made.finding(check_namespaces)
     assert [(one.kind, one.interrupts) for one in found.mends] == [("detach", ("c1:eth0",))]
-    assert "and its address 10.1.0.2 is on eth0 in " in found.seen
+    assert "but the address 10.1.0.2 is on eth0 in " in found.seen
     made.attach("c2", address="10.1.0.2")
     inside.links.clear()
     assert [one.interrupts for one in made.finding(check_namespaces).mends] == [()], "it is that of c2 by now"
@@ -248,7 +248,7 @@ def test_who_sees_only_a_part_of_the_node_says_so_and_calls_nothing_dead(made: M
     made.blind = "/proc is of another PID namespace"
     assert made.findings(check_namespaces) == []
     assert [reason for _, reason in made.not_checked(check_namespaces)] == [
-        f"its namespace /nowhere/c1 has gone, and {made.blind}", made.blind,
+        f"the namespace /nowhere/c1 has gone, and {made.blind}", made.blind,
     ]  # fmt: skip
     assert [one for one in made.findings(check_rules) if one.name == "rules-left"] == []
     assert ("rules that are left of containers without a record", made.blind) in made.not_checked(check_rules)
@@ -264,7 +264,7 @@ def test_a_lost_path_is_mounted_again_and_interrupts_nobody(node: OperatorNode, 
         wait_until(lambda: os.stat(f"/proc/{process.pid}/ns/net").st_ino == before)
         for command in (["umount", path], ["rm", path]):
             subprocess.run(command, check=True)
-            found = node.finding("no longer leads to its namespace, but it lives")
+            found = node.finding("no longer leads to the namespace, but the namespace lives")
             assert (found.name, [(one.kind, one.interrupts) for one in found.mends]) == ("lost-path", [("mount", ())])
         node.repair()
         assert os.stat(path).st_ino == before

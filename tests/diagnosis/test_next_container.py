@@ -179,7 +179,7 @@ def test_the_address_of_an_earlier_network_is_removed_from_a_bridge_on_which_nob
         node.attach("c1")
     assert caught.value.hint is not None
     assert caught.value.hint.command == "doctor"
-    found = node.mend("and its bridge br-node has another address, 10.9.77.1/24; on it: nobody")
+    found = node.mend("but the bridge br-node has another address, 10.9.77.1/24; on it: nobody")
     assert found.severity == "error"
     node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
     with suppress(CNIError):  # the plugin cannot set the MAC of a bridge that it has not made, and can a second time
@@ -191,7 +191,7 @@ def test_the_address_of_an_earlier_network_is_removed_from_a_bridge_on_which_nob
 @pytest.mark.real
 def test_a_policy_that_would_drop_the_packets_of_the_first_container(node: OperatorNode) -> None:
     subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
-    found = node.finding("its policy drops")
+    found = node.finding("the policy drops")
     assert (found.check, found.severity) == ("next", "warning")
     node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})
     node.assert_healthy()

@@ -229,7 +229,7 @@ def test_rules_of_nftables_that_lose_the_packets_of_a_container(made: MadeNode, 
     assert [(one.name, one.subject) for one in found] == [("dropped", "chain forward of nft, table inet fw")] * bool(
         lost
     )
-    assert all(one.seen.startswith(f"its packets end at the rule {lost}") for one in found)
+    assert all(one.seen.startswith(f"the container's packets end at the rule {lost}") for one in found)
     if lost == LAST:
         start = "nft insert rule inet fw forward"
         assert found[0].remedy.startswith(
@@ -437,7 +437,7 @@ def test_tables_of_nftables_that_are_not_followed_are_named(node: OperatorNode) 
     host_end = json.loads(node.host.run("ip", "-j", "link", "show", "master", "br-node"))[0]["ifname"]
     chain = f"add chain netdev d i {{ type filter hook ingress device {host_end} priority 0; }}"
     subprocess.run(["nft", f"add table netdev d; {chain}; add rule netdev d i counter drop"], check=True)
-    node.type(node.finding("its packets end at the rule counter").remedy.rpartition(": ")[2])
+    node.type(node.finding("the container's packets end at the rule counter").remedy.rpartition(": ")[2])
     node.assert_healthy()
 
 
@@ -445,7 +445,7 @@ def test_tables_of_nftables_that_are_not_followed_are_named(node: OperatorNode) 
 def test_the_policy_of_docker_is_found_and_the_plugin_firewall_mends_it(node: OperatorNode) -> None:
     node.attach("c1")
     subprocess.run(["iptables", "-P", "FORWARD", "DROP"], check=True)
-    found = node.finding("its policy drops the packets of containers")
+    found = node.finding("the policy drops the packets of containers")
     assert (found.name, found.severity, found.containers) == ("policy-drops", "error", ("c1:eth0",))
     node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
     node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})

@@ -36,8 +36,8 @@ def test_a_plugin_that_is_not_executable(node: OperatorNode) -> None:
     ("content", "seen"),
     [
         (b"", "the file is empty"),
-        (b"#!/usr/bin/python9\n", "its interpreter /usr/bin/python9 does not exist"),
-        (b"#!/usr/bin/env -S nosuchpython -E\n", "its interpreter nosuchpython is not in PATH"),
+        (b"#!/usr/bin/python9\n", "the interpreter /usr/bin/python9 does not exist"),
+        (b"#!/usr/bin/env -S nosuchpython -E\n", "the interpreter nosuchpython is not in PATH"),
         (b"#!/bin/sh\r\n", "CRLF"),
         (b"\x7fELF\x02\x01\x01", "Exec format error"),
     ],
@@ -298,7 +298,7 @@ def test_nobody_is_attached_again_as_long_as_the_add_would_fail(made: MadeNode, 
     break_it(made)
     remedy, mends = answer()
     assert mends == ()
-    assert remedy.startswith("do not attach it again yet, because its ADD would fail: ")
+    assert remedy.startswith("do not attach the container again yet, because the ADD would fail: ")
     assert words in remedy
 
 

@@ -38,11 +38,11 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
     command = ["libcni", "add", "net", container.path, "-c", "c1"]
     with subprocess.Popen(command, env=node.env, stdout=subprocess.DEVNULL) as runtime:
         wait_until(lambda: bool(plugins_of(node, "c1", "sleep")))
-        assert node.finding("its ADD runs now").severity == "note"
+        assert node.finding("the ADD runs now").severity == "note"
         runtime.kill()
         runtime.wait()
     (plugin,) = plugins_of(node, "c1", "sleep")
-    found = node.finding("its ADD was interrupted, and a plugin still runs")
+    found = node.finding("the ADD was interrupted, and a plugin still runs")
     assert (found.mends, found.remedy) == ((), "wait for the plugin, or end it")
     assert found.seen.endswith(f": sleep ({plugin})")
     node.type(f"kill {plugin}")
@@ -60,7 +60,7 @@ def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
     links = container.links_and_addresses()
     with pytest.raises(InterfaceExistsError):
         node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
-    node.mend("its ADD was refused, because the interface existed already")
+    node.mend("the ADD was refused, because the interface existed already")
     assert container.links_and_addresses() == links
     node.assert_healthy()
 
@@ -75,10 +75,10 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
     container = node.attach("c1")
     with subprocess.Popen(["libcni", "del", "-c", "c1"], env=node.env) as runtime:
         wait_until(lambda: bool(plugins_of(node, "c1", "sleep")))
-        assert node.finding("its DEL runs now").severity == "note"
+        assert node.finding("the DEL runs now").severity == "note"
         runtime.kill()
         runtime.wait()
-    found = node.finding("its DEL was interrupted, and a plugin still runs: sleep")
+    found = node.finding("the DEL was interrupted, and a plugin still runs: sleep")
     (plugin,) = plugins_of(node, "c1", "sleep")
     node.type(f"kill {plugin}")
     wait_until(lambda: not plugins_of(node, "c1", "sleep"))
@@ -100,7 +100,7 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     assert found.mends == (), "as long as it lives, the unreadable record keeps GC from freeing its address"
     assert f"is on eth0 in {container.path}, and nothing runs in that namespace" in found.meaning
     # Go libcni refuses a DEL whose file it cannot read: its runtime could not end the container.
-    assert found.remedy.startswith("let its runtime" if is_set_aside else "move the file away, and then let")
+    assert found.remedy.startswith("let the runtime" if is_set_aside else "move the file away, and then let")
 
 
 @pytest.mark.real
@@ -115,7 +115,7 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     node.record("web").rename(node.record("db"))
     found = node.finding("the record of web:eth0 has")
     assert (found.mends, found.containers) == ((), ("web:eth0",)), "the only record that there is"
-    assert found.remedy.endswith(" its right name is net-web-eth0")
+    assert found.remedy.endswith(" the right name is net-web-eth0")
 
 
 def test_two_records_of_one_interface_are_one_finding_without_a_mend(made: MadeNode) -> None:
@@ -167,7 +167,7 @@ def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) ->
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
     found = only(cni)
-    assert (found.severity, found.seen) == ("warning", "its ADD was interrupted, or its roll-back failed")
+    assert (found.severity, found.seen) == ("warning", "the ADD was interrupted, or its roll-back failed")
     assert found.mends == ()
     [found] = diagnose(cni, pending_after=1).findings
     assert [one.kind for one in found.mends] == ["detach"]

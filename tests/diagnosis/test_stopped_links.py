@@ -135,7 +135,7 @@ def test_an_address_with_another_prefix_length(made: MadeNode) -> None:
     object.__setattr__(inside, "routes", ())
     found = made.finding(check_interfaces)
     assert (found.name, found.seen) == (
-        "prefix-changed", "its address on eth0 is 10.1.0.2/32, but 10.1.0.2/24 is recorded"
+        "prefix-changed", "the address on eth0 is 10.1.0.2/32, but 10.1.0.2/24 is recorded"
     )  # fmt: skip
     assert [(one.kind, one.details, one.interrupts) for one in found.mends] == [
         ("remove-address", ("10.1.0.2/32",), ("c1:eth0",)), ("add-address", ("10.1.0.2/24",), ("c1:eth0",)),
@@ -390,6 +390,6 @@ def test_what_was_set_by_hand_on_a_real_node_is_found_and_its_command_mends_it(n
     node.assert_healthy()
     for command in (f"add {address}/8 dev eth0", f"del {address}/24 dev eth0"):
         containers[0].run("ip", "address", *command.split())
-    assert node.mend(f"its address on eth0 is {address}/8", interrupt="c1").name == "prefix-changed"
+    assert node.mend(f"the address on eth0 is {address}/8", interrupt="c1").name == "prefix-changed"
     assert containers[0].addresses("eth0") == [f"{address}/24"]
     node.assert_healthy()

@@ -54,7 +54,7 @@ def test_a_pod_with_a_user_namespace_of_its_own_lives(
         subprocess.run(["umount", path], check=True)
     if lost == "path":
         assert [one.state for one in node.cni.get_cached_attachments()] == ["lost-path"]
-        assert node.finding("but it lives").name == "lost-path"
+        assert node.finding("but the namespace lives").name == "lost-path"
     node.repair("all")
     assert node.leased() == {f"{node.net}.2": "c1\neth0"}
     if lost == "path":

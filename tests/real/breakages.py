@@ -144,7 +144,7 @@ BREAKAGES = {
     ),
     "second-bridge": Breakage(
         "ip link add cni1 type bridge; ip address add 10.213.7.1/27 dev cni1; ip link set cni1 up",
-        "its address 10.213.7.1 is on cni1, too", "ip link del cni1", loses=False,
+        "the address 10.213.7.1 is on cni1, too", "ip link del cni1", loses=False,
     ),
     "hairpin-off": Breakage(
         "bridge link set dev ${veth[cache-0]} hairpin off", "hairpin",

@@ -101,8 +101,8 @@ def test_field_22_read_only_cache(node: FakeNode, small_disk: Path, caplog: pyte
     cni.check_network_list(net, RT)
     report = cni.del_network_list(net, RT)
     assert (report.record, [one.state for one in report.plugins]) == ("found", ["done"])
-    assert "going on without locks" in caplog.text
-    assert "its record cannot be removed" in caplog.text
+    assert "goes on without locks" in caplog.text
+    assert "the record cannot be removed" in caplog.text
     assert node.states() == ["ready"]
     with pytest.raises(RecordError, match="locks: the lock file cannot be opened: Read-only file system"):
         cni.gc_network_list(net, [])

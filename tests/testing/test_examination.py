@@ -50,7 +50,7 @@ def test_an_add_that_hangs_is_followed_by_del(tmp_path: Path) -> None:
     [
         (None, 0, "there is no such file"),
         ("#!/bin/sh\n", 0o644, "it is not executable (chmod +x)"),
-        ("#!/no/such/sh\n", 0o755, "its interpreter /no/such/sh does not exist; install it"),
+        ("#!/no/such/sh\n", 0o755, "the interpreter /no/such/sh does not exist; install the interpreter"),
         (
             "echo\n",
             0o755,

@@ -69,8 +69,8 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 @pytest.mark.parametrize(
     ("state", "there", "shown", "problem"),
     [
-        (READY, (1, 2), "gone", "its namespace no longer exists"),  # the inode number again
-        (STALE_BOOT, (1, 3), STALE_BOOT, "it was attached before the last reboot"),
+        (READY, (1, 2), "gone", "the namespace no longer exists"),  # the inode number again
+        (STALE_BOOT, (1, 3), STALE_BOOT, "the attachment is from before the last reboot"),
     ],
 )
 def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(

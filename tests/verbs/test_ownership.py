@@ -292,7 +292,7 @@ def test_path_to_use_is_the_given_path_if_the_recorded_one_is_lost_and_both_are_
 
 @pytest.mark.parametrize("record", [recorded(), of_go(), recorded(state=PENDING, result=None)])
 def test_path_to_use_of_two_namespaces_that_both_exist(record: Record) -> None:
-    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, but /other") as caught:
+    with pytest.raises(NamespaceMismatchError, match="was attached in the namespace /here, but /other") as caught:
         path_to_use(World(), record, "/other")
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
@@ -350,7 +350,7 @@ def test_del_uses_another_path_to_a_living_namespace(
 def test_del_of_a_lost_path_is_refused_for_another_namespace() -> None:
     world = World(records=[recorded()])
     lose_path(world)
-    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, but /other is another"):
+    with pytest.raises(NamespaceMismatchError, match="was attached in the namespace /here, but /other is another"):
         delete(world, CHAIN, replace(BARE, netns="/other"))
     assert (world.calls, list(world.recorded)) == ([], [("net", "c1", "eth0")])
 
@@ -431,7 +431,7 @@ def test_what_check_does_in_each_state(state: State, record: Record, change: Cal
         return
     with pytest.raises(RecordError if state == "corrupt" else NotAttachedError) as caught:
         world.run(check, "net", CHAIN, BARE)
-    problem = "its interface eth0 is now net1" if state == "renamed" else row.meaning
+    problem = "the interface eth0 is now net1" if state == "renamed" else row.meaning
     assert state == "corrupt" or problem in str(caught.value)
     assert world.calls == []
 
@@ -498,9 +498,9 @@ def rename_and_create(world: World) -> None:
 
 def test_a_renamed_interface_keeps_its_record_and_its_address() -> None:
     for change, problem in (
-        (rename_interface, "its interface eth0 is now net1"),
-        (rename_and_create, "its interface eth0 is now net1"),
-        (move_interface, "its interface eth0 is now x in /other"),
+        (rename_interface, "the interface eth0 is now net1"),
+        (rename_and_create, "the interface eth0 is now net1"),
+        (move_interface, "the interface eth0 is now x in /other"),
     ):
         world = World(records=[recorded()])
         change(world)
@@ -570,7 +570,7 @@ def test_without_a_record_an_interface_is_left_alone() -> None:
 @pytest.mark.parametrize("records", [(), ("corrupt",)])
 def test_del_without_a_usable_record_refuses_an_interface_if_asked(records: tuple[str, ...]) -> None:
     world = World(records=[CORRUPT_RECORD] if records else [])
-    with pytest.raises(InterfaceExistsError, match="DEL would free its address") as caught:
+    with pytest.raises(InterfaceExistsError, match="DEL would free the interface's address") as caught:
         delete(world, CHAIN, HERE, refuse_unrecorded=True)
     assert (caught.value.container_id, caught.value.network, caught.value.netns) == ("c1", "net", "/here")
     assert (world.calls, len(world.recorded)) == ([], len(records))

@@ -207,7 +207,7 @@ def test_nothing_runs_for_an_attachment_that_is_not_there(node: FakeNode) -> Non
     node.change_record(state="pending")
     with pytest.raises((NotAttachedError, RecordError)):
         again()
-    with pytest.raises(NotAttachedError, match="its ADD has not ended"):
+    with pytest.raises(NotAttachedError, match="the ADD has not ended"):
         of(node)()
     assert node.calls() == []
 
@@ -223,7 +223,7 @@ def test_nothing_runs_without_the_namespace_or_a_plugin(node: FakeNode, tmp_path
             of(node)()
         (tmp_path / plugin).rename(node.bin / plugin)
     (tmp_path / "ns" / "c1").unlink()
-    with pytest.raises(NotAttachedError, match="its namespace no longer exists"):
+    with pytest.raises(NotAttachedError, match="the namespace no longer exists"):
         of(node)()
     assert node.calls() == []
     assert len(node.states()) == 1
@@ -326,6 +326,6 @@ def test_a_del_that_fails_is_repeated_once(node: FakeNode) -> None:
 def test_an_attachment_without_a_namespace_is_not_reloaded_and_the_words_say_why(node: FakeNode) -> None:
     node.configure("net", {"type": "a"})
     node.cni.add_network_list("net", RuntimeConf("c1", "", "eth0"))
-    with pytest.raises(NotAttachedError, match="it was attached without a namespace"):
+    with pytest.raises(NotAttachedError, match="the container was attached without a namespace"):
         reload(node, "c1")
     assert node.verbs() == ["ADD a"]

@@ -30,7 +30,7 @@ def test_one_failure_does_not_stop_the_others(node: CommandNode) -> None:
     assert [line.split("  ")[-1] for line in planned] == ["not possible", "planned"]
     ran = node.run("reload", "a", "b")
     assert ran.code == 4
-    assert "its namespace" in ran.err
+    assert "the namespace" in ran.err
     assert ran.err.count("  type  ") == 1
     assert "type  libcni del a -i eth0 -n dbnet\n" in ran.err
     assert [line.split()[-1] for line in ran.out.splitlines()[1:]] == ["failed", "reloaded"]
@@ -84,4 +84,4 @@ def test_what_no_plugin_has_finished_is_no_failure_of_all_nor_of_the_containers_
     assert "note: 1 attachment whose ADD was stopped at its beginning (see: libcni doctor) left as it is" in ran.err
     ran = node.run("reload", "a")
     assert (ran.code, [line.split()[-1] for line in ran.out.splitlines()[1:]]) == (4, ["failed", "reloaded"])
-    assert "its ADD has not ended" in ran.err
+    assert "the ADD has not ended" in ran.err
