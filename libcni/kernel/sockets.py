@@ -18,7 +18,8 @@ _SECONDS = 0.25
 _KERNEL_SECONDS = 1.0
 _MOST_BYTES = 65536
 _SOCK_DIAG, _BY_FAMILY = 4, 20
-_REQUEST = struct.Struct("=BBBxI48x")
+_REQUEST = struct.Struct("=BBBxIH46x")
+"""inet_diag_req_v2: the family, the protocol, the states as bits, and the port in network byte order, or 0 for all."""
 _ANSWER = struct.Struct("=B3x2s2x16s16x12x16xI")
 """inet_diag_msg (linux/inet_diag.h): the family, the port in network byte order, the address and the inode."""
 _PROTOCOLS = {"tcp": (6, 10), "udp": (17, 7)}
@@ -48,7 +49,7 @@ def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]
         return
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError):
-            for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol]):
+            for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol], numbers):
                 number = int.from_bytes(port, "big")
                 if number in numbers:
                     own = address[: 4 if found_family == socket.AF_INET else 16]
@@ -64,11 +65,18 @@ def _endpoints() -> Iterator[Socket]:
                 yield from (Socket(int(port), _address(ipaddress.ip_address(one)), inode) for one in addresses)
 
 
-def _dump(family: int, protocol: int, state: int) -> list[tuple[int, bytes, bytes, int]]:
-    """Return (family, port, address, inode) of the sockets in a state. Raises OSError."""
+def _dump(family: int, protocol: int, state: int, numbers: Collection[int]) -> list[tuple[int, bytes, bytes, int]]:
+    """Return (family, port, address, inode) of the sockets in a state at these ports, perhaps with others.
+
+    Raises OSError.
+    """
+    # The kernel can select those of one port. A host may have hundreds.
+    only = next(iter(numbers), 0) if len(numbers) == 1 else 0
+    port = socket.htons(only) if only < 1 << 16 else 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as connection:
         kernel = Conversation(connection, seconds=_KERNEL_SECONDS, is_own=True)
-        return kernel.dump(_BY_FAMILY, _BY_FAMILY, _REQUEST.pack(family, protocol, 0, 1 << state), _ANSWER.unpack_from)
+        request = _REQUEST.pack(family, protocol, 0, 1 << state, port)
+        return kernel.dump(_BY_FAMILY, _BY_FAMILY, request, _ANSWER.unpack_from)
 
 
 def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:

@@ -86,3 +86,13 @@ def test_a_socket_with_a_client_and_another_port_do_not_wait() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert list(waiting_sockets("tcp", {client.getsockname()[1]})) == []
         assert list(waiting_sockets("sctp", {server.getsockname()[1]})) == []
+
+
+def test_the_kernel_selects_the_sockets_of_one_port() -> None:
+    """Otherwise an ADD with a port would read all listening sockets of the host."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        number = one.getsockname()[1]
+        [(_, port, _, _)] = sockets._dump(socket.AF_INET, *sockets._PROTOCOLS["tcp"], {number})
+        assert int.from_bytes(port, "big") == number
+        assert len({*waiting_sockets("tcp", {number, other.getsockname()[1]})}) == 2
+    assert list(waiting_sockets("tcp", {1 << 16})) == []  # no port
