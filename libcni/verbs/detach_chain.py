@@ -33,7 +33,7 @@ async def try_each_configuration(
 ) -> DelReport:
     """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
-        await claim.run.on_disk(claim.run.others.read)
+        await claim.run.on_disk(partial(claim.run.others.read, asks_again=True))
     return await _try_each_chain(_chains(claim, net, rt.with_netns(claim.prepare_del()), policy), claim, policy)
 
 
