@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,24 +93,18 @@ class PortHolders(NamedTuple):
         """The attachments of this client that are dead with proof."""
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
+    def check_owners(self, *, but: Collection[PortOwner] = ()) -> None:
+        """Raise AttachmentExistsError if another container than those of ``but`` publishes a port."""
+        for owner in self.owners:
+            if owner not in but:
+                raise _published(owner)
+
     def check(self, note: Callable[[str], None], *, strict: bool) -> None:
         """Raise AttachmentExistsError if a container or a rule uses a port; with ``strict`` also if a program does.
 
         Without ``strict``, ``note`` gets the texts about programs.
         """
-        for record, port, life, _ in self.owners:
-            text = f"host port {port} is already published by container {record.container_id} ({record.path})"
-            hint = Hint(f"publish another port, or detach container {record.container_id}")
-            if not life.is_alive:
-                text += (
-                    f"; it is dead: {life.reason}"
-                    if life.is_dead
-                    else f"; nobody knows whether it lives: {life.reason}"
-                )
-                hint = Hint.about(record, "if its program no longer needs the container, detach it", "del")
-            raise AttachmentExistsError(
-                text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
-            )
+        self.check_owners()
         wrong = [(str(rule), "remove that rule") for rule in self.rules]
         wrong += [(str(listener), "stop that program") for listener in self.listeners if strict]
         for text, cure in wrong:
@@ -119,6 +113,18 @@ class PortHolders(NamedTuple):
             raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
         for listener in self.listeners:
             note(str(listener))
+
+
+def _published(owner: PortOwner) -> AttachmentExistsError:
+    record, port, life, _ = owner
+    text = f"host port {port} is already published by container {record.container_id} ({record.path})"
+    hint = Hint(f"publish another port, or detach container {record.container_id}")
+    if not life.is_alive:
+        text += f"; it is dead: {life.reason}" if life.is_dead else f"; nobody knows whether it lives: {life.reason}"
+        hint = Hint.about(record, "if its program no longer needs the container, detach it", "del")
+    return AttachmentExistsError(
+        text, container_id=record.container_id, ifname=record.ifname, network=record.network, hint=hint
+    )
 
 
 def port_holders(users: Iterable[PortUser], rules: PortRules, owners: Iterable[PortOwner] = ()) -> PortHolders:

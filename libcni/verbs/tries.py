@@ -146,6 +146,7 @@ class Tries:
             # record. They are compared before anything is detached, because this ADD may be refused.
             async with locked_host_ports(run, record.container_id, self.ports, with_rules=self.strict) as found:
                 dead = [owner for owner in found.dead if owner.record.identity not in detached]
+                found.check_owners(but=dead)  # this ADD would detach the dead ones for nothing
                 if not dead:
                     found.check(self._note, strict=self.strict)
                     return await self._write(earlier)

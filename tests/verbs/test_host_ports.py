@@ -177,6 +177,16 @@ def test_a_dead_container_of_another_program_is_not_detached_for_an_add(node: Fa
     assert node.verbs() == ["ADD portmap"]
 
 
+def test_of_two_owners_the_dead_one_is_not_detached_if_the_other_lives(node: FakeNode, net: NetworkConfigList) -> None:
+    netns = node.netns("gone")
+    node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
+    node.cni.add_network_list(net, rt("lives", {"hostPort": 8081}, netns=node.netns("lives")))
+    Path(netns).unlink()
+    with pytest.raises(AttachmentExistsError, match=r"8081/tcp is already published by container lives"):
+        node.cni.add_network_list(net, rt("c1", WEB, {"hostPort": 8081}))
+    assert node.verbs() == ["ADD portmap", "ADD portmap"]
+
+
 def test_a_dead_owner_that_cannot_be_detached_stops_the_add(node: FakeNode, net: NetworkConfigList) -> None:
     netns = node.netns("gone")
     node.cni.add_network_list(net, rt("gone", WEB, netns=netns))
