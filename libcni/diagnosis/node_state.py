@@ -181,6 +181,11 @@ class NodeState(NodeReading):
         return grouped((attachment.container_id, attachment) for attachment in self.attachments)
 
     @functools.cached_property
+    def by_path(self) -> dict[str, Attachment]:
+        """The attachments by the paths of their records."""
+        return {attachment.path: attachment for attachment in self.attachments}
+
+    @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
         """The attachments by the addresses of their records."""
         return grouped(

@@ -338,7 +338,7 @@ def _rest(planned: Mend, required: Mend | None) -> Mend | None:
 def _detached_by(node: NodeState, mend: Mend) -> list[Attachment]:
     """Return the attachments that a mend detaches, wholly or in part: only their owner may do that."""
     if mend.kind in {"reload", "detach"}:
-        return [attachment for attachment in node.attachments if attachment.path == mend.target]
+        return [node.by_path[mend.target]] if mend.target in node.by_path else []
     return node.attached(mend.network, mend.target) if mend.kind == "remove-rules" else []
 
 
@@ -351,7 +351,9 @@ def _groups(planned: list[MendOutcome]) -> Iterator[list[MendOutcome]]:
     for kind, group in groupby(planned, lambda outcome: outcome.mend.kind):
         alike = list(group)
         at_once = 1 if any(outcome.mend.interrupts for outcome in alike) else ACTS[kind].at_once
-        size = max(at_once, min(_AT_MOST, len(alike) // _LOOKS))
+        eighth = len(alike) // _LOOKS
+        has_locks = any(ACTS[kind].locks(outcome.mend) for outcome in alike[:1])
+        size = max(at_once, min(_AT_MOST, eighth) if has_locks else eighth)
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
