@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 from libcni._dataclass import replace
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
-from libcni.diagnosis.node_state import NodeState, is_default
+from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import bridge_gateways
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
@@ -26,9 +25,10 @@ from libcni.diagnosis.stopped_links import (
     settings_that_stop,
     takes,
 )
+from libcni.diagnosis.ways import check_ways
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
-from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network, RoutingRule
+from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING, Known, Place, is_same_index
 from libcni.store.recorded_interface import place_of
@@ -55,7 +55,9 @@ def check_interfaces(node: NodeState) -> Observations:
     if node.elsewhere:
         reason = "this program is in another network namespace than the bridges of these attachments"
         yield NotChecked("interfaces", f"the host's side of {counted(len(node.elsewhere), 'attachment')}", reason)
-    yield from _faults(node, node.host)
+    faults = list(_faults(node, node.host))
+    yield from faults
+    yield from check_ways(node, node.host, faults)
     if node.live:
         what = "the kernel's own routes; rules in containers; MTU and hairpin mode that no configuration sets"
         yield NotChecked("interfaces", what, "no plugin and no record says what these should be")
@@ -79,7 +81,6 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             yield from settings_that_stop(host.links[name], documents, about)
             yield from macs.wrong(host, host.links[name], {attachment.network for attachment, _ in users}, about)
     yield from _wrong_bridge_entries(node, host)
-    yield from _dropped_by_routing_rules(node, host)
     for link in node.uplinks:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
@@ -168,56 +169,6 @@ def _wrong_bridge_entries(node: NodeState, host: Network) -> Iterator[NodeFindin
             )  # fmt: skip
 
 
-def _dropped_by_routing_rules(node: NodeState, host: Network) -> Iterator[NodeFinding]:
-    """Find rules of the node's routing (``ip rule``) that drop the packets of containers to other networks."""
-    defaults = [route for route in host.routes if is_default(route.destination)]
-    dropping = {route.table for route in defaults if route.ifindex == DROPS_PACKETS and route.table != MAIN_TABLE}
-    for rule in host.routing_rules:
-        if rule.destination:
-            yield from _dropped_on_their_way_in(node, rule)
-            continue
-        if not rule.drops and rule.table not in dropping:
-            continue
-        users = [
-            attachment for attachment, _ in node.live
-            if attachment.path not in node.elsewhere
-            and any(_is_from(rule, address) for address in node.addresses_of(attachment))
-            and rule.interface in {"", *map(bridge_of, node.documents(attachment))}
-        ]  # fmt: skip
-        if users:
-            where = "drops them" if rule.drops else f"leads to table {rule.table}, whose default route drops them"
-            yield NodeFinding(
-                "interfaces", "error", "route-stolen", f"routing rule {rule.priority}",
-                f"for packets from {rule.source or 'everywhere'} it {where}",
-                "the containers cannot reach other networks",
-                f"find its creator, then run: ip {'-6 ' * (':' in rule.source)}rule del priority {rule.priority}", (),
-                tuple(map(id_of, users)),
-            )  # fmt: skip
-
-
-def _dropped_on_their_way_in(node: NodeState, rule: RoutingRule) -> Iterator[NodeFinding]:
-    """Find containers to which a rule of the node's routing drops packets; to only some of their senders it may."""
-    users = [
-        attachment for attachment, _ in node.live
-        if rule.drops and attachment.path not in node.elsewhere and _has_address_in(node, attachment, rule.destination)
-    ]  # fmt: skip
-    if users:
-        ends = (("from", rule.source), ("over", rule.interface))
-        origin = " ".join(f"{word} {end}" for word, end in ends if end)
-        family = "-6 " * (":" in rule.destination)
-        yield NodeFinding(
-            "interfaces", "note" if origin else "error", "route-stolen", f"routing rule {rule.priority}",
-            f"this rule drops the packets {origin or 'from everywhere'} to {rule.destination}",
-            "somebody may want this" if origin else "the containers cannot be reached from other networks",
-            f"{'if not' if origin else 'find its creator, then run'}: ip {family}rule del priority {rule.priority}", (),
-            tuple(map(id_of, users)),
-        )  # fmt: skip
-
-
-def _is_from(rule: RoutingRule, address: str) -> bool:
-    return not rule.source or ipaddress.ip_address(address) in ipaddress.ip_network(rule.source)
-
-
 # Bridges and masters.
 
 
@@ -263,7 +214,7 @@ def _device(node: NodeState, host: Network, kind: str, name: str, users: _Users)
         gateways = _gateways(node, users)
         others = [one for one in host.links.values() if one.name not in by_bridge]
         yield from _state_of(link, f"{kind} {name}", users, gateways, others)
-        yield from _subnet_route(node, host, link, users, gateways) if not by_bridge else ()
+        yield from _subnet_route(host, link, users, gateways) if not by_bridge else ()
     elif users:
         attached = {id_of(attachment): attachment for attachment, _ in users}.values() if kind == "bridge" else ()
         remedy, mends = reloads_of(node, attached)
@@ -329,51 +280,19 @@ def _state_of(
         yield about(meaning="the containers cannot reach their gateway", mends=mends, remedy=remedy)
 
 
-def _subnet_route(
-    node: NodeState, host: Network, link: Link, users: _Users, gateways: list[str]
-) -> Iterator[NodeFinding]:
-    """Find the node's routes to a bridge's containers that are missing, or that use another interface."""
-    names = {other.index: other.name for other in host.links.values()}
-    main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
-    # Of routes with one metric the kernel uses the first one: after "down" and "up" that is another bridge's.
-    order = {id(route): (route.metric, place) for place, route in enumerate(main)}
-    for cidr in (cidr for cidr in gateways if link.is_up and link.has_address(cidr)):
-        subnet = ipaddress.ip_network(cidr, strict=False)
-        own = [order[id(one)] for one in main if one.destination == str(subnet) and one.ifindex == link.index]
-        first = min(own, default=(math.inf, 0))
-        others = [
-            route for route in main
-            if route.ifindex != link.index and (route.destination != str(subnet) or order[id(route)] < first)
-            and _is_within(route.destination, subnet)
-        ]  # fmt: skip
-        about = partial(
-            NodeFinding, "interfaces", "error", subject=f"route to {subnet}",
-            meaning="the node cannot reach these containers", containers=_names(users),
-        )  # fmt: skip
-        for destination, device in dict.fromkeys(
-            (one.destination, names.get(one.ifindex, "nowhere")) for one in others
-        ):
-            # Without the interface the first one of several routes would go, which may be the bridge's own by then.
-            which = f"{destination} dev {device}" if own and destination == str(subnet) else destination
-            yield about(
-                name="route-stolen",
-                seen=f"the node's route to {destination} leads over {device}, not over {link.name}",
-                remedy=f"find its creator, then run: ip route del {which}",
-                containers=_names([user for user in users if _has_address_in(node, user[0], destination)]),
-            )
-        if not own and not others:
-            mends = (Mend("add-route", link.name, (str(subnet),), _names(users)),)
-            yield about(name="subnet-route-missing", seen=f"the node has no such route over {link.name}", mends=mends)
-
-
-def _has_address_in(node: NodeState, attachment: Attachment, destination: str) -> bool:
-    network = ipaddress.ip_network(destination)
-    return any(ipaddress.ip_address(address) in network for address in node.addresses_of(attachment))
-
-
-def _is_within(destination: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    network = ipaddress.ip_network(destination)
-    return network.version == subnet.version and network.subnet_of(subnet)  # type: ignore[arg-type]  # the same family
+def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
+    """Find the node's routes to a bridge's containers that are missing; whether another route wins, the kernel says."""
+    main = {route.destination for route in host.routes if route.table == MAIN_TABLE}
+    masters = {one.index for one in host.links.values() if one.kind == "vrf"}  # with tables of their own
+    for cidr in gateways if link.is_up and link.master not in masters else ():
+        subnet = str(ipaddress.ip_network(cidr, strict=False))
+        if link.has_address(cidr) and subnet not in main:
+            mends = (Mend("add-route", link.name, (subnet,), _names(users)),)
+            yield NodeFinding(
+                "interfaces", "error", "subnet-route-missing", f"route to {subnet}",
+                f"the node has no such route over {link.name}", "the node cannot reach these containers", "", mends,
+                _names(users),
+            )  # fmt: skip
 
 
 # One container.

@@ -10,7 +10,7 @@ import ipaddress
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from shutil import which
 from typing import Any, NamedTuple, Self, TypeVar
@@ -24,10 +24,10 @@ from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.report import problem_of
 from libcni.errors import CNIError, ConfigError, RecordError
-from libcni.kernel.foreign import Space
+from libcni.kernel.foreign import Space, ways_in
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, namespace_identity
-from libcni.kernel.netlink import Network, read_network
+from libcni.kernel.netlink import Network, RouteAnswer, RouteQuestion, read_network
 from libcni.kernel.rules import Table, filtering_tables, programs, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
@@ -46,6 +46,9 @@ _SEEN = LIVING - {"unknown", LOST_PATH}
 
 K = TypeVar("K")
 T = TypeVar("T")
+
+
+LookUp = Callable[[tuple[str, NamespaceId] | None, Sequence[RouteQuestion]], list[RouteAnswer]]
 
 
 class ResultSummary(NamedTuple):
@@ -91,6 +94,7 @@ class NodeReading:
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
+        look_up: asks the kernel for the ways of packets in a namespace, or in this one; None: nothing is asked.
     """
 
     cni: CNIConfig
@@ -108,6 +112,7 @@ class NodeReading:
     unread: dict[str, str] = field(default_factory=dict)
     pending_after: float = PENDING_AFTER
     started: float = 0.0
+    look_up: LookUp | None = None
     _configurations: dict[object, tuple[NetworkConfigList | None, list[Mapping[str, Any]]]] = field(
         default_factory=dict
     )
@@ -162,7 +167,15 @@ class NodeReading:
         for path in (*FORWARDING.values(), LOCALNET):
             with suppress(OSError), open(path, encoding="ascii") as file:
                 forwards[path] = file.read().strip() != "0"
-        return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)
+        return replace(
+            recorded,
+            host=host,
+            spaces=spaces,
+            reservations=reservations,
+            rules=rules,
+            forwards=forwards,
+            look_up=ways_in,
+        )
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:

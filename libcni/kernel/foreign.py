@@ -8,13 +8,13 @@ connect the two.
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass
 from libcni.kernel.namespace import NamespaceId, open_known
-from libcni.kernel.netlink import Conversation, Link, Network, network_of, open_netlink
+from libcni.kernel.netlink import Conversation, Link, Network, RouteAnswer, RouteQuestion, network_of, open_netlink
 
 _NS_GET_USERNS = 0xB701
 _WITH_ANOTHER_END = frozenset({"veth", "macvlan", "macvtap", "ipvlan", "ipvtap"})
@@ -85,6 +85,20 @@ def read_space(
         except OSError as error:
             return Space(path, process, problem=_reason(error), is_trusted=trust)
         return Space(path, process, network, "", trust, tied)
+
+
+def ways_in(place: tuple[str, NamespaceId] | None, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
+    """Return the kernel's ways for packets in the namespace at a path; None: in this thread's. Raises OSError."""
+    if not questions:
+        return []
+    if place is None:
+        with open_netlink() as connection:
+            return Conversation(connection, is_own=True).ways(questions)
+    with (
+        system.Closing(open_known(*place)) as namespace,
+        open_netlink(f"/proc/self/fd/{namespace}") as connection,
+    ):
+        return Conversation(connection).ways(questions)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ _RTM_NEWRULE, _RTM_GETRULE = 32, 34
 _FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 3, 6, 15
 _FRA_KNOWN = {_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, 14, _FRA_TABLE, 19, 21}
 """Also FRA_SUPPRESS_PREFIXLEN (if it suppresses nothing), FRA_PAD and FRA_PROTOCOL. The others are conditions."""
-_FIB_RULE_INVERT, _PRIORITY_OF_MAIN = 2, 32766
+_FIB_RULE_INVERT = 2
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
 _NLM_F_CHANGE, _NLM_F_ADD = 0x5, 0x605  # with an answer; _NLM_F_ADD fails if the object exists
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
@@ -50,7 +50,12 @@ _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
 _NUD_UNRESOLVED = 0x01 | 0x20  # the states INCOMPLETE and FAILED
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
+_RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 2, 3, 4, 5, 6, 15
+_WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
+_ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
+                8: "prohibit", 9: "throw", 10: "nat"}  # fmt: skip
+_AT_ONCE = 32
+"""The number of questions in one message: their answers have room in a socket."""
 _IFF_UP = 1
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
@@ -154,24 +159,64 @@ class Neighbour:
     ifindex: int
 
 
+class RouteQuestion(NamedTuple):
+    """The packets whose way the kernel is asked for.
+
+    Attributes:
+        target: the IP address that they are sent to.
+        source: the IP address that they are sent from, or "".
+        arrives_on: the number of the interface on which they arrive; 0: they are sent in this namespace.
+    """
+
+    target: str
+    source: str = ""
+    arrives_on: int = 0
+
+
+class RouteAnswer(NamedTuple):
+    """The kernel's choice for some packets: an error, or the route that they take.
+
+    Attributes:
+        error: the number of the error, or 0.
+        kind: the type of the route, such as ``local``; "" for a route to other nodes.
+        destination: the network of the route.
+        table: the number of the table with the route.
+        ifindex: the number of the interface; 0 for several.
+        gateway: the gateway's address, or "".
+        protocol: the number of the program that made the route: 2 for the kernel.
+    """
+
+    error: int = 0
+    kind: str = ""
+    destination: str = ""
+    table: int = MAIN_TABLE
+    ifindex: int = 0
+    gateway: str = ""
+    protocol: int = 0
+
+
 class RoutingRule(NamedTuple):
     """A rule that chooses the routing table for packets, by their source, destination and interface.
 
     Attributes:
+        version: the version of IP.
         priority: the rule with the lowest priority comes first; the main table has 32766.
         source: the network of the packets' source, "" for all.
         interface: the interface on which they arrive, "" for all.
         table: the number of the table; 0 for none.
         drops: whether the rule drops the packets.
         destination: the network of the packets' destination, "" for all.
+        is_whole: whether nothing else decides: no mark, no port, no user.
     """
 
+    version: int
     priority: int
     source: str
     interface: str
     table: int
     drops: bool
     destination: str = ""
+    is_whole: bool = True
 
 
 class BridgeEntry(NamedTuple):
@@ -199,8 +244,7 @@ class Network:
         neighbours: the permanent entries in its tables of neighbours.
         bridge_entries: the entries that somebody made in the tables of its bridges; empty for other namespaces than the
             reader's own.
-        routing_rules: its routing rules before the main table that depend only on source, destination and interface;
-            empty for other namespaces than the reader's own.
+        routing_rules: its routing rules, in their order.
     """
 
     links: dict[str, Link]
@@ -233,7 +277,7 @@ def network_of(kernel: Conversation) -> Network:
     return Network(
         links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
         tuple(kernel.neighbours()), tuple(kernel.bridge_entries() if kernel.is_own else ()),
-        tuple(kernel.routing_rules() if kernel.is_own else ()),
+        tuple(kernel.routing_rules()),
     )  # fmt: skip
 
 
@@ -336,9 +380,34 @@ class Conversation:
         return [entry for entry in found if entry is not None]
 
     def routing_rules(self) -> list[RoutingRule]:
-        """Return the rules before the main table that match only source, destination and interface. Raises OSError."""
+        """Return the routing rules of both versions of IP, each in their order. Raises OSError."""
         found = self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
         return [rule for rule in found if rule is not None]
+
+    def ways(self, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
+        """Return the ways that the kernel chooses for packets, as ``ip route get`` does. Nothing is sent.
+
+        Raises OSError.
+        """
+        found: list[RouteAnswer] = []
+        for start in range(0, len(questions), _AT_ONCE):
+            bodies = [_way_body(question) for question in questions[start : start + _AT_ONCE]]
+            serials = [int.from_bytes(system.urandom(4), sys.byteorder) for _ in bodies]
+            self.socket.send(
+                b"".join(
+                    _HEADER.pack(_HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, serial, 0) + body
+                    for serial, body in zip(serials, bodies, strict=True)
+                )
+            )
+            answers: dict[int, RouteAnswer] = {}
+            while not answers.keys() >= {*serials}:
+                for kind, _, serial, message in self._datagram():
+                    if kind == _NLMSG_ERROR:
+                        answers[serial] = RouteAnswer(_error_in(message))
+                    elif kind == _RTM_NEWROUTE:
+                        answers[serial] = _parsed(_way, message)
+            found += [answers[serial] for serial in serials]
+        return found
 
     def neighbours(self) -> list[Neighbour]:
         """Return the permanent entries in the tables of neighbours. Raises OSError."""
@@ -395,7 +464,8 @@ class Conversation:
             for kind, flags, message in self._receive(serial):
                 is_consistent = is_consistent and not flags & _NLM_F_DUMP_INTR
                 if kind == _NLMSG_DONE:
-                    _raise_error(message)
+                    if message and (number := _error_in(message)):  # that of an old kernel has none
+                        raise OSError(number, os.strerror(number))
                     return found, is_consistent
                 if kind == wanted:
                     found.append(_parsed(parse, message))
@@ -415,6 +485,14 @@ class Conversation:
 
     def _receive(self, serial: int) -> Iterator[tuple[int, int, bytes]]:
         """Receive once, and yield (kind, flags, body) of the kernel's messages with this number."""
+        for kind, flags, its_serial, message in self._datagram():
+            if its_serial == serial:
+                if kind == _NLMSG_ERROR and (number := _error_in(message)):  # in a list, too: no DONE comes then
+                    raise OSError(number, os.strerror(number))
+                yield kind, flags, message
+
+    def _datagram(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Receive once, and yield (kind, flags, number, body) of the kernel's messages."""
         # Past the deadline, what the kernel has answered already still counts: it may have worked that long, because
         # it changes the interfaces of all namespaces one after another.
         left = max(0.0, self._until - system.monotonic())
@@ -430,16 +508,11 @@ class Conversation:
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
             raise OSError(errno.E2BIG, f"the namespace has more than {_MOST_BYTES >> 20} MiB of interfaces and routes")
-        for kind, flags, its_serial, message in _messages(data):
-            if its_serial != serial or kind == _NLMSG_NOOP:
-                continue
+        for kind, flags, serial, message in _messages(data):
             if kind == _NLMSG_OVERRUN:
                 raise OSError(errno.ENOBUFS, "the kernel lost a part of its answer")
-            if kind == _NLMSG_ERROR:  # in a list, too: after an error comes no DONE
-                if len(message) < _INT.size:
-                    raise _malformed(data)
-                _raise_error(message)
-            yield kind, flags, message
+            if kind != _NLMSG_NOOP:
+                yield kind, flags, serial, message
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -524,16 +597,19 @@ def _unresolved(body: bytes) -> str:
 def _routing_rule(body: bytes) -> RoutingRule | None:
     family, length, source_length, _, table, action, flags = _RULE.unpack_from(body)
     attributes = _attributes(body[_RULE.size :])
-    priority = _number(attributes.get(_FRA_PRIORITY))
-    is_known = not attributes.keys() - _FRA_KNOWN and not flags & _FIB_RULE_INVERT
-    if family not in _IP_FAMILIES or not 0 < priority < _PRIORITY_OF_MAIN or not is_known:
+    if family not in _IP_FAMILIES:
         return None
     source, destination = attributes.get(_FRA_SRC), attributes.get(_FRA_DST)
     return RoutingRule(
-        priority, _network(family, source, source_length) if source else "", _text(attributes.get(_FRA_IIFNAME, b"")),
-        _number(attributes.get(_FRA_TABLE)) or table, action in _DROPPING_TYPES,
-        _network(family, destination, length) if destination else "",
-    )  # fmt: skip
+        version=6 if family == socket.AF_INET6 else 4,
+        priority=_number(attributes.get(_FRA_PRIORITY)),
+        source=_network(family, source, source_length) if source else "",
+        interface=_text(attributes.get(_FRA_IIFNAME, b"")),
+        table=_number(attributes.get(_FRA_TABLE)) or table,
+        drops=action in _DROPPING_TYPES,
+        destination=_network(family, destination, length) if destination else "",
+        is_whole=not attributes.keys() - _FRA_KNOWN and not flags & _FIB_RULE_INVERT,
+    )
 
 
 def _bridge_entry(body: bytes) -> BridgeEntry | None:
@@ -588,19 +664,42 @@ def _route(body: bytes) -> IPRoute | None:
     )
 
 
+def _way_body(question: RouteQuestion) -> bytes:
+    family = socket.AF_INET6 if ":" in question.target else socket.AF_INET
+    length = _IP_FAMILIES[family]
+    ends = [(_RTA_DST, question.target), (_RTA_SRC, question.source)]
+    source_length = length if question.source else 0
+    body = _ROUTE.pack(family, length, source_length, 0, 0, 0, 0, 0, _WITH_TABLE_AND_MATCH)
+    body += b"".join(_attribute(kind, socket.inet_pton(family, address)) for kind, address in ends if address)
+    return body + (_attribute(_RTA_IIF, struct.pack("=I", question.arrives_on)) if question.arrives_on else b"")
+
+
+def _way(body: bytes) -> RouteAnswer:
+    family, prefix_length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
+    attributes = _attributes(body[_ROUTE.size :])
+    if family not in _IP_FAMILIES:
+        raise ValueError("it is no way of IP packets")
+    destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
+    gateway = attributes.get(_RTA_GATEWAY)
+    return RouteAnswer(
+        0, _ROUTE_TYPES.get(kind, str(kind)), _network(family, destination, prefix_length),
+        _number(attributes.get(_RTA_TABLE)) or table, _number(attributes.get(_RTA_OIF)),
+        socket.inet_ntop(family, gateway) if gateway else "", protocol,
+    )  # fmt: skip
+
+
 def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:
     with open_netlink(netns) as connection:
         # The answer is an error in any case: 0 for success.
         Conversation(connection, is_own=netns is None).ask(request, flags, body)
 
 
-def _raise_error(answer: bytes) -> None:
-    """Raise the error of an ERROR or DONE message. A DONE of an old kernel has none."""
-    number = -_INT.unpack_from(answer)[0] if len(answer) >= _INT.size else 0
+def _error_in(answer: bytes) -> int:
+    """Return the number of the error in an ERROR message, or 0."""
+    number = -_INT.unpack_from(answer)[0] if len(answer) >= _INT.size else -1
     if not 0 <= number <= _MOST_ERRNO:
         raise _malformed(answer)
-    if number:
-        raise OSError(number, os.strerror(number))
+    return number
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

@@ -14,7 +14,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import LOCALNET
 from libcni.diagnosis.rules import check_rules
-from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour, RoutingRule
+from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour
 
 SHAPED = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
@@ -264,55 +264,6 @@ def test_a_port_that_repair_puts_on_its_bridge_again_has_hairpin_mode_as_before(
     made.host.links["vethc1"].master = 0
     [mend] = made.finding(check_interfaces).mends
     assert (mend.kind, mend.details) == ("join", ("br0", "hairpin on"))
-
-
-def test_a_stolen_route_is_about_the_containers_behind_it(made: MadeNode) -> None:
-    made.attach("c1")
-    made.attach("c2")
-    taken = [IPRoute(f"10.1.0.{last}/32", "", -1) for last in (3, 77)]
-    object.__setattr__(made.host, "routes", (*made.host.routes, *taken))
-    found = {one.remedy.rpartition(" ")[2]: one.containers for one in made.findings(check_interfaces)}
-    assert found == {"10.1.0.3/32": ("c2:eth0",), "10.1.0.77/32": ()}
-
-
-@pytest.mark.parametrize(
-    ("rule", "is_found"),
-    [
-        (RoutingRule(100, "10.1.0.0/26", "", 100, drops=False), True),
-        (RoutingRule(100, "", "br0", 100, drops=False), True),
-        (RoutingRule(100, "", "", 0, drops=True), True),
-        (RoutingRule(100, "10.9.0.0/26", "", 100, drops=False), False),
-        (RoutingRule(100, "", "br9", 0, drops=True), False),
-        (RoutingRule(100, "10.1.0.0/26", "", 7, drops=False), False),
-        (RoutingRule(100, "fd00::/64", "", 0, drops=True), False),
-    ],
-)
-def test_a_routing_rule_that_drops_the_packets_of_containers(made: MadeNode, rule: RoutingRule, is_found: bool) -> None:
-    made.attach("c1")
-    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "", -1, 100)))
-    object.__setattr__(made.host, "routing_rules", (rule,))
-    found = [(one.name, one.remedy, one.containers) for one in made.findings(check_interfaces)]
-    assert found == [("route-stolen", "find its creator, then run: ip rule del priority 100", ("c1:eth0",))] * is_found
-
-
-@pytest.mark.parametrize(
-    ("rule", "severity"),
-    [
-        (RoutingRule(100, "", "", 0, drops=True, destination="10.1.0.0/26"), "error"),
-        (RoutingRule(100, "", "br9", 0, drops=True, destination="10.1.0.0/26"), "note"),
-        (RoutingRule(100, "10.2.0.0/16", "", 0, drops=True, destination="10.1.0.2/32"), "note"),
-        (RoutingRule(100, "", "", 0, drops=True, destination="10.1.0.9/32"), ""),
-        (RoutingRule(100, "", "", 100, drops=False, destination="10.1.0.0/26"), ""),
-    ],
-)
-def test_a_routing_rule_that_drops_the_packets_to_containers(made: MadeNode, rule: RoutingRule, severity: str) -> None:
-    made.attach("c1")
-    object.__setattr__(made.host, "routing_rules", (rule,))
-    found = made.findings(check_interfaces)
-    assert [(one.name, one.severity, one.containers) for one in found] == [("route-stolen", severity, ("c1:eth0",))][
-        : bool(severity)
-    ]
-    assert all(one.remedy.endswith(": ip rule del priority 100") for one in found)
 
 
 def test_the_way_out_without_ipv6_is_a_note(made: MadeNode) -> None:

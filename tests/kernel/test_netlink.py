@@ -21,7 +21,7 @@ from nodes import Namespace
 from kernel import answers
 from kernel.answers import GOOD, READS, Kernel
 from libcni.kernel import netlink
-from libcni.kernel.netlink import IPRoute, Neighbour, open_netlink, read_network
+from libcni.kernel.netlink import IPRoute, Neighbour, RouteQuestion, open_netlink, read_network
 
 
 def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
@@ -234,11 +234,23 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
     with open_netlink(container.path) as kernel:
         talk = netlink.Conversation(kernel)
         assert talk.bridge_entries() == [("02:00:00:00:00:44", end.index)]
-        assert set(talk.routing_rules()) == {
-            (100, "10.9.0.0/26", "", 100, False, ""), (101, "", "br0", 0, True, ""),
-            (105, "fd09::/64", "", 0, True, ""),
-            (106, "", "", netlink.MAIN_TABLE, False, ""), (103, "", "", 100, False, "10.9.0.0/16"),
-        }  # fmt: skip
+        own = {(4, 0, 255), (4, 32766, 254), (4, 32767, 253), (6, 0, 255), (6, 32766, 254)}
+        rules = [rule for rule in talk.routing_rules() if (rule.version, rule.priority, rule.table) not in own]
+        assert [tuple(rule) for rule in rules if rule.is_whole] == [
+            (4, 100, "10.9.0.0/26", "", 100, False, "", True), (4, 101, "", "br0", 0, True, "", True),
+            (4, 103, "", "", 100, False, "10.9.0.0/16", True),
+            (4, 106, "", "", netlink.MAIN_TABLE, False, "", True), (6, 105, "fd09::/64", "", 0, True, "", True),
+        ]  # fmt: skip
+        assert [rule.priority for rule in rules if not rule.is_whole] == [102, 104], "a mark, and a negation"
+        asked = [
+            RouteQuestion("10.9.0.7"), RouteQuestion("10.9.0.2"), RouteQuestion("192.0.2.1", "10.9.0.7", bridge.index),
+            RouteQuestion("fd0a::7"), RouteQuestion("198.51.100.1"),
+        ]  # fmt: skip
+        ways = talk.ways(asked)
+        assert [way.error for way in ways] == [0, 0, errno.EHOSTUNREACH, 0, 0], "br0 forwards nothing"
+        assert (ways[0].destination, ways[0].ifindex, ways[1].kind) == ("10.9.0.0/24", bridge.index, "local")
+        assert (ways[3].destination, ways[3].gateway, ways[4].gateway) == ("fd0a::/32", "fd09::1", "10.9.0.1")
+        assert talk.ways(asked * 50) == ways * 50, "more than one message has room for"
     assert set(found.neighbours) == {
         Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
         Neighbour("fd09::9", "02:00:00:00:00:09", bridge.index),

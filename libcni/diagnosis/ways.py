@@ -1,0 +1,377 @@
+"""Ask the kernel for the ways of packets: from the node to containers, from containers to others, and inside of them.
+
+What decides is without end: rules, tables, types of routes, filters of sources. The kernel knows its answer for a
+packet, and nothing is sent for it. An answer is compared with what a plugin has reported and made.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState, is_default
+from libcni.diagnosis.reading import FORWARDING, bridge_of, grouped, is_gateway
+from libcni.diagnosis.report import NodeFinding, NotChecked, Observations, finding_about, name_of
+from libcni.diagnosis.stopped_links import command_in
+from libcni.errors import some
+from libcni.kernel.netlink import MAIN_TABLE, IPRoute, Link, Network, RouteAnswer, RouteQuestion, RoutingRule
+from libcni.store.attachments import Attachment
+
+_EXPLAIN_ALL = {
+    "address-lost", "bridge-missing", "bridge-renamed", "gateway-missing", "host-end-down", "host-route-missing",
+    "interface-down", "interface-missing", "interface-moved", "link-down", "master-missing", "prefix-changed",
+    "route-changed", "route-missing", "subnet-route-missing",
+}  # fmt: skip
+"""The findings about interfaces that explain a wrong way."""
+
+_OUTSIDE = {
+    4: ("1.2.3.4", "45.6.7.8", "103.4.5.6", "151.2.3.4", "185.6.7.8", "203.0.113.7"),
+    6: ("2001:db8::7", "2600::7", "2a00::7", "3fff::7"),
+}
+"""Addresses elsewhere, in both halves of all addresses. Nothing is sent to them."""
+_LOCAL_TABLE = 255
+_TABLES = {_LOCAL_TABLE: "local", MAIN_TABLE: "main", 253: "default"}
+_KERNEL, _GOOGLE = 2, 66
+_TYPES = {errno.EACCES: "prohibit", errno.EINVAL: "blackhole"}
+_MOST_SUBNETS = 1_000
+_PLAIN: tuple[set[tuple[int, int]], ...] = (
+    {(4, 255), (4, 254), (4, 253), (6, 255), (6, 254)}, {(4, 255), (4, 254), (4, 253)},
+)  # fmt: skip
+"""The (version of IP, table) of the kernel's own routing rules, also without IPv6."""
+_MAY_BE_MEANT = {"in", "between"}
+_CANNOT = {
+    "to": "the node cannot reach these containers",
+    "out": "the containers cannot reach other networks",
+    "in": "the containers cannot be reached from other networks",
+    "between": "the containers of the two networks do not reach each other",
+}
+
+
+class _Asked(NamedTuple):
+    """A question about an attachment, with the names of the interfaces that a right answer may have; () for any."""
+
+    attachment: Attachment | None
+    kind: str
+    question: RouteQuestion
+    devices: tuple[str, ...] = ()
+
+
+def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding]) -> Observations:
+    """Find packets for which the kernel has no way, or a wrong one."""
+    if node.look_up is None:
+        return
+    names = {name for finding in explained if finding.name in _EXPLAIN_ALL for name in finding.containers}
+    lost = {name for finding in explained if finding.severity == "error" for name in finding.containers}
+    attached = [
+        attachment for attachment, _ in node.live
+        if attachment.path not in node.elsewhere and id_of(attachment) not in names
+    ]  # fmt: skip
+    try:
+        wrong = list(_wrong(node, host, list(_to_containers(node, host, attached))))
+        yield from _findings(host, wrong)
+        lost |= {id_of(one.attachment) for one, _ in wrong if one.attachment is not None}
+        rest = [attachment for attachment in attached if id_of(attachment) not in lost]
+        yield from _findings(host, list(_wrong(node, host, list(_through(node, host, rest)))))
+    except OSError as error:
+        yield NotChecked("interfaces", "the node's ways to containers", error.strerror or str(error))
+    for attachment, inside in node.live:
+        if id_of(attachment) not in names:
+            yield from _inside(node, attachment, inside)
+
+
+# On the node.
+
+
+def _devices(node: NodeState, host: Network, attachment: Attachment) -> Iterator[Link]:
+    """Yield the node's interfaces that are up over which it reaches an attachment."""
+    for document in node.documents(attachment):
+        if document.get("type") == "bridge" and is_gateway(document) and bridge_of(document) in host.links:
+            bridge = host.links[bridge_of(document)]
+            vlans = [one for one in host.links.values() if one.kind == "vlan" and one.peer == bridge.index]
+            yield from (one for one in (vlans if document.get("vlan") else []) or [bridge] if one.is_up)
+        elif document.get("type") == "ptp":
+            yield from (link for link in node.host_ends(attachment) if link.is_up)
+
+
+def _is_of_vrf(node: NodeState, link: Link) -> bool:
+    """Return whether an interface has tables of routes of its own."""
+    master = node.host_links_by_index.get(link.master)
+    return master is not None and master.kind == "vrf"
+
+
+def _ends(
+    node: NodeState, host: Network, attachments: Iterable[Attachment]
+) -> Iterator[tuple[Attachment, str, list[Link]]]:
+    """Yield (attachment, address, interfaces) of the addresses that the node reaches by its own tables."""
+    for attachment in attachments:
+        links = list(_devices(node, host, attachment))
+        if links and not any(_is_of_vrf(node, link) for link in links):
+            yield from ((attachment, address, links) for address in node.addresses_of(attachment))
+
+
+def _to_containers(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
+    """Yield the questions for the ways from the node, and for routes within a network's subnet."""
+    devices: dict[str, tuple[str, ...]] = {}
+    for attachment, address, links in _ends(node, host, attachments):
+        names = devices[address] = tuple(link.name for link in links)
+        yield _Asked(attachment, "to", RouteQuestion(address), names)
+    subnets = {
+        ipaddress.ip_interface(cidr).network: tuple(link.name for link in _devices(node, host, attachment))
+        for attachment in attachments
+        for cidr in node.summary_of(attachment).gateways
+        if any(link.has_address(cidr) and link.kind != "veth" for link in _devices(node, host, attachment))
+    }  # fmt: skip
+    # The next containers' addresses.
+    for route in host.routes if len(subnets) < _MOST_SUBNETS else ():
+        network = ipaddress.ip_network(route.destination)
+        for subnet, names in subnets.items():
+            if network.version == subnet.version and network != subnet and network.subnet_of(subnet):  # type: ignore[arg-type]  # the same family
+                target = str(network.network_address)
+                if target not in devices:
+                    yield _Asked(None, "to", RouteQuestion(target), names)
+
+
+def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
+    """Yield the questions for the ways through the node: out, in, and from each network to the next one."""
+    off = {path for path, is_on in node.forwards.items() if not is_on}
+    ends = [
+        (attachment, address, links[0]) for attachment, address, links in _ends(node, host, attachments)
+        if FORWARDING[_version(address)] not in off and "forwarding 0" not in links[0].settings
+    ]  # fmt: skip
+    for version in (4, 6):
+        alike = [end for end in ends if _version(end[1]) == version]
+        outside = next(_outside(host, version), "")
+        uplink, hop = _uplink(node, host, version)
+        for attachment, address, link in alike if outside and uplink else ():
+            yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index))
+            if hop:
+                yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink), (link.name,))
+        networks = list(grouped((end[0].network, end) for end in alike).values())
+        for sources, targets in zip(networks, [*networks[1:], *networks[:1]], strict=True):
+            _, target, device = targets[0]
+            for attachment, address, link in sources:
+                if link.index != device.index:
+                    question = RouteQuestion(target, address, link.index)
+                    yield _Asked(attachment, "between", question, (device.name,))
+
+
+def _version(address: str) -> int:
+    return 6 if ":" in address else 4
+
+
+def _outside(network: Network, version: int) -> Iterator[str]:
+    """Yield addresses elsewhere to which only a default route leads."""
+    narrow = [
+        ipaddress.ip_network(route.destination) for route in network.routes
+        if _version(route.destination) == version and not is_default(route.destination)
+    ]  # fmt: skip
+    for address in _OUTSIDE[version]:
+        if not any(ipaddress.ip_address(address) in one for one in narrow):
+            yield address
+
+
+def _uplink(node: NodeState, host: Network, version: int) -> tuple[int, str]:
+    """Return the interface of the main table's default route and its gateway; 0 if it has none."""
+    for route in host.routes:
+        is_wanted = route.table == MAIN_TABLE and _version(route.destination) == version
+        if is_wanted and route.destination.endswith("/0") and route.ifindex in node.host_links_by_index:
+            is_local = route.gateway.startswith("fe80:")
+            return route.ifindex, "" if is_local else route.gateway
+    return 0, ""
+
+
+_Wrong = tuple[_Asked, RouteAnswer]
+
+
+def _wrong(node: NodeState, host: Network, asked: list[_Asked]) -> Iterator[_Wrong]:
+    """Yield the answers that are wrong."""
+    assert node.look_up is not None
+    names = {link.index: link.name for link in host.links.values()}
+    for one, answer in zip(asked, node.look_up(None, [each.question for each in asked]), strict=True):
+        is_right = not one.devices or names.get(answer.ifindex, "") in one.devices or not answer.ifindex
+        if not answer.error and not answer.kind and is_right:
+            continue
+        if answer.kind == "local" and answer.protocol == _KERNEL and answer.destination.endswith(("/32", "/128")):
+            continue  # an address of the node itself: it is a doubled one
+        # Where there never was a route, another finding says so, or it is meant.
+        is_nowhere = answer.error == errno.ENETUNREACH or is_default(answer.destination or "")
+        devices = one.devices if one.kind != "out" else tuple(names.values())
+        if is_nowhere and not _has_route(host, one.question.target, [host.links[name].index for name in devices]):
+            continue
+        yield one, answer
+
+
+def _has_route(network: Network, target: str, devices: Collection[int]) -> bool:
+    address = ipaddress.ip_address(target)
+    return any(
+        route.ifindex in devices and route.table == MAIN_TABLE and address in ipaddress.ip_network(route.destination)
+        for route in network.routes if _version(route.destination) == address.version
+    )  # fmt: skip
+
+
+class _Cause(NamedTuple):
+    """What decides on packets, and the command that takes it away."""
+
+    subject: str
+    seen: str
+    command: str
+
+
+def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
+    """Yield a finding for each cause."""
+    for cause, alike in grouped((_cause(host, one, answer), one) for one, answer in wrong).items():
+        kinds = [kind for kind in _CANNOT if kind in {one.kind for one in alike}]
+        is_meant = kinds[0] in _MAY_BE_MEANT
+        devices = dict.fromkeys(name for one in alike for name in one.devices if "leads over" in cause.seen)
+        seen = f"{cause.seen}, not over {some(list(devices))}" if devices else cause.seen
+        yield NodeFinding(
+            "interfaces", "note" if is_meant else "error", "route-stolen", cause.subject, seen,
+            f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
+            f"{'if not' if is_meant else 'find its creator, then run'}: {cause.command}", (),
+            tuple(dict.fromkeys(id_of(one.attachment) for one in alike if one.attachment is not None)),
+        )  # fmt: skip
+
+
+def _cause(network: Network, one: _Asked, answer: RouteAnswer, netns: str = "") -> _Cause:
+    of = _of_error if answer.error else _of_route
+    cause = of(network, one.question, answer)
+    commands = (command_in(netns, command) for command in cause.command.split("; "))
+    return cause._replace(command="; ".join(commands))
+
+
+def _of_route(network: Network, question: RouteQuestion, answer: RouteAnswer) -> _Cause:
+    names = {link.index: link.name for link in network.links.values()}
+    device = names.get(answer.ifindex, "")
+    table = "local" if answer.kind == "local" else _TABLES.get(answer.table, str(answer.table))
+    kind = f"{answer.kind} " if answer.kind else ""
+    command = f"{_ip(question)} route del {kind}{answer.destination}{f' dev {device}' * bool(device)}"
+    command += f" table {table}" * (table != "main")
+    seen = f"the route to {answer.destination} of table {table} leads over {device or 'several interfaces'}"
+    if answer.kind:
+        seen = f"the {answer.kind} route to {answer.destination} of table {table} takes the packets to these addresses"
+        if answer.protocol == _GOOGLE:
+            seen += "; Google's guest agent makes such routes, unless its configuration has ip_aliases = false"
+    return _Cause(f"route to {answer.destination}", seen, command)
+
+
+def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) -> _Cause:
+    ip, device = _ip(question), {link.index: link.name for link in network.links.values()}.get(question.arrives_on, "")
+    if answer.error == errno.EXDEV:
+        return _Cause(
+            f"interface {device}", f"rp_filter of {device} drops the packets: another interface leads to their source",
+            f"sysctl -w net/ipv4/conf/{device}/rp_filter=2",
+        )  # fmt: skip
+    rule, route = _decider(network, question)
+    if rule is not None and (rule.drops or (route is not None and route.ifindex < 0 and rule.table not in _TABLES)):
+        what = (
+            "drops them" if route is None else f"leads to table {rule.table}, whose route to {route.destination} does"
+        )
+        seen = f"for packets{_ends_of(rule) or ' from everywhere'} it {what}"
+        return _Cause(f"routing rule {rule.priority}", seen, f"{ip} rule del priority {rule.priority}")
+    if route is not None and route.ifindex < 0:
+        kind = _TYPES.get(answer.error, "unreachable")
+        seen = f"the {kind} route to {route.destination} drops the packets"
+        return _Cause(f"route to {route.destination}", seen, f"{ip} route del {kind} {route.destination}")
+    tables = {rule.table for rule in network.routing_rules if rule.version == _version(question.target)}
+    if MAIN_TABLE not in tables:
+        commands = [f"{ip} rule add pref 32766 lookup main"]
+        commands += [f"{ip} rule add pref 32767 lookup default"] * (question.target.count(":") == 0)
+        return _Cause(
+            "routing rules", "no rule leads to the table main: none of its routes is used", "; ".join(commands)
+        )
+    ends = f"{question.target}{f' from {question.source}' * bool(question.source)}{f' iif {device}' * bool(device)}"
+    seen = f"the kernel has no way for packets to {ends}: {os.strerror(answer.error)}"
+    return _Cause("routing", seen, f"{ip} route get {ends}; {ip} rule")
+
+
+def _ip(question: RouteQuestion) -> str:
+    return "ip -6" if ":" in question.target else "ip"
+
+
+def _ends_of(rule: RoutingRule) -> str:
+    ends = (("from", rule.source), ("to", rule.destination), ("over", rule.interface))
+    return "".join(f" {word} {end}" for word, end in ends if end)
+
+
+def _decider(network: Network, question: RouteQuestion) -> tuple[RoutingRule | None, IPRoute | None]:
+    """Return the rule, and the route if it leads to one, that an error of the kernel's probably comes from."""
+    version, names = _version(question.target), {link.index: link.name for link in network.links.values()}
+    for rule in network.routing_rules:
+        is_asked = (
+            rule.version == version and rule.is_whole and rule.interface in {"", names.get(question.arrives_on, "lo")}
+            and _is_in(rule.destination, question.target) and _is_in(rule.source, question.source)
+        )  # fmt: skip
+        routes = [
+            (-int(route.destination.rpartition("/")[2]), route.metric, place)
+            for place, route in enumerate(network.routes if is_asked else ())
+            if route.table == rule.table and _version(route.destination) == version
+            and _is_in(route.destination, question.target)
+        ]  # fmt: skip
+        if is_asked and (rule.drops or routes):
+            return rule, network.routes[min(routes)[2]] if routes else None
+    return None, None
+
+
+def _is_in(prefix: str, address: str) -> bool:
+    return not prefix or (bool(address) and ipaddress.ip_address(address) in ipaddress.ip_network(prefix))
+
+
+# In a container.
+
+
+def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterator[NodeFinding | NotChecked]:
+    """Find reported routes whose packets leave a container by an interface of somebody else's, or not at all."""
+    space, identity = node.space_of(attachment), node.namespace_of(attachment)
+    link = inside.links.get(attachment.ifname)
+    if space is None or identity is None or node.is_host(space) or link is None or node.look_up is None:
+        return
+    own = [other.ifname for other in node.recorded_in(space)]
+    if _is_plain(inside, own):
+        return
+    asked = [
+        _Asked(attachment, "out", RouteQuestion(target, source), tuple(own))
+        for destination, _ in node.summary_of(attachment).routes
+        for source in [one for one in node.addresses_of(attachment) if _version(one) == _version(destination)][:1]
+        if link.has_address(source)
+        for target in _targets(inside, destination)
+    ]
+    try:
+        answers = node.look_up((space.path, identity), [one.question for one in asked])
+    except OSError as error:
+        yield NotChecked("interfaces", f"ways of packets in {name_of(attachment)}", error.strerror or str(error))
+        return
+    names = {other.index: other.name for other in inside.links.values()}
+    wrong = [
+        (one, answer) for one, answer in zip(asked, answers, strict=True)
+        if answer.error or answer.kind or names.get(answer.ifindex, own[0]) not in own
+    ]  # fmt: skip
+    causes = list(dict.fromkeys(_cause(inside, one, answer, attachment.netns) for one, answer in wrong))
+    if causes:
+        is_lost = any(answer.error or answer.kind for _, answer in wrong)
+        meaning = "its packets to other networks are lost" if is_lost else "its packets leave it by another way"
+        yield finding_about(
+            "interfaces", "error" if is_lost else "warning", attachment, "route-changed",
+            f"{'; '.join(cause.seen for cause in causes)}{f', not over {some(own)}' * (not is_lost)}", meaning,
+            f"{'find out who did it' if is_lost else 'if this is no VPN that it wants'}: "
+            f"{'; '.join(cause.command for cause in causes)}",
+        )  # fmt: skip
+
+
+def _is_plain(inside: Network, own: Collection[str]) -> bool:
+    """Return whether a namespace has no routes but those over its recorded interfaces, and the kernel's rules alone."""
+    indexes = {inside.links[name].index for name in own if name in inside.links}
+    is_known = all(route.ifindex in indexes and route.table == MAIN_TABLE for route in inside.routes)
+    return is_known and {(rule.version, rule.table) for rule in inside.routing_rules} in _PLAIN
+
+
+def _targets(inside: Network, destination: str) -> list[str]:
+    """Return addresses of a route's network: for the default route one of each half, to which no other route leads."""
+    network = ipaddress.ip_network(destination)
+    if network.prefixlen == 0:
+        outside = list(_outside(inside, network.version))
+        return [*outside[:1], *outside[-1:]]
+    return [str(network[min(1, network.num_addresses - 1)])]

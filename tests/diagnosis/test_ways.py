@@ -1,0 +1,238 @@
+"""The ways that the kernel chooses for packets: of the node, through it, and inside of containers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from nodes import Namespace
+
+from diagnosis.made import IPAM, MadeNode
+from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.report import NodeFinding
+from libcni.kernel.foreign import ways_in
+from libcni.kernel.namespace import NamespaceId, namespace_identity
+from libcni.kernel.netlink import IPRoute, Link, RouteAnswer, RouteQuestion, read_network
+
+pytestmark = pytest.mark.real
+
+PTP = {"type": "ptp", "ipam": IPAM}
+Place = tuple[str, NamespaceId] | None
+
+
+class Routed:
+    """A node whose own interfaces, routes and rules are real: an uplink, br0 with b1 and b2, and p1 on its own link."""
+
+    def __init__(self, made: MadeNode, host: Namespace) -> None:
+        self.made, self.host = made, host
+        made.attach("b1")
+        made.attach("b2")
+        made.attach("p1", PTP, address="10.2.0.2")
+        self.type(
+            "link add br0 type bridge", "link set br0 up", "addr add 10.1.0.1/24 dev br0", "link add up0 type bridge",
+            "link set up0 up", "addr add 192.0.2.7/24 dev up0", "route add default via 192.0.2.254",
+            "link add vethp1 type veth peer name p", "link set vethp1 up", "link set p up",
+            "route add 10.2.0.2 dev vethp1",
+            *(f"link add veth{name} type veth peer name {name}" for name in ("b1", "b2")),
+            *(f"link set veth{name} master br0 up" for name in ("b1", "b2")), "link set b1 up", "link set b2 up",
+        )  # fmt: skip
+        with open("/proc/sys/net/ipv4/conf/all/forwarding", "w", encoding="ascii") as file:
+            file.write("1")
+        self.containers: dict[str, str] = {}
+
+    def type(self, *commands: str) -> None:
+        self.host.run("sh", "-ec", "; ".join(f"ip {command}" for command in commands))
+
+    def look_up(self, place: Place, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
+        if place is None:
+            return ways_in(None, questions)
+        path = self.containers.get(place[0], "")
+        if not path:
+            return [RouteAnswer(ifindex=3) for _ in questions]
+        identity = namespace_identity(path)
+        assert identity is not None
+        return ways_in((path, identity), questions)
+
+    def findings(self) -> list[NodeFinding]:
+        reading = replace(self.made.reading(), host=read_network(), look_up=self.look_up)
+        # The kernel tells a bridge a moment later that a port is up.
+        found = [one for one in check_interfaces(reading) if isinstance(one, NodeFinding)]
+        return [one for one in found if one.name != "off-bridge"]
+
+
+@pytest.fixture
+def routed(made: MadeNode, host: Namespace) -> Routed:
+    return Routed(made, host)
+
+
+STOLEN = (
+    # command, seen, command that removes it, containers
+    ("ip route add to local 10.1.0.0/24 dev up0 proto 66", "Google's guest agent",
+     "ip route del local 10.1.0.0/24 dev up0 table local", "b1 b2"),
+    ("ip route add 10.2.0.0/24 dev up0 table 52; ip rule add pref 5270 lookup 52",
+     "of table 52 leads over up0, not over vethp1",
+     "ip route del 10.2.0.0/24 dev up0 table 52", "p1"),
+    ("ip route add 10.1.0.2 dev up0", "leads over up0, not over br0", "ip route del 10.1.0.2/32 dev up0", "b1"),
+    ("ip rule flush", "no rule leads to the table main",
+     "ip rule add pref 32766 lookup main; ip rule add pref 32767 lookup default", "b1 b2 p1"),
+    ("ip rule add pref 100 prohibit", "this rule drops the packets from everywhere",
+     "ip rule del priority 100", "b1 b2 p1"),
+    ("ip rule add pref 100 from 10.1.0.0/24 blackhole", "this rule drops the packets from 10.1.0.0/24",
+     "ip rule del priority 100", "b1 b2"),
+    ("ip rule add pref 100 iif br0 prohibit", "this rule drops the packets over br0", "ip rule del priority 100",
+     "b1 b2"),
+    ("ip rule add pref 100 iif br0 lookup 100; ip route add unreachable default table 100",
+     "it leads to table 100, whose route to 0.0.0.0/0 drops them", "ip rule del priority 100", "b1 b2"),
+    ("ip rule add pref 100 to 10.2.0.0/24 unreachable", "this rule drops the packets to 10.2.0.0/24",
+     "ip rule del priority 100", "p1"),
+    ("ip route add blackhole 10.1.0.2", "the blackhole route to 10.1.0.2/32 drops the packets",
+     "ip route del blackhole 10.1.0.2/32", "b1"),
+    ("ip route add prohibit 10.1.0.9", "the prohibit route to 10.1.0.9/32 drops the packets",
+     "ip route del prohibit 10.1.0.9/32", ""),
+    ("ip rule add pref 100 lookup 100; ip route add default dev up0 table 100",
+     "the route to 0.0.0.0/0 of table 100 leads over up0, not over br0, vethp1",
+     "ip route del 0.0.0.0/0 dev up0 table 100", "b1 b2 p1"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "seen", "remedy", "containers"), STOLEN)
+def test_what_takes_the_packets_of_containers(
+    routed: Routed, command: str, seen: str, remedy: str, containers: str
+) -> None:
+    assert routed.findings() == []
+    routed.host.run("sh", "-ec", command)
+    found = routed.findings()
+    assert found, "nothing is found"
+    assert {(one.name, one.severity) for one in found} == {("route-stolen", "error")}
+    assert any(seen in one.seen for one in found), [one.seen for one in found]
+    assert {name for one in found for name in one.containers} == {f"{name}:eth0" for name in containers.split()}
+    printed = [one.remedy.partition("run: ")[2].partition("; Google")[0] for one in found]
+    assert remedy in printed
+    routed.host.run("sh", "-ec", "; ".join(printed))
+    assert routed.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        ("ip rule add pref 100 iif up0 to 10.1.0.0/24 prohibit", "this rule drops the packets to 10.1.0.0/24 over up0"),
+        ("ip rule add pref 100 from 10.2.0.0/24 to 10.1.0.0/24 prohibit", "from 10.2.0.0/24 to 10.1.0.0/24"),
+    ],
+)
+def test_what_somebody_may_want_is_a_note(routed: Routed, command: str, seen: str) -> None:
+    routed.host.run(*command.split())
+    [found] = routed.findings()
+    assert (found.severity, found.name, found.remedy) == ("note", "route-stolen", "if not: ip rule del priority 100")
+    assert seen in found.seen
+
+
+QUIET = (
+    "ip rule add pref 100 from 10.1.0.0/24 lookup 7; ip route add default dev up0 table 7",  # egress by another way
+    "ip rule add pref 100 fwmark 1 prohibit",
+    "ip rule add pref 100 to 10.9.0.0/24 prohibit; ip route add blackhole 10.1.0.0/16",
+    "ip route add unreachable default metric 4000; ip route add blackhole 203.0.113.0/24",
+    "ip route add blackhole 1.0.0.0/8; ip route add blackhole 203.0.113.0/24",
+    "ip rule add pref 100 lookup 52; ip route add throw 10.1.0.0/24 table 52",
+    "ip route del default",
+    "ip route append 10.1.0.0/24 dev up0 metric 7",
+    "sysctl -qw net.ipv4.conf.all.rp_filter=1",
+    "sysctl -qw net.ipv4.conf.all.forwarding=0",
+    "ip rule add pref 32765 lookup main suppress_prefixlength 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", QUIET)
+def test_ways_that_are_in_order(routed: Routed, command: str) -> None:
+    routed.host.run("sh", "-ec", command)
+    reading = routed.made.more
+    reading["forwards"] = dict.fromkeys(reading["forwards"], "forwarding=0" not in command)
+    assert routed.findings() == []
+
+
+def test_a_bridge_in_a_vrf_has_its_own_tables(made: MadeNode) -> None:
+    """The kernel of a test's machine may have no VRF."""
+    made.attach("c1")
+    made.host.links["red"] = Link("red", 70, kind="vrf", is_up=True)
+    made.host.links["br0"].master = 70
+    object.__setattr__(made.host, "routes", (IPRoute("10.1.0.0/24", "", 2, table=70),))
+    answers = {True: RouteAnswer(errno.ENETUNREACH), False: RouteAnswer(ifindex=3)}
+    nowhere = replace(made.reading(), look_up=lambda place, asked: [answers[place is None] for _ in asked])
+    assert [one for one in check_interfaces(nowhere) if isinstance(one, NodeFinding)] == []
+
+
+def in_container(routed: Routed, container: Namespace, name: str, *commands: str) -> None:
+    """Let a container be real: with what ``attach`` says, and these commands."""
+    address = "10.2.0.2" if name == "p1" else "10.1.0.2"
+    for command in (
+        "link set lo up", "link add eth0 type bridge", "link set eth0 up", f"addr add {address}/24 dev eth0",
+        "route add default via 10.1.0.1 dev eth0 onlink", *commands,
+    ):  # fmt: skip
+        container.run("ip", *command.split())
+    path = str(routed.made.netns(name))
+    routed.containers[path] = container.path
+    routed.made.live_in(path, read_network(container.path))
+
+
+VPN = ("link add tun0 type bridge", "link set tun0 up", "addr add 10.8.0.6/24 dev tun0")
+SBR = (
+    "link add net1 type bridge", "link set net1 up", "addr add 10.7.0.2/24 dev net1",
+    "route add default via 10.7.0.1 table 100", "rule add from 10.7.0.2 lookup 100",
+)  # fmt: skip
+
+
+FLUSHED = "ip rule add pref 32766 lookup main; ip rule add pref 32767 lookup default"
+
+
+@pytest.mark.parametrize(
+    ("commands", "severity", "printed"),
+    [
+        ((), "", ""),
+        ((*VPN, "route add 10.9.0.0/16 dev tun0"), "", ""),
+        ((*VPN, "rule add pref 9 fwmark 1 lookup 100", "route add default dev tun0 table 100"), "", ""),
+        (SBR, "", ""),
+        (
+            (*VPN, "route add 0.0.0.0/1 dev tun0", "route add 128.0.0.0/1 dev tun0"),
+            "warning", "ip route del 0.0.0.0/1 dev tun0; ip route del 128.0.0.0/1 dev tun0",
+        ),
+        (
+            (*VPN, "route add default dev tun0 table 51", "rule add not fwmark 9 lookup 51 pref 9"),
+            "warning", "ip route del 0.0.0.0/0 dev tun0 table 51",
+        ),
+        (("rule add pref 9 prohibit",), "error", "ip rule del priority 9"),
+        (("route add blackhole 0.0.0.0/1",), "error", "ip route del blackhole 0.0.0.0/1"),
+        (("rule del pref 32766",), "error", FLUSHED),
+    ],
+)  # fmt: skip
+def test_ways_inside_of_a_container(
+    routed: Routed, container: Namespace, commands: tuple[str, ...], severity: str, printed: str
+) -> None:
+    in_container(routed, container, "b1", *commands)
+    found = routed.findings()
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("route-changed", severity, ("b1:eth0",))
+    ] * bool(severity)
+    for one in found:
+        netns = routed.made.netns("b1")
+        commands_printed = one.remedy.partition(": ")[2]
+        assert commands_printed == "; ".join(f"nsenter --net={netns} {command}" for command in printed.split("; "))
+    if printed:
+        for command in printed.split("; "):
+            container.run(*command.split())
+        routed.made.live_in(str(routed.made.netns("b1")), read_network(container.path))
+        assert routed.findings() == []
+
+
+def test_the_kernel_is_asked_a_few_times_for_each_container(made: MadeNode) -> None:
+    asked: list[int] = []
+
+    def look_up(_place: Place, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
+        asked.append(len(questions))
+        return [RouteAnswer(0, "", "10.1.0.0/24", ifindex=2) for _ in questions]
+
+    for number in range(40):
+        made.attach(f"c{number}")
+    list(check_interfaces(replace(made.reading(), look_up=look_up)))
+    assert sum(asked) <= 40 * 4
+    assert len(asked) <= 2 + 40
