@@ -71,7 +71,7 @@ def test_only_an_add_fails_for_want_of_a_lock(
         cni.add_network_list(network("a"), RT)
     cni.del_network_list(network("a"), RT)
     assert node.verbs() == ["DEL a", "DEL a"]
-    assert "will not wait for its plugins: Too many open files" in caplog.text
+    assert "will not wait for these plugins: Too many open files" in caplog.text
 
 
 def test_a_lock_file_that_is_removed_again_and_again(
