@@ -142,9 +142,9 @@ class Hint:
         return self.text.replace("{argument}", argument) if self.argument else self.text
 
     def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> str:
-        """Return the command for a shell, or "". It has an option for each setting of ``client`` that is no default.
+        """Return the command for a shell, or "". Settings of ``client`` that differ from the defaults become options.
 
-        ``defaults``: the settings of the command without options; None: without options and environment variables.
+        ``defaults``: the settings that the command has without options; None: also without environment variables.
         """
         from shlex import join  # plugins start without these
 

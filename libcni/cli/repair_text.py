@@ -91,7 +91,7 @@ def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
 
 
 def examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
-    """Yield (value, 0) for the first values of each key, then (next value, number of the values that are left)."""
+    """Yield (value, 0) for the first values of each key, then once (value, number of all further values)."""
     groups: dict[object, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)

@@ -24,7 +24,7 @@ def _forward(_: Invocation, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The common options, and the command that runs; "" for none."""
+    """The common options, and the name of the running command; "" for none."""
 
     conf_dir: str
     path: str

@@ -44,7 +44,7 @@ _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
 def check_interfaces(node: NodeState) -> Observations:
-    """Find faults that cut containers off: of interfaces, addresses, routes, bridges and masters."""
+    """Find faults of interfaces, addresses, routes, bridges and masters that cut containers off."""
     if node.host is None:
         yield NotChecked("interfaces", "this node", node.unread.get("this node", "the interfaces in it are unknown"))
         return

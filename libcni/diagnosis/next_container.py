@@ -143,7 +143,7 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",
         f"the gateway is {wanted}, but the bridge {link.name} has another address, {some(wrong)}; on it: {who}",
         f'no new container can be attached: "{link.name} already has an IP address different from {wanted}"',
-        "" if mends else f"{_undo(node, net, wrong[0])}give this network another bridge; or move its containers "
+        "" if mends else f"{_undo(node, net, wrong[0])}give this network another bridge; or move those containers "
         "away, then call repair again",
         mends, tuple(dict.fromkeys(living)),
     )  # fmt: skip

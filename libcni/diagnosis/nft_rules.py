@@ -96,5 +96,5 @@ def _words(rule: Rule) -> Iterator[str]:
 
 
 def is_goto(rule: Rule) -> bool:
-    """Return whether packets do not come back from the chain to which a rule leads."""
+    """Return whether the rule is a goto: packets that it sends to another chain never come back."""
     return "-g" in rule or "goto" in rule

@@ -187,7 +187,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def recorded_addresses(self) -> dict[str, list[Attachment]]:
-        """The attachments by the addresses of their records."""
+        """The attachments, by each address in their records."""
         return grouped(
             (address, attachment) for attachment in self.attachments for address in self.addresses_of(attachment)
         )

@@ -14,7 +14,7 @@ _GO_ON = {"", "AUDIT", "CHECKSUM", "CONNMARK", "CT", "LOG", "MARK", "NFLOG", "SE
 """The targets after which the next rule sees the packet."""
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "state"}
 _PASSED: Rule = ("passed",)
-"""The fate of packets that a rule may accept, or whose fate is not known."""
+"""The fate of packets that a rule may accept, and of packets whose fate is unknown."""
 
 _Key = tuple[str, str, str, str, bool, int]
 _Answer = Literal["yes", "no", "maybe"]
@@ -125,7 +125,7 @@ class Forwarding:
     def lost_by(self, program: str, table: str, chain: str, packet: Packet) -> Rule | None:
         """Return the rule that loses all such packets, or None. None also if another rule may accept them before.
 
-        In the table ``nat`` packets are lost for masquerade if a rule ends the search for it.
+        In the table ``nat``, "lost" means that a rule ends the search, so that the packets are not masqueraded.
         """
         if not _is_for(program, table, packet) or not self._can_lose(program, table, chain, packet):
             return None

@@ -32,7 +32,7 @@ _AT_MOST = 250
 _SECOND_LOOK = 1.0
 """Seconds after which a loss is examined again: the runtime may just be ending this container."""
 _PATIENCE = 60.0
-"""Seconds for which a loss is examined again while verbs of its containers run."""
+"""How long, in seconds, a loss is examined again and again while verbs of the containers concerned run."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
 _WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "disk", "drift"}
 

@@ -43,7 +43,7 @@ from libcni.verbs.port_rules import after, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
-"""The keys that choose iptables, nftables or firewalld: first of bridge and ptp, then of portmap and firewall."""
+"""The keys that choose iptables, nftables or firewalld: the first of bridge and ptp, the second of other plugins."""
 DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "

@@ -44,7 +44,7 @@ class _Setting(NamedTuple):
 _NO_ANSWERS = "the interface does not answer questions for the hardware address of its IP addresses"
 _PORT = "bridge link set dev {} "
 _SETTINGS = {
-    "arp off": _Setting(f"{_NO_ANSWERS}, and sends no such question", "ip link set {} arp on"),
+    "arp off": _Setting(f"{_NO_ANSWERS}, and does not ask for those of others", "ip link set {} arp on"),
     "arp_ignore 8": _Setting(_NO_ANSWERS, "sysctl -w net/ipv4/conf/{}/arp_ignore=0"),
     "locked on": _Setting("the bridge drops the packets that come from this port", f"{_PORT}locked off"),
     "isolated on": _Setting(
@@ -174,7 +174,7 @@ def takes(link: Link, address: str) -> bool:
 
 
 def let_take(link: Link, *mtus: int) -> str:
-    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: the MTUs to have."""
+    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: its wanted MTUs."""
     if WITHOUT_IPV6 in link.settings:
         return f"sysctl -w net/ipv6/conf/{link.name}/disable_ipv6=0"
     return f"ip link set {shlex.quote(link.name)} mtu {max((_SMALLEST_MTU_OF_IPV6, *mtus))}"

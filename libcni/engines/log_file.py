@@ -36,7 +36,7 @@ class LogFile(logging.Handler):
         except (OSError, ValueError) as error:
             self._has_failed = True
             reason = getattr(error, "strerror", None) or error
-            _logger.warning("log %s: %s; going on without it", printable(self._path), reason)
+            _logger.warning("log %s: %s; the program goes on without this log", printable(self._path), reason)
 
     def close(self) -> None:
         """Close the file."""

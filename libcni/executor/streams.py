@@ -1,6 +1,6 @@
 """The stdin, stdout and stderr of one plugin process.
 
-stdin is a sealed memfd, or a pipe: for a plugin that is started ahead, and if this program may not write files.
+stdin is a sealed memfd. It is a pipe if the plugin is started ahead, or if this program may not write files.
 stdout and stderr are pipes: a memfd there would break shell plugins that reopen /dev/stdout.
 """
 

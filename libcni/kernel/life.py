@@ -125,7 +125,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was seen of a subject. The fields after ``host_end`` count only if ``has_walked``.
+    """What was seen of a subject. The fields after ``has_walked`` count only if it is true.
 
     Attributes:
         has_rebooted: the subject is from before the last reboot.
@@ -137,10 +137,10 @@ class Facts:
         host_end: the host end of the veth: ``there``, ``gone``, ``another's`` (the name is another container's now) or
             ``none`` (none is recorded).
         has_walked: whether the walk was done.
-        held: (sign, path) of what holds the namespace, or None.
+        held: (sign, path) of an object that holds the namespace, or None.
         address: where one of its addresses is, on an interface that only root can have made; or "".
         similar: where such an address is on an interface with another hardware address; or "".
-        blind: why not everything was seen, or "".
+        blind: why the walk may have missed something, or "".
         outside: why processes outside this program's user namespace were not seen, or "".
         port: an interface of the host that leads to a namespace that nobody saw, or "".
         unread: a namespace that may be the subject's and could not be read, with the reason; or "".

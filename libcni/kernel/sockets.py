@@ -39,7 +39,7 @@ class Socket(NamedTuple):
 
 
 def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]:
-    """Yield the sockets of a protocol, IPv4 and IPv6, that wait for clients at these ports; none if that is unknown.
+    """Yield the sockets of a protocol (IPv4 and IPv6) that wait for clients at these ports; none if unknown.
 
     Ask the kernel for these ports alone: to read /proc/net/tcp takes 10 ms, because the kernel walks its whole table.
     """

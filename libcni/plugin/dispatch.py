@@ -140,7 +140,7 @@ class Plugin:
         document. A daemon may answer several calls in several threads at once.
 
         Args:
-            env: the environment; this and the streams default to those of the process.
+            env: the environment; None: that of the process, and so for the streams.
             stdin: the configuration.
             stdout: gets the document.
             stderr: gets anything else.

@@ -106,7 +106,7 @@ def check_own_directory(path: str) -> None:
         elif status.st_uid not in {0, os.geteuid()}:
             problem = f"it belongs to user {status.st_uid}"
         elif status.st_mode & _WRITABLE_BY_OTHERS and not is_sticky:
-            problem = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+            problem = f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
         else:
             continue
         hint = "find out who made it, then remove it, or give it to root with mode 0700"

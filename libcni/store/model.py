@@ -220,7 +220,7 @@ UNFINISHED: Final = frozenset({BEGUN, PENDING, DETACHING})
 
 
 class Texts(TypedDict):
-    """The fields of a record that are texts of values in its file."""
+    """The fields of a record whose values are kept as text, as in the record's file."""
 
     plugins: tuple[str, ...]
     capability_args: str

@@ -85,7 +85,7 @@ def lasting_path(netns: str) -> str:
 
 
 def is_no_namespace(netns: str) -> bool:
-    """Return whether there is no network namespace at a path; False if that is unknown."""
+    """Return whether a path certainly leads to no network namespace; False if this is unknown."""
     try:
         descriptor = open_namespace(netns)
     except (FileNotFoundError, NotADirectoryError):

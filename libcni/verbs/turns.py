@@ -28,7 +28,7 @@ complete.
 """
 
 _IDLE_SECONDS = 0.05
-"""Seconds before more operations begin because cores were idle."""
+"""Seconds in which cores must have been idle before more operations begin."""
 
 _IDLE, _SATURATED = 0.2, 0.8
 """The idle share of the machine at which more operations begin; this program must have used less than this share.
@@ -46,7 +46,7 @@ Of 160 ADDs with plugins that compute for 20 ms, 100 complete within 3 s; if all
 """
 
 _PACE_SECONDS = 0.25
-"""Seconds before the processor time is measured. By then plugins have ended, and the system has counted their time."""
+"""Seconds to wait before the processor time is measured: the time of a plugin is counted when the plugin has ended."""
 
 _BUSY = 0.4
 """The share of all cores' time that this program and its plugins may use before fewer operations begin.

@@ -85,7 +85,7 @@ def test_a_directory_that_others_may_change_holds_no_pin(tmp_path: Path) -> None
     directory = tmp_path / "run" / "netns"
     make_directory(str(directory))
     directory.parent.chmod(0o777)
-    with pytest.raises(CNIError, match=r"/run: others may write to it \(mode 0777\).*find out who made it"):
+    with pytest.raises(CNIError, match=r"/run: other users may write to it \(mode 0777\).*find out who made it"):
         Pins(str(directory)).pin("c1", os.getpid())
     assert list(directory.iterdir()) == []
 

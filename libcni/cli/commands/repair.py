@@ -74,7 +74,7 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
         if one.check in _NEEDED_CHECKS or "nobody knows" in one.reason or one.is_bug
     ]  # fmt: skip
     # "nothing to repair" must not include objects that this program cannot see.
-    empty = "nothing to repair" + (" in what was checked" if unseen else "")
+    empty = "nothing to repair" + (" among the checked objects" if unseen else "")
     session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty=empty))
     for one, more in examples((one.check, one) for one in unseen):
         what = f"{more} more of the check {one.check}" if more else f"{one.subject}: {one.reason}"

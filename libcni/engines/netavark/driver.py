@@ -127,7 +127,7 @@ class Driver:
                 self._cni.del_network_list(request.options.conf, rt, policy=_POLICY)
             except NetworkNotFoundError:
                 logger.warning(
-                    "container %s: nothing was detached: it has no record, and network %s has no configuration",
+                    "container %s: nothing was detached: there is no record, and network %s has no configuration",
                     rt.container_id,
                     request.options.conf,
                 )

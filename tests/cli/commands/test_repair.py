@@ -44,7 +44,7 @@ def test_only_what_is_named_is_mended(broken_node: CommandNode) -> None:
 def test_what_repair_cannot_see_is_noted(node: CommandNode) -> None:
     node.cni.add_network_list("dbnet", libcni.RuntimeConf("vm", "tap-of-vm", "eth0"))
     ran = node.run("repair")
-    assert ran.out == "nothing to repair in what was checked\n"
+    assert ran.out == "nothing to repair among the checked objects\n"
     assert ran.err == "note: not checked, so not repaired: container vm, dbnet, eth0: tap-of-vm is not a path\n"
 
 
