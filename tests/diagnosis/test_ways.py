@@ -57,9 +57,8 @@ class Routed:
 
     def findings(self) -> list[NodeFinding]:
         reading = replace(self.made.reading(), host=read_network(), look_up=self.look_up)
-        # The kernel tells a bridge a moment later that a port is up.
         found = [one for one in check_interfaces(reading) if isinstance(one, NodeFinding)]
-        return [one for one in found if one.name != "off-bridge"]
+        return [one for one in found if "route" in one.name]
 
 
 @pytest.fixture
