@@ -697,7 +697,7 @@ class RecordError(CNIError):
         if self.errno in LIMIT_HINTS:
             return Hint(LIMIT_HINTS[self.errno])
         if self.errno == ENOTDIR:
-            return Hint("the record directory is a file: pass another directory with {argument}", argument="cache_dir")
+            return Hint("a file, or a link that leads nowhere, is in the place of a directory; see which", "doctor")
         return Hint("see what is wrong with the disk", "doctor") if self.errno else None
 
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from errno import EACCES, EPERM
 from typing import TYPE_CHECKING, Any
 
 import libcni
@@ -151,10 +150,8 @@ def short_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
     """Return the shortest words that ``whole_names`` takes for attachments, ``ID:IFNAME``: for example a pod."""
     try:
         recorded = [one for one in cni.get_cached_attachments() if one.container_id and one.ifname != "lo"]
-    except libcni.RecordError as error:
-        if error.errno not in {EACCES, EPERM}:
-            raise
-        recorded = []  # without root, doctor and repair look at the rest, and say that the records cannot be listed
+    except libcni.RecordError:
+        recorded = []  # doctor and repair look at the rest, and say that the records cannot be listed
     pods: dict[str, set[str]] = {}
     interfaces: dict[str, set[str]] = {}
     for attachment in recorded:

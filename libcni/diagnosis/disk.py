@@ -8,9 +8,13 @@ import shlex
 import stat
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import libcni.kernel.system as system
+from libcni.config.host_local import reservation_directories
+from libcni.diagnosis.hidden_records import hidden_records
 from libcni.diagnosis.lock_holders import lock_users
+from libcni.diagnosis.mounts import mount_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, Observations
 from libcni.errors import some
@@ -24,37 +28,88 @@ _LOCK_SECONDS = 1.0
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can write its record, so every ADD fails"
+_UNNAMED = "no namespace of a container can be given a name, so no container can be started"
+_NAMED = "/run/netns"
+"""The directory of the names of namespaces: of ip, containerd, CRI-O and podman."""
 
 
 def check_disk(node: NodeState) -> Observations:
-    """Check space, inodes, read-only mounts and rights."""
+    """Check directories, space, inodes, read-only mounts, mounts over records, and rights."""
+    yield from hidden_records(node)
     top = node.cni.cache_dir
     for path in (top, *(os.path.join(top, name) for name in ("results", "tmp", "corrupt"))):
         if os.path.lexists(path):
             yield from _directory(path, is_top=path == top)
-    for path in sorted({path for _, path in node.reservations}):
+    reserving = sorted({path for _, path in node.reservations} | _configured(node))
+    for path in reserving:
+        if obstacle := obstacle_at(path):
+            yield _in_the_way(obstacle, "no address can be reserved, so every ADD fails")
         yield from writable_by_others("disk", path)
         yield from _pool_lock(os.path.join(path, "lock"))
         yield from _held_lock(os.path.join(path, "lock"))
-    checked: set[int] = set()
-    for directory in sorted({top, *(os.path.dirname(path) for _, path in node.reservations)}):
+    places = {attachment.netns for attachment in node.attachments if attachment.netns.startswith("/")}
+    named = {os.path.dirname(path) for path in places if not path.startswith("/proc/")}
+    checked: set[tuple[int, int]] = set()
+    for directory, need in (
+        *((one, _UNRECORDED) for one in sorted({top, *map(os.path.dirname, reserving)})),
+        *((one, _UNRECORDED) for one in (os.path.join(top, "results"),)),
+        *((one, "no address can be reserved, so every ADD fails") for one in reserving),
+        *((one, _UNNAMED) for one in sorted(named | {_NAMED})),
+    ):
         while not os.path.exists(directory):
             directory = os.path.dirname(directory) or "/"  # noqa: PLW2901 - the nearest parent that exists
         # One finding for a file system, however many directories are on it.
-        if (device := os.stat(directory).st_dev) not in checked:
-            checked.add(device)
-            yield from _file_system(directory)
+        key = os.stat(directory).st_dev, os.statvfs(directory).f_flag & os.ST_RDONLY
+        if key not in checked:
+            checked.add(key)
+            yield from _file_system(directory, need)
+
+
+def _configured(node: NodeState) -> set[str]:
+    return {path for net in node.networks for path in reservation_directories(net)}
+
+
+class Obstacle(NamedTuple):
+    """Something that is in the place of a directory: its path, what it is, and what to do."""
+
+    path: str
+    seen: str
+    remedy: str
+
+
+def obstacle_at(path: str) -> Obstacle | None:
+    """Return what is in the place of a directory or of one of its parents; None if it exists or can be made."""
+    parts = path.rstrip("/").split("/")
+    for length in range(2, len(parts) + 1):
+        part = "/".join(parts[:length])
+        if os.path.isdir(part):
+            continue
+        if not os.path.islink(part):
+            return Obstacle(part, "it is not a directory", "move it away") if os.path.lexists(part) else None
+        target = os.path.join(os.path.dirname(part), os.readlink(part))
+        if os.path.lexists(os.path.realpath(part)):
+            seen = f"it is a symbolic link to {target}, which is no directory"
+            return Obstacle(part, seen, f"remove the link: rm {shlex.quote(part)}")
+        return Obstacle(
+            part, f"it is a symbolic link to {target}, which does not exist",
+            f"mount the disk on which that should be; if there is none: mkdir -p {shlex.quote(target)}",
+        )  # fmt: skip
+    return None
+
+
+def _in_the_way(obstacle: Obstacle, meaning: str) -> NodeFinding:
+    return _error("no-directory", obstacle.path, obstacle.seen, meaning, obstacle.remedy)
 
 
 def _directory(path: str, *, is_top: bool) -> Observations:
-    # libcni follows no symbolic link below the record directory.
-    if not os.path.isdir(path) or (not is_top and os.path.islink(path)):
-        seen = f"it is a symbolic link to {os.path.realpath(path)}" if os.path.islink(path) else "it is not a directory"
+    if obstacle := obstacle_at(path):
         # The given path may be a mistake, such as a system file.
-        remedy = (
-            "use another record directory (--cache-dir), or move this away" if is_top else "replace it by a directory"
-        )
-        yield _error("no-directory", path, seen, _UNRECORDED, remedy)
+        remedy = f"use another record directory (--cache-dir), or {obstacle.remedy}" if is_top else obstacle.remedy
+        yield _in_the_way(obstacle._replace(remedy=remedy), _UNRECORDED)
+    # libcni follows no symbolic link below the record directory.
+    elif not is_top and os.path.islink(path):
+        seen = f"it is a symbolic link to {os.path.realpath(path)}"
+        yield _error("no-directory", path, seen, _UNRECORDED, "replace it by a directory")
     # A read-only file system is reported for the disk. access() would report it as missing rights.
     elif not os.statvfs(path).f_flag & os.ST_RDONLY and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         remedy = "run as root, or use another record directory (--cache-dir)"
@@ -126,20 +181,22 @@ def _unmapped_user() -> int:
     return -1
 
 
-def _file_system(path: str) -> Observations:
+def _file_system(path: str, need: str) -> Observations:
     disk = os.statvfs(path)
     yield Checked("disk", f"space, inodes and mount of {path}")
     if disk.f_flag & os.ST_RDONLY:
-        remedy = "find the cause (see dmesg: the kernel does this after a disk error), then mount it read-write"
-        yield _error("read-only", path, "the file system is read-only", _UNRECORDED, remedy)
+        remedy = "find the cause (dmesg: a disk error makes the kernel do this), then mount it read-write"
+        yield _error("read-only", path, "the file system is read-only", need, remedy)
         return
     # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user. File systems
-    # without a fixed number of inodes, such as btrfs, report 0.
-    for unit, free, size, counter in (
-        ("bytes", disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize, "du -xah"),
-        ("inodes", disk.f_favail, disk.f_files, "du -x --inodes"),
+    # without a fixed number of inodes, such as btrfs, report 0. The name of a namespace is an empty file.
+    for unit, option, free, size, counter in (
+        ("bytes", "size", disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize, "du -xah"),
+        ("inodes", "nr_inodes", disk.f_favail, disk.f_files, "du -x --inodes"),
     ):
-        if size and free < _FREE[unit]:
+        if size and free < _FREE[unit] and not (unit == "bytes" and need == _UNNAMED):
+            mount = mount_of(path)
+            more = f"give it more (mount -o remount,{option}={2 * size} {shlex.quote(mount.point)}), or "
+            remedy = f"free some; the largest are: {counter} {shlex.quote(path)} | sort -h | tail"
             seen = f"{free} of {size} {unit} are free"
-            remedy = f"free some; this shows the largest directories: {counter} {shlex.quote(path)} | sort -h | tail"
-            yield _error("full", path, seen, _UNRECORDED, remedy)
+            yield _error("full", path, seen, need, f"{more * (mount.kind == 'tmpfs')}{remedy}")

@@ -123,6 +123,7 @@ class NodeReading:
     def read(cls, cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> Self:
         """Read the state of a node. Objects that cannot be read are in ``unread``."""
         started = time.time()
+        unread: dict[str, str] = {}
         directory = None
         with suppress(ConfigError):  # the check of the configurations reports it
             directory = read_config_directory(cni.conf_dir)
@@ -134,8 +135,8 @@ class NodeReading:
             )
             set_aside = tuple(RecordStore(cni.cache_dir).names_set_aside())
         except RecordError as error:
-            return cls(cni, directory, record_error=error)
-        unread: dict[str, str] = {}
+            # Without records nobody knows whose namespaces, rules and reservations are: all would seem to be left over.
+            return cls(cni, directory, record_error=error, host=_host(unread), unread=unread)
         in_place: dict[bool, list[Attachment]] = {True: [], False: []}
         for attachment in records:
             in_place[
@@ -153,10 +154,7 @@ class NodeReading:
         for path in sorted(configured | _unconfigured(cni, configured)):
             with _noting(unread, path, "the reservations cannot be read: "):
                 reservations[os.path.basename(path), path] = reservations_in(path)
-        host = None
-        with _noting(unread, "this node", "the interfaces cannot be read: "):
-            # The namespace of this process is the node's, as for the plugins that it would run.
-            host = read_network()
+        host = _host(unread)
         rules: dict[str, dict[str, Table]] = {}
         for program in programs():
             with _noting(unread, f"the rules of {program}"):
@@ -329,6 +327,14 @@ class NodeReading:
 def forwarding_of(device: str) -> str:
     """Return the file that says whether the kernel forwards the IPv4 packets that arrive on one device."""
     return f"/proc/sys/net/ipv4/conf/{device.replace('.', '/')}/forwarding"
+
+
+def _host(unread: dict[str, str]) -> Network | None:
+    host = None
+    with _noting(unread, "this node", "the interfaces cannot be read: "):
+        # The namespace of this process is the node's, as for the plugins that it would run.
+        host = read_network()
+    return host  # noqa: RET504 - the context manager may have suppressed an error
 
 
 @contextmanager

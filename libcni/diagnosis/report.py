@@ -46,6 +46,7 @@ FindingName = Literal[
     "hairpin-off",
     "half-done",
     "held-lock",
+    "hidden-records",
     "host-end-down",
     "host-route-missing",
     "ignored-addresses",

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers import document
+from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig
@@ -142,3 +144,96 @@ def test_a_program_that_keeps_the_lock_of_host_local_is_named(
         holder.kill()
     assert (found.name, found.subject) == ("held-lock", str(lock))
     assert f"flock ({holder.pid})" in found.seen
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("part", ["", "results", "leases", "leases/net"])
+def test_a_disk_that_was_mounted_over_records_or_reservations_is_the_cause(node: OperatorNode, part: str) -> None:
+    """Everything is there below it: nobody has to be restarted."""
+    for name in ("c1", "c2"):
+        node.attach(name)
+    place = node.root / part if part.startswith("leases") else node.cache / part
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "data", place], check=True)
+    try:
+        found = next(one for one in node.diagnose().findings if one.check == "disk")
+        assert (found.name, found.subject) == ("hidden-records", str(place))
+        what = f"reservations of {node.net}.2, {node.net}.3"
+        what = what if part.startswith("leases") else "records of c1:eth0, c2:eth0"
+        assert found.seen == f"data (tmpfs) is mounted over it, and hides {what}: they are in use"
+        node.type(found.remedy.partition(" (")[0])
+        node.assert_healthy()
+    finally:
+        subprocess.run(["umount", place], check=False, capture_output=True)
+
+
+@pytest.mark.real
+def test_a_disk_of_its_own_with_the_records_is_in_order(node: OperatorNode) -> None:
+    """The old files are still below the disk to which they were moved."""
+    node.attach("c1")
+    subprocess.run(["cp", "-a", node.cache, node.root / "copy"], check=True)
+    with small_disk(node.cache, "size=10m"):
+        subprocess.run(f"cp -a {node.root}/copy/. {node.cache}", shell=True, check=True)
+        node.assert_healthy()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("options", "seen"), [("nr_inodes=10", "inodes are free"), ("ro", "read-only")])
+def test_the_directory_of_the_namespaces_is_on_a_disk_too(
+    node: OperatorNode, monkeypatch: pytest.MonkeyPatch, options: str, seen: str
+) -> None:
+    place = node.root / "names"
+    monkeypatch.setattr(disk, "_NAMED", str(place))
+    place.mkdir()
+    node.assert_healthy()
+    with small_disk(place, "nr_inodes=10"):
+        if options == "ro":
+            subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        else:
+            for number in range(7):
+                (place / str(number)).touch()
+        found = node.finding(seen)
+        assert (found.subject, found.meaning) == (str(place), disk._UNNAMED)
+        if options != "ro":
+            assert found.remedy.startswith(f"give it more (mount -o remount,nr_inodes=20 {place}), or free some; ")
+            node.type(found.remedy.partition("(")[2].partition(")")[0])
+            node.assert_healthy()
+
+
+@pytest.mark.real
+def test_doctor_and_repair_go_on_if_the_records_are_on_a_disk_that_is_not_mounted(node: OperatorNode) -> None:
+    node.cache.mkdir()
+    (node.cache / "results").symlink_to(node.root / "disk")
+    for command in ("libcni doctor", "libcni repair --yes"):
+        said = node.type(command, code=2 if "doctor" in command else 1)
+        assert f"it is a symbolic link to {node.root}/disk, which does not exist" in " ".join(said.split())
+    node.type(node.finding("does not exist").remedy.rpartition(": ")[2])
+
+
+@pytest.mark.parametrize("place", ["cache", "cache/results", "leases", "leases/net"])
+@pytest.mark.parametrize("kind", ["link", "loop", "file"])
+def test_what_is_in_the_place_of_a_directory_is_said_as_it_is(tmp_path: Path, place: str, kind: str) -> None:
+    """And the other checks go on."""
+    healthy = FakeNode(tmp_path)
+    healthy.plugin("bridge")
+    healthy.plugin("host-local")
+    ipam = {"type": "host-local", "subnet": "10.99.0.0/24", "dataDir": str(tmp_path / "leases")}
+    healthy.write("net.conflist", document({"type": "bridge", "ipam": ipam}))
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    seen = "it is not a directory"
+    if kind == "file":
+        path.touch()
+    else:
+        target = tmp_path / "disk" / "records" if kind == "link" else path
+        path.symlink_to(target)
+        seen = f"it is a symbolic link to {target}, which " + (
+            "does not exist" if kind == "link" else "is no directory"
+        )
+    report = diagnose(healthy.cni)
+    found = [(one.name, one.subject, one.seen) for one in report.findings if one.check == "disk"]
+    assert found == [("no-directory", str(path), seen)]
+    assert {"plugins", "configuration"} <= {one.check for one in report.checked}
+    assert "bridges of net" in {one.what for one in report.checked}
+    if kind == "link":
+        remedy = next(one.remedy for one in report.findings if one.check == "disk")
+        assert remedy.endswith(f"mount the disk on which that should be; if there is none: mkdir -p {target}")

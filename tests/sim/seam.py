@@ -328,6 +328,9 @@ class SimSystem:
         found.hold()
         return sim().me().put(OpenFile(found, "a handle", on_close=found.release))
 
+    def open_without_mounts(self, directory: str) -> int:
+        raise failure(errno.EPERM)
+
     def call_libc(self, name: str, *paths: Any) -> None:
         """Mount a process's namespace at a path, or unmount it there."""
         work: dict[str, Callable[..., None]] = {"mount": self._mount, "umount2": self._unmount}

@@ -1,0 +1,62 @@
+"""Find file systems that were mounted over the records or the reservations of containers that live."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+
+import libcni.kernel.system as system
+from libcni.config.host_local import reservations_in
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.mounts import Mount, mount_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.report import NodeFinding
+from libcni.errors import CNIError, some
+from libcni.store.attachments import attachments_of
+from libcni.store.records import RecordStore
+
+
+def hidden_records(node: NodeState) -> Iterator[NodeFinding]:
+    """Find mounts over directories that have records or reservations of containers that live, and of no other file."""
+    top = node.cni.cache_dir
+    reserving = [path for _, path in node.reservations]
+    for path in sorted({top, f"{top}/results", *reserving, *map(os.path.dirname, reserving)}):
+        mount = mount_of(path)
+        if mount.point == os.path.realpath(path) != "/":
+            # A user namespace may not look below a mount.
+            with suppress(OSError, CNIError):
+                yield from _below(node, path, mount, reserving)
+
+
+def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> Iterator[NodeFinding]:
+    with system.Closing(system.open_without_mounts(os.path.dirname(mount.point))) as descriptor:
+        hidden = f"/proc/self/fd/{descriptor}/{os.path.basename(mount.point)}"
+        stores = {node.cni.cache_dir: hidden, f"{node.cni.cache_dir}/results": os.path.dirname(hidden)}
+        names = _living(node, stores[path]) if path in stores else []
+        addresses = [
+            reservation.address
+            for directory in reserving if os.path.commonpath([path, directory]) == path
+            for reservation in reservations_in(os.path.normpath(f"{hidden}/{os.path.relpath(directory, path)}"))
+            if reservation.address in node.holders and node.reservation(directory, reservation.address) is None
+        ]  # fmt: skip
+    things = [f"{what} of {some(found)}" for what, found in (("records", names), ("reservations", addresses)) if found]
+    if things:
+        yield NodeFinding(
+            "disk", "error", "hidden-records", path,
+            f"{mount.source} ({mount.kind}) is mounted over it, and hides {' and '.join(things)}: they are in use",
+            "a DEL of these containers does nothing, and the next ADD can give their addresses to others",
+            f"umount {shlex.quote(path)} (then restart the containers that were attached since the mount)",
+        )  # fmt: skip
+
+
+def _living(node: NodeState, cache_dir: str) -> list[str]:
+    """Return the attachments whose record is hidden, without another record, and whose addresses are in use."""
+    visible = {attachment.record.identity for attachment in node.attachments}
+    store = RecordStore(cache_dir)
+    return [
+        id_of(attachment) for attachment in attachments_of(store.records(), store)
+        if attachment.record.identity not in visible
+        and any(address in node.holders for address in node.addresses_of(attachment))
+    ]  # fmt: skip
