@@ -267,10 +267,10 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
         )  # fmt: skip
     rule, route = _decider(network, question)
     if rule is not None and (rule.drops or (route is not None and route.ifindex < 0 and rule.table not in _TABLES)):
-        what = (
-            "drops them" if route is None else f"leads to table {rule.table}, whose route to {route.destination} does"
-        )
-        seen = f"for packets{_ends_of(rule) or ' from everywhere'} it {what}"
+        seen = f"this rule drops the packets{_ends_of(rule) or ' from everywhere'}"
+        if route is not None:
+            seen = f"this rule leads the packets{_ends_of(rule)} to table {rule.table}, whose route to "
+            seen += f"{route.destination} drops them"
         return _Cause(f"routing rule {rule.priority}", seen, f"{ip} rule del priority {rule.priority}")
     if route is not None and route.ifindex < 0:
         kind = _TYPES.get(answer.error, "unreachable")

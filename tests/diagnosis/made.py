@@ -69,7 +69,14 @@ class MadeNode:
             "started": 1000.0,
         }
 
-    def attach(self, container: str = "c1", *plugins: dict[str, Any], address: str = "", **fields: Any) -> Network:
+    def attach(
+        self,
+        container: str = "c1",
+        *plugins: dict[str, Any],
+        address: str = "",
+        gateway: str = "10.1.0.1",
+        **fields: Any,
+    ) -> Network:
         """Attach a container to the network ``net`` and return what is in its namespace."""
         number = len(self.records) + 2
         address = address or f"10.1.0.{number}"
@@ -77,11 +84,11 @@ class MadeNode:
         veth = Link(f"veth{container}", number + 10, master=2, kind="veth", is_up=True)
         self.host.links[veth.name] = veth
         eth0 = Link("eth0", 3, mac=f"02:00:00:00:00:{number:02x}", is_up=True, addresses=[f"{address}/24"])
-        inside = Network({"eth0": eth0}, (IPRoute("0.0.0.0/0", "10.1.0.1", 3), IPRoute("10.1.0.0/24", "", 3)), number)
+        inside = Network({"eth0": eth0}, (IPRoute("0.0.0.0/0", gateway, 3), IPRoute("10.1.0.0/24", "", 3)), number)
         result = {
             "cniVersion": "1.0.0",
             "interfaces": [{"name": "br0"}, {"name": veth.name}, {"name": "eth0", "mac": eth0.mac, "sandbox": netns}],
-            "ips": [{"address": f"{address}/24", "gateway": "10.1.0.1", "interface": 2}],
+            "ips": [{"address": f"{address}/24", "gateway": gateway, "interface": 2}],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
         config = {"cniVersion": "1.0.0", "name": "net", "plugins": plugins or (BRIDGE,)}

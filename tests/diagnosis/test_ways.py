@@ -29,12 +29,12 @@ class Routed:
         self.made, self.host = made, host
         made.attach("b1")
         made.attach("b2")
-        made.attach("p1", PTP, address="10.2.0.2")
+        made.attach("p1", PTP, address="10.2.0.2", gateway="10.2.0.1")
         self.type(
             "link add br0 type bridge", "link set br0 up", "addr add 10.1.0.1/24 dev br0", "link add up0 type bridge",
             "link set up0 up", "addr add 192.0.2.7/24 dev up0", "route add default via 192.0.2.254",
             "link add vethp1 type veth peer name p", "link set vethp1 up", "link set p up",
-            "route add 10.2.0.2 dev vethp1",
+            "addr add 10.2.0.1/32 dev vethp1", "route add 10.2.0.2 dev vethp1",
             *(f"link add veth{name} type veth peer name {name}" for name in ("b1", "b2")),
             *(f"link set veth{name} master br0 up" for name in ("b1", "b2")), "link set b1 up", "link set b2 up",
         )  # fmt: skip
@@ -83,7 +83,7 @@ STOLEN = (
     ("ip rule add pref 100 iif br0 prohibit", "this rule drops the packets over br0", "ip rule del priority 100",
      "b1 b2"),
     ("ip rule add pref 100 iif br0 lookup 100; ip route add unreachable default table 100",
-     "it leads to table 100, whose route to 0.0.0.0/0 drops them", "ip rule del priority 100", "b1 b2"),
+     "to table 100, whose route to 0.0.0.0/0 drops them", "ip rule del priority 100", "b1 b2"),
     ("ip rule add pref 100 to 10.2.0.0/24 unreachable", "this rule drops the packets to 10.2.0.0/24",
      "ip rule del priority 100", "p1"),
     ("ip route add blackhole 10.1.0.2", "the blackhole route to 10.1.0.2/32 drops the packets",
