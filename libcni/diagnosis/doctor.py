@@ -78,11 +78,12 @@ def report_on(
     checked: Collection[str] | None = (),
     skip: Collection[NodeCheck] = (),
     send_packets: bool = False,
+    only: Collection[str] = (),
 ) -> DoctorReport:
     """Run the checks on a state of a node, except those in ``skip``.
 
     ``checked``: the paths of the records for which the plugins' CHECK is run; None: all. ``send_packets``: see
-    ``diagnose``.
+    ``diagnose``; ``only``: the containers that it is about, (): all.
     """
     observations: list[Observation] = []
 
@@ -106,7 +107,7 @@ def report_on(
     collect("interfaces", run_checks(node, explained, checked))
     if send_packets:
         seen = [observation for observation in observations if isinstance(observation, NodeFinding)]
-        collect("traffic", check_traffic(node, seen))
+        collect("traffic", check_traffic(node, seen, only))
     elif node.live:
         observations.append(NotChecked("traffic", "packets", "none were sent; libcni doctor --traffic sends some"))
     working = _working(node)

@@ -27,7 +27,7 @@ _FEWEST_NEIGHBOURS = 1024
 _NEIGHBOUR_SECONDS = 5.0
 """The age in seconds from which the kernel may remove an entry of a full neighbour table."""
 SILENT = {4: "/proc/sys/net/ipv4/icmp_echo_ignore_all", 6: "/proc/sys/net/ipv6/icmp/echo_ignore_all"}
-TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
+_TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
 _TRIED = 8
 """How many containers of a network are tried to find one that reaches another network."""
 _ALONE = {"private", "vepa", "passthru"}
@@ -40,12 +40,47 @@ _FIRST = {"router", "node"}
 """What the others depend on: a container's own requests teach the node its hardware address."""
 
 
+class Routes:
+    """The routes of a main table, with a quick search: a node can have one for each of 10,000 containers."""
+
+    def __init__(self, network: Network) -> None:
+        self._routes: dict[tuple[int, int], dict[int, IPRoute]] = {}
+        for route in network.routes:
+            address, _, length = route.destination.partition("/")
+            found = self._routes.setdefault((6 if ":" in address else 4, int(length)), {})
+            prefix = _prefix(address, int(length))
+            # Of routes with one metric the kernel uses the first one.
+            if route.table == MAIN_TABLE and (prefix not in found or route.metric < found[prefix].metric):
+                found[prefix] = route
+        self._lengths = sorted(self._routes, reverse=True)
+
+    def to(self, address: str) -> IPRoute | None:
+        """Return the route that packets to an address take."""
+        for version, length in self._lengths:
+            if version == (6 if ":" in address else 4):
+                route = self._routes[version, length].get(_prefix(address, length))
+                if route is not None:
+                    return route
+        return None
+
+    def next_hop(self, address: str) -> str:
+        """Return the gateway to an address, or the address."""
+        route = self.to(address)
+        return route.gateway if route is not None and route.gateway else address
+
+
+def _prefix(address: str, length: int) -> int:
+    parsed = ipaddress.ip_address(address)
+    return int(parsed) >> (parsed.max_prefixlen - length)
+
+
 class End(NamedTuple):
     """An address of a living attachment.
 
     Attributes:
         attachment: the attachment.
         inside: its namespace's interfaces and routes.
+        routes: these routes.
         link: its interface.
         path: a path of its namespace.
         identity: its namespace.
@@ -57,6 +92,7 @@ class End(NamedTuple):
 
     attachment: Attachment
     inside: Network
+    routes: Routes
     link: Link
     path: str
     identity: NamespaceId
@@ -69,6 +105,16 @@ class End(NamedTuple):
     def name(self) -> str:
         """The attachment, as ``ID:IFNAME``."""
         return id_of(self.attachment)
+
+    @property
+    def label(self) -> str:
+        """The pod or the attachment, and the address."""
+        return f"{self.attachment.pod or self.name} ({self.address})"
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its packets go to a virtual machine."""
+        return any(link.kind in _TO_MACHINES for link in self.inside.links.values())
 
     @property
     def version(self) -> int:
@@ -106,7 +152,7 @@ def ends_of(node: NodeState) -> Iterator[End]:
             continue
         if node.is_host(space):
             continue
-        summary = node.summary_of(attachment)
+        summary, routes = node.summary_of(attachment), Routes(inside)
         own = [cidr for name, cidr in summary.placed if name == link.name and cidr in link.addresses]
         for is_ipv6 in (False, True):
             for cidr in [cidr for cidr in own if (":" in cidr) is is_ipv6][:1]:
@@ -114,24 +160,25 @@ def ends_of(node: NodeState) -> Iterator[End]:
                 gateways = [one.partition("/")[0] for one in summary.gateways if (":" in one) is is_ipv6]
                 gateway = gateways[0] if gateways else ""
                 yield End(
-                    attachment, inside, link, space.path, identity, str(interface.ip), str(interface.network), gateway,
-                    gateway in on_node and attachment.path not in node.elsewhere,
+                    attachment, inside, routes, link, space.path, identity, str(interface.ip), str(interface.network),
+                    gateway, gateway in on_node and attachment.path not in node.elsewhere,
                 )  # fmt: skip
 
 
 def probes_of(node: NodeState, ends: list[End], doubtful: Collection[str]) -> Iterator[Probe]:
     """Yield the requests, those of the node first; none to other machines for the ``doubtful`` containers."""
     assert node.host is not None
+    of_node = Routes(node.host)
     with_gateway = [end for end in ends if end.gateway and _returns(end, end.gateway)]
     on_node = [end for end in with_gateway if end.is_on_node]
     to_router = list(_to_router(node, [end for end in on_node if end.name not in doubtful]))
     for router in dict.fromkeys(probe.request.target for probe in to_router):
         yield Probe("router", EchoRequest(router), None, None, router)
     for end in on_node:
-        yield Probe("node", EchoRequest(end.address), None, end, _next_hop(node.host, end.address))
+        yield Probe("node", EchoRequest(end.address), None, end, of_node.next_hop(end.address))
     for end in with_gateway:
         if not (end.is_on_node and is_silent(end.version)):
-            yield Probe("gateway", end.request(end.gateway), end, None, _next_hop(end.inside, end.gateway))
+            yield Probe("gateway", end.request(end.gateway), end, None, end.routes.next_hop(end.gateway))
     yield from _within_networks(node, ends)
     yield from _between_networks(node, on_node)
     yield from to_router
@@ -152,7 +199,7 @@ def _to_router(node: NodeState, ends: list[End]) -> Iterator[Probe]:
             able = [end for end in alike if _reaches(end, router)]
             # One alone may have a policy of its own.
             for end in {one.name: one for one in (*able[:1], *able[len(able) // 2 :][:1], *able[-1:])}.values():
-                yield Probe("out", end.request(router), end, None, _next_hop(end.inside, router))
+                yield Probe("out", end.request(router), end, None, end.routes.next_hop(router))
 
 
 def _within_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:
@@ -174,7 +221,7 @@ def _between_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:
 
 
 def _between(kind: Kind, source: End, target: End) -> Probe:
-    return Probe(kind, source.request(target.address), source, target, _next_hop(source.inside, target.address))
+    return Probe(kind, source.request(target.address), source, target, source.routes.next_hop(target.address))
 
 
 def _are_connected(source: End, target: End) -> bool:
@@ -204,32 +251,15 @@ def _policy(node: NodeState, attachment: Attachment) -> str | None:
     return next((str(policy) for policy in policies if policy not in {None, "", "open"}), None)
 
 
-def _route(network: Network, address: str) -> IPRoute | None:
-    """Return the route of the main table that packets to an address take."""
-    target = ipaddress.ip_address(address)
-    routes = [(ipaddress.ip_network(route.destination), route) for route in network.routes if route.table == MAIN_TABLE]
-    fitting = [
-        (-prefix.prefixlen, route.metric, place, route)
-        for place, (prefix, route) in enumerate(routes)
-        if target in prefix
-    ]
-    return min(fitting)[3] if fitting else None
-
-
-def _next_hop(network: Network, address: str) -> str:
-    route = _route(network, address)
-    return route.gateway if route is not None and route.gateway else address
-
-
 def _reaches(end: End, address: str) -> bool:
     """Return whether an end's routes say that its packets to an address leave over its interface, or are dropped."""
-    route = _route(end.inside, address)
+    route = end.routes.to(address)
     return route is not None and route.ifindex in {end.link.index, DROPS_PACKETS}
 
 
 def _returns(end: End, gateway: str) -> bool:
     """As ``_reaches``; also if no route leads to the gateway, to which one must."""
-    return _route(end.inside, gateway) is None or _reaches(end, gateway)
+    return end.routes.to(gateway) is None or _reaches(end, gateway)
 
 
 def is_silent(version: int, end: End | None = None) -> bool:

@@ -130,7 +130,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             )
     repair = _Repair(cni, frozenset(interrupt), frozenset(only), include_go, pending_after, policy)
     node = repair.read()
-    report = report_on(node, checked=None if run_check else (), send_packets=send_packets)
+    report = report_on(node, checked=None if run_check else (), send_packets=send_packets, only=only)
     plan = repair.plan(node, report)
     if not dry_run:
         repair.belongings = belongings_of(node)
@@ -141,7 +141,7 @@ def repair_node(  # noqa: PLR0913 - the options of a repair
             node = repair.read()
             repair.look_at_the_living(node)
             # A mend can reveal the next one: a link that is up again lacks its routes.
-            report = report_on(node, checked=None if run_check else (), send_packets=send_packets)
+            report = report_on(node, checked=None if run_check else (), send_packets=send_packets, only=only)
             plan = repair.plan(node, report)
         plan = [outcome for outcome in plan if outcome.state == "left"]
         repair.compare_with(report)

@@ -10,14 +10,14 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import libcni.kernel.system as system
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.probes import SILENT, TO_MACHINES, End, Kind, Probe, batches, ends_of, is_silent, probes_of
+from libcni.diagnosis.probes import SILENT, End, Kind, Probe, batches, ends_of, is_silent, probes_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, name_of
 from libcni.diagnosis.stopped_links import command_in
@@ -42,11 +42,12 @@ _SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error
 _MEANINGS: Mapping[Fate, str] = {
     "refused": "a route or a rule of the routing loses the packets",
     "unresolved": "the two are cut off from each other: nobody answers the question for the hardware address",
-    "blocked": "a rule of the sender's firewall drops the packets",
+    "blocked": "a rule or a policy at the sender drops the packets",
     "rejected": "packets are lost between the two, unless a policy is meant to refuse echo requests",
     "silent": "packets are lost between the two, unless a policy is meant to drop echo requests",
 }
 _REASONS = {
+    errno.EPERM: "a rule or a policy of IPsec (xfrm) forbids it",
     errno.EACCES: "a route or a routing rule of the type prohibit",
     errno.EHOSTUNREACH: "a route or a routing rule of the type unreachable",
     errno.EINVAL: "a route or a routing rule of the type blackhole",
@@ -62,8 +63,11 @@ class Failure(NamedTuple):
     fate: Fate
 
 
-def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observations:
-    """Send echo requests and find those without an answer, except if another finding already explains this."""
+def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Collection[str] = ()) -> Observations:
+    """Send echo requests and find those without an answer, except if another finding already explains this.
+
+    ``only``: the containers to or from which they are sent, as ``ID`` or ``ID:IFNAME``; (): all.
+    """
     if node.host is None:
         yield NotChecked("traffic", "packets", node.unread.get("this node", "the node's interfaces are unknown"))
         return
@@ -73,24 +77,18 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observa
         for name in finding.containers
     }  # fmt: skip
     doubtful = {name for finding in findings if finding.check in {"interfaces", "rules"} for name in finding.containers}
-    ends = list(ends_of(node))
-    found = [end for end in ends if end.name in explained]
-    if found:
-        subject = f"packets of {counted(len({end.name for end in found}), 'attachment')}"
-        yield NotChecked("traffic", subject, "a finding explains already why they may be lost")
-    ends = [end for end in ends if end.name not in explained]
-    virtual = [end for end in ends if any(link.kind in TO_MACHINES for link in end.inside.links.values())]
-    for name in dict.fromkeys(name_of(end.attachment) for end in virtual):
-        yield NotChecked("traffic", name, "its packets go to a virtual machine")
-    ends = [end for end in ends if end not in virtual]
+    every = list(ends_of(node))
+    yield from _left_out(every, explained)
+    ends = [end for end in every if end.name not in explained and not end.is_virtual]
     probes = list(probes_of(node, ends, doubtful))
     probed = {end.name for probe in probes for end in probe.ends}
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.name not in probed):
         yield NotChecked("traffic", name, "it has no gateway and no other container on this node to send packets to")
-    for version in {end.version for end in ends if end.is_on_node}:
-        if is_silent(version):
-            what = f"packets of IPv{version} to the node"
-            yield NotChecked("traffic", what, f"the node answers no echo requests: {SILENT[version]} is 1")
+    if only:
+        probes = [
+            probe for probe in probes
+            if probe.kind == "router" or any({end.name, end.attachment.container_id} & {*only} for end in probe.ends)
+        ]  # fmt: skip
     if not probes:
         return
     failures: list[Failure] = []
@@ -104,6 +102,19 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding]) -> Observa
     what = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     yield Checked("traffic", f"{counted(sum(counts.values()), 'echo request')}: {what}")
     yield from _findings(failures, probes)
+
+
+def _left_out(ends: list[End], explained: Collection[str]) -> Iterator[NotChecked]:
+    """Say of which packets nothing is known."""
+    if found := {end.name for end in ends if end.name in explained}:
+        subject = f"packets of {counted(len(found), 'attachment')}"
+        yield NotChecked("traffic", subject, "a finding explains already why they may be lost")
+    for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.is_virtual):
+        yield NotChecked("traffic", name, "its packets go to a virtual machine")
+    for version in sorted({end.version for end in ends if end.is_on_node}):
+        if is_silent(version):
+            what = f"packets of IPv{version} to the node"
+            yield NotChecked("traffic", what, f"the node answers no echo requests: {SILENT[version]} is 1")
 
 
 _COUNTED: Mapping[Kind, str] = {
@@ -236,7 +247,7 @@ def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeF
     worst = min(failures, key=lambda failure: list(_MEANINGS).index(failure.fate))
     names = tuple(dict.fromkeys(end.name for end in ends))
     networks = list(dict.fromkeys(end.attachment.network for end in ends))
-    of_networks = " and ".join(f"network {network}" for network in networks)
+    of_networks = f"network{'s' * (len(networks) > 1)} {' and '.join(networks)}"
     subject = f"{counted(len(names), 'attachment')} of {of_networks}"
     if worst.probe.kind == "out":
         subject = f"{of_networks}, packets to other machines"
@@ -254,17 +265,13 @@ def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeF
 def _words(failure: Failure) -> str:
     """Say what was sent, and what came back."""
     probe, echo, fate = failure
-    source = f"{probe.source.name} ({probe.source.address})" if probe.source is not None else "the node"
+    source = probe.source.label if probe.source is not None else "the node"
     target = f"its gateway {probe.request.target}"
     if probe.kind == "out":
         target = f"the node's gateway {probe.request.target}, which answers the node"
     if probe.target is not None:
-        target = f"{probe.target.name} ({probe.target.address})"
-    text = (
-        f"{counted(echo.sent, 'echo request')} from {source} to {target}: "
-        if echo.sent
-        else f"from {source} to {target}: "
-    )
+        target = probe.target.label
+    text = f"{counted(echo.sent, 'echo request') + ' ' if echo.sent else ''}from {source} to {target}: "
     reason = os.strerror(echo.error)
     if fate == "unresolved":
         question = "NDP" if ":" in probe.next_hop else "ARP"
@@ -279,23 +286,26 @@ def _words(failure: Failure) -> str:
 def _looks(failure: Failure) -> Iterator[str]:
     """Yield the commands that show what may stop the packets; only those of programs that are installed."""
     probe, fate = failure.probe, failure.fate
-    places = list(dict.fromkeys([probe.source.path if probe.source else "", "", *(end.path for end in probe.ends)]))
-    version, flag = ("ipv6", "-6 ") if ":" in probe.request.target else ("ipv4", "")
-    if fate in {"refused", "blocked"}:
-        places = places[:1]
-    for place in places:
-        if fate == "refused":
-            source = f" from {probe.request.source}" if probe.request.source else ""
-            yield command_in(place, f"ip route get {probe.request.target}{source}")
-        if fate != "blocked" and (place or fate != "unresolved"):
-            yield command_in(place, f"ip {flag}rule")
-        if fate == "unresolved" and place and version == "ipv4":
+    source, target = probe.request.source, probe.request.target
+    begin = probe.source.path if probe.source is not None else ""
+    places = list(dict.fromkeys([begin, "", *(end.path for end in probe.ends)]))
+    for place in places[:1] if fate in {"refused", "blocked"} else places:
+        # The kernel's own answer about the way, which table local, rules and policies decide, too.
+        if place == begin and fate != "unresolved":
+            yield command_in(place, f"ip route get {target}{f' from {source}' * bool(source)}")
+        elif not place and source and probe.kind == "gateway":
+            yield f"ip route get {source}"
+        if fate == "refused" or (place and fate == "unresolved"):
+            yield command_in(place, f"ip {'-6 ' * (':' in target)}rule")
+        if fate == "unresolved" and place and ":" not in target:
             yield command_in(place, "sysctl net.ipv4.conf.all.arp_ignore")
-        if fate != "refused":
-            yield from (command_in(place, command) for command in _listings(fate))
+        yield from (command_in(place, command) for command in _listings(fate, place))
 
 
-def _listings(fate: Fate) -> Iterable[str]:
+def _listings(fate: Fate, place: str) -> Iterator[str]:
     # nft does not show the rules of the legacy variants, which the kernel obeys, too.
-    wanted = ("nft list ruleset", "ebtables -L" if fate == "unresolved" else "iptables-legacy-save")
-    return [command for command in wanted if shutil.which(command.split()[0])] or ["iptables-save"]
+    commands = ["nft list ruleset", "ip xfrm policy", "iptables-legacy-save"]
+    if fate == "unresolved":
+        commands = ["nft list ruleset", "ebtables -L"][: 1 if place else 2]
+    if fate != "refused":
+        yield from (command for command in commands if shutil.which(command.split()[0]))

@@ -19,10 +19,11 @@ import libcni.kernel.echo
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
 from libcni.diagnosis import NodeFinding, traffic
+from libcni.diagnosis.probes import Routes
 from libcni.diagnosis.report import NotChecked, Observation
 from libcni.kernel.echo import Echo, EchoRequest, send_echoes
 from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.netlink import IPRoute, Link
+from libcni.kernel.netlink import IPRoute, Link, Network
 from libcni.testing import wait_until
 
 GATEWAY = "10.1.0.1"
@@ -100,7 +101,7 @@ ASKED = [("", address(2)), (address(2), GATEWAY), (address(2), address(3)), (add
         (ASKED, "", 0, "", "warning", "3 echo requests from the node to c2:eth0 (10.1.0.2): no answer; "),
         (ASKED, address(2), 113, address(1), "error", "no answer, and none to the question who has 10.1.0.2 (ARP)"),
         (ASKED[:1], "", 13, "", "error", "does not send them: a route or a routing rule of the type prohibit"),
-        (ASKED[1:2], "", 1, "", "warning", "does not send them: Operation not permitted"),
+        (ASKED[1:2], "", 1, "", "warning", "does not send them: a rule or a policy of IPsec (xfrm) forbids it"),
         (ASKED[1:2], "", 113, GATEWAY, "warning", "(10.1.0.2) to its gateway 10.1.0.1: 10.1.0.1 answers: No route"),
         (ASKED[2:], "", 0, "", "warning", "from c2:eth0 (10.1.0.2) to c3:eth0 (10.1.0.3): no answer"),
     ],
@@ -223,6 +224,50 @@ def test_a_container_with_nobody_to_ask_is_not_checked(made: MadeNode, answers: 
     )
     said = [one for one in check(made) if isinstance(one, NotChecked)]
     assert [one.subject for one in said] == ["container c2, net, eth0"]
+
+
+def test_what_cannot_be_asked_is_not_checked(
+    three: MadeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual machine takes the packets of its container; a node can be told to answer nothing."""
+    [_, second, _] = [space.network for space in three.spaces.values()]
+    assert second is not None
+    second.links["tap0"] = Link("tap0", 8, kind="tun", is_up=True)
+    monkeypatch.setattr(traffic, "is_silent", lambda version, end=None: end is None)
+    monkeypatch.setattr(libcni.diagnosis.probes, "is_silent", lambda version: True)
+    answers.lose(("", address(3)), (address(3), GATEWAY))
+    said = {one.subject: one.reason for one in check(three) if isinstance(one, NotChecked)}
+    assert said == {
+        "container c3, net, eth0": "its packets go to a virtual machine",
+        "packets of IPv4 to the node": "the node answers no echo requests: "
+        "/proc/sys/net/ipv4/icmp_echo_ignore_all is 1",
+    }
+    assert set(answers.requests) == {
+        ("", address(2)), ("", address(4)), (address(2), address(4)), (address(4), address(2)),
+    }  # fmt: skip
+
+
+def test_packets_of_one_container(three: MadeNode, answers: Answers) -> None:
+    assert not [one for one in traffic.check_traffic(three.reading(), (), ["c2"]) if isinstance(one, NodeFinding)]
+    assert set(answers.requests) == set(ASKED)
+
+
+def test_routes_are_found_as_the_kernel_finds_them_and_quickly() -> None:
+    hosts = [f"10.2.{high}.{low}" for high in range(40) for low in range(250)]
+    routes = Routes(
+        Network({}, (
+            IPRoute("0.0.0.0/0", "10.1.0.1", 3, metric=7), IPRoute("0.0.0.0/0", "10.1.0.9", 3),
+            IPRoute("10.2.0.0/16", "", 4), IPRoute("10.2.0.0/24", "", 5, table=7), IPRoute("fd00::/8", "fd00::1", 6),
+            *(IPRoute(f"{host}/32", "", 100) for host in hosts),
+        ))
+    )  # fmt: skip
+    began = time.process_time()
+    assert {route.ifindex for route in map(routes.to, hosts) if route is not None} == {100}
+    assert time.process_time() - began < 3.0, "0.2 s; one after another takes minutes"
+    assert routes.next_hop("192.0.2.1") == "10.1.0.9"
+    assert routes.next_hop("10.2.200.1") == "10.2.200.1"
+    assert routes.next_hop("fd00::7") == "fd00::1"
+    assert routes.to("2001:db8::1") is None
 
 
 def test_a_table_of_neighbours_is_not_filled(
