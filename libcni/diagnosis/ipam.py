@@ -6,6 +6,7 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import product
 
 from libcni._dataclass import replace
@@ -15,7 +16,7 @@ from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.interfaces import replacing_addresses
 from libcni.diagnosis.lock_holders import container_id_of, host_name_of
 from libcni.diagnosis.mends import Mend, id_of
-from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.node_state import Holder, NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
@@ -243,41 +244,32 @@ def _duplicates(node: NodeState) -> Observations:
         others = node.strangers(address)
         if others and not any(is_in_ranges(node.recorded(attachment), address) for attachment in attachments):
             others = []
-        strangers = [f"{link.name} in {space.path} ({_inhabitants(node, space)})" for space, link, _ in others]
+        strangers = [f"{link.name} {_place(node, space)}" for space, link, _ in others]
         if len(attachments) == 1 and not strangers:
             continue
         names = [id_of(attachment) for attachment in attachments]
         places = [directory for network in networks for directory in directories.get(network, ())]
         found = (node.reservation(directory, address) for directory in places)
         reservation = next(filter(None, found), None)
-        # The older one keeps its address, whoever has the reservation; without times nobody is moved.
-        dated = sorted(
-            (one for one in attachments if one.record.created is not None), key=lambda one: one.record.created or 0
-        )
-        newer = dated[1:] if len(dated) == len(attachments) else []
+        # The older one keeps its address, whoever has the reservation.
+        newer = _newer_ones(attachments)
         # Those of a network without a file get an address of another one.
         without = [one for one in attachments if node.configured(one.network) is None]
         newer = without if 0 < len(without) < len(attachments) else newer
-        # Kubernetes keeps the first address of a pod for ever.
-        pods = [attachment.pod for attachment in newer if attachment.pod]
-        # A reload asks for the reserved address again.
+        # A reload asks for the reserved address again. The time of a file is no proof, so it moves nobody.
         movable = [
             one for one in newer
-            if not one.pod and one not in without
+            if not one.pod and one not in without and not strangers and one.record.created is not None
             and not (reservation and reservation.container_id == one.container_id)
         ]  # fmt: skip
         mends = tuple(mend for attachment in movable for mend in reloads(node, attachment, interrupts=True)[1])
-        remedy = "; ".join(shlex.join(["kubectl", "delete", "pod", "-n", *pod.split("/", 1)]) for pod in pods)
-        if restart := [one.container_id for one in newer if one in without and not one.pod]:
-            remedy = "; ".join(filter(None, (remedy, f"restart {some(restart)}")))
-        if strangers or not (mends or remedy):
-            remedy, mends = "decide which of them keeps the address, and give the others other addresses", ()
-        if len(attachments) == 1 and others and all(node.recorded_in(other.space) for other in others):
-            # They have addresses of their own: this one came later, and not from a plugin.
-            remedy = "; ".join(
-                command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}")
-                for space, link, _ in others for text in link.addresses if text.partition("/")[0] == address
-            )  # fmt: skip
+        moved = {name for mend in mends for name in mend.containers}
+        remedies = [*_restarts([one for one in newer if id_of(one) not in moved])]
+        if others:
+            remedies.append(_removals(node, address, others, attachments))
+        remedy = "; ".join(remedies)
+        if not (mends or remedy):
+            remedy = "decide which of them keeps the address, and restart the others: those get other addresses"
         seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it in the record"
         seen += f", and {some(strangers)} also has it" if strangers else ""
         seen += f"; the address is reserved for {reservation.container_id}" if reservation is not None else ""
@@ -287,6 +279,51 @@ def _duplicates(node: NodeState) -> Observations:
             remedy, mends,
             tuple(names),
         )  # fmt: skip
+
+
+def _newer_ones(attachments: list[Attachment]) -> list[Attachment]:
+    """Return all attachments but the oldest one; [] if an age is unknown.
+
+    Go libcni records no time: the file has that of the ADD, if nobody has copied it.
+    """
+    dated: list[tuple[float, int, Attachment]] = []
+    for number, attachment in enumerate(attachments):
+        created = attachment.record.created
+        with suppress(OSError):
+            created = os.stat(attachment.path).st_mtime if created is None else created
+        if created is None:
+            return []
+        dated.append((created, number, attachment))
+    return [attachment for _, _, attachment in sorted(dated)[1:]]
+
+
+def _restarts(attachments: list[Attachment]) -> Iterator[str]:
+    """Yield how to give containers other addresses. Kubernetes keeps the first address of a pod for ever."""
+    for attachment in attachments:
+        if attachment.pod:
+            yield shlex.join(["kubectl", "delete", "pod", "-n", *attachment.pod.split("/", 1)])
+    if ids := [attachment.container_id for attachment in attachments if not attachment.pod]:
+        yield f"restart {some(ids)}"
+
+
+def _removals(node: NodeState, address: str, others: list[Holder], attachments: list[Attachment]) -> str:
+    """Return the commands that take an address from interfaces without a record of it."""
+    places = [(link, "" if node.is_host(space) else space.path) for space, link, _ in others]
+    commands = "; ".join(
+        command_in(netns, f"ip address del {text} dev {shlex.quote(link.name)}")
+        for link, netns in places for text in link.addresses if text.partition("/")[0] == address
+    )  # fmt: skip
+    # A container with an address of its own got this one later, and not from a plugin.
+    if all(netns for _, netns in places) and all(node.recorded_in(space) for space, _, _ in others):
+        return commands
+    ours = some(list(map(id_of, attachments)))
+    return f"if {ours} had the address first: {commands}; else: {'; '.join(_restarts(attachments))}"
+
+
+def _place(node: NodeState, space: Space) -> str:
+    if node.is_host(space):
+        return "of this node itself"
+    return f"in {space.path} ({_inhabitants(node, space)})"
 
 
 def _domain_of(node: NodeState, attachment: Attachment) -> tuple[str, ...]:

@@ -56,6 +56,10 @@ _SETTINGS = {
         "the bridge sends no broadcasts to this port, so nobody finds its hardware address", f"{_PORT}bcast_flood on",
         "warning",
     ),
+    "stp_state 1": _Setting(
+        "a new port forwards nothing for twice its forward delay, usually 30 s, so each new container waits",
+        "ip link set {} type bridge stp_state 0", "note",
+    ),
     RUNS_XDP: _Setting("an XDP program decides on each of its packets", "ip link set dev {} xdp off", "warning"),
     "qdisc": _Setting(
         "packets wait there, or are lost", "tc qdisc del dev {} root", "warning",

@@ -15,7 +15,8 @@ _WORDS_OF_PORT = {
 }  # fmt: skip
 """The attributes of a port of a bridge: IFLA_BRPORT_* of the kernel's if_link.h."""
 FILTERS_VLANS, RUNS_XDP = "vlan_filtering 1", "xdp on"
-_WORDS_OF_BRIDGE = {(7, b"\1"): FILTERS_VLANS}
+_WORDS_OF_BRIDGE = {(5, struct.pack("=I", 1)): "stp_state 1", (7, b"\1"): FILTERS_VLANS}
+"""IFLA_BR_* of the kernel's if_link.h."""
 _WORDS_OF_SYSCTL = {(1, 0): "forwarding 0", (8, 1): "rp_filter 1", (19, 8): "arp_ignore 8", (26, 1): "route_localnet 1"}
 """The numbers of net.ipv4.conf.*: IPV4_DEVCONF_* of the kernel's ip.h."""
 WITHOUT_IPV6 = "disable_ipv6 1"

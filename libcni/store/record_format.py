@@ -196,7 +196,9 @@ def decode(data: bytes, path: str, stamp: Stamp | None = None) -> Record:
             return Ours.of({**file, **_go_fields(members), **_own_fields(members, own)})
         return MadeByGo.of({**file, **_go_fields(members), **_fields_of_go_alone(members, own)})
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
+        problem = f"it is not a record: {shorten(str(error), 300)}"
+        if not data.strip(b"\0 \n"):
+            problem = "it contains only NUL bytes, as after a power cut" if b"\0" in data else "it is empty"
         return unreadable(path, problem)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -174,7 +175,39 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     assert (found.name, found.containers) == ("duplicate-address", ("c1:eth0",))
     assert f"eth0 in {made.netns('older')} (nothing runs there) also has it" in found.seen
     assert found.mends == (), "a reload would ask for the same address"
-    assert found.remedy.startswith("decide which of them")
+    command = f"nsenter --net={made.netns('older')} ip address del 10.1.0.2/24 dev eth0"
+    assert found.remedy == f"if c1:eth0 had the address first: {command}; else: restart c1"
+
+
+def test_an_address_of_a_container_that_the_node_has_too_has_its_command(made: MadeNode) -> None:
+    """As kube-ipvs0 or keepalived have them: not a process, but this node itself."""
+    made.reservations["net", LEASES].pop()
+    made.records[0] = made.records[0].with_fields(args=(("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db-0")))
+    link = Link("kube-ipvs0", 99, kind="dummy", is_up=True, addresses=["10.1.0.2/32"])
+    made.host.links[link.name] = link
+    made.live_in("/proc/self/ns/net", made.host, "18324")
+    found = made.finding(check_ipam)
+    assert "kube-ipvs0 of this node itself also has it" in found.seen
+    assert found.remedy == (
+        "if c1:eth0 had the address first: ip address del 10.1.0.2/32 dev kube-ipvs0; "
+        "else: kubectl delete pod -n shop db-0"
+    )
+
+
+def test_of_two_pods_of_a_runtime_that_records_no_time_the_one_with_the_newer_file_is_deleted(made: MadeNode) -> None:
+    made.records.clear()
+    made.reservations.clear()
+    for container, changed in (("c1", 2000), ("c2", 1000)):
+        made.attach(container, args=(("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", container)), address="10.1.0.2")
+        file = made.root / container
+        file.touch()
+        os.utime(file, (changed, changed))
+        made.records[-1] = made.records[-1].with_fields(path=str(file), created=None)
+    [found] = [one for one in made.findings(check_ipam) if one.name == "duplicate-address"]
+    assert (found.remedy, found.mends) == ("kubectl delete pod -n shop c1", ())
+    (made.root / "c1").unlink()
+    [found] = [one for one in made.findings(check_ipam) if one.name == "duplicate-address"]
+    assert found.remedy.startswith("decide which of them keeps the address")
 
 
 def test_a_container_that_got_the_address_of_another_one_beside_its_own_is_named(made: MadeNode) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 from typing import Any
 
@@ -14,6 +15,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.reading import LOCALNET
 from libcni.diagnosis.rules import check_rules
+from libcni.kernel.link_settings import settings_of
 from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour
 
 SHAPED = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
@@ -68,6 +70,16 @@ def test_a_setting_that_a_plugin_or_the_kernel_makes_is_none(
     inside.links["eth0"].kind = str(plugins[0]["type"])
     {**made.host.links, **inside.links}[where].settings = (setting,)
     assert made.findings(check_interfaces) == []
+
+
+def test_a_bridge_with_the_spanning_tree_protocol_is_a_note(made: MadeNode) -> None:
+    made.attach("c1")
+    assert "stp_state 1" in settings_of(0, {}, {5: struct.pack("=I", 1)}, {}, lambda _: {})
+    assert settings_of(0, {}, {5: struct.pack("=I", 0)}, {}, lambda _: {}) == ()
+    made.host.links["br0"].settings = ("stp_state 1",)
+    found = made.finding(check_interfaces)
+    assert (found.severity, found.subject) == ("note", "bridge br0")
+    assert found.remedy == "ip link set br0 type bridge stp_state 0"
 
 
 def test_a_setting_with_another_value_than_the_plugins_is_found(made: MadeNode) -> None:

@@ -180,7 +180,7 @@ def _event(**told: Any) -> bytes:
 
 BAD: list[tuple[bytes, str]] = [
     (b"", "it is empty"),
-    (b"\0" * 100, "it is empty"),
+    (b"\0" * 100, "it contains only NUL bytes"),
     (b" \n", "it is empty"),
     (GO_FULL[:50], "not a record"),
     (b"\xff\xfe", "not UTF-8"),
