@@ -376,6 +376,7 @@ def test_networks_in_order_are_quiet(node: OperatorNode, monkeypatch: pytest.Mon
             "ranges": [[{"subnet": subnet}] for subnet in subnets], "routes": [{"dst": "0.0.0.0/0"}], **more,
         }  # fmt: skip
 
+    monkeypatch.setattr(libcni.kernel.echo, "_PAUSES", (0.1, 0.2, 0.3))  # two of the gateways do not exist
     node.host.run("ip", "link", "add", "card", "up", "type", "veth", "peer", "name", "cable")
     node.host.run("ip", "link", "set", "cable", "up")
     node.configure(
