@@ -1,4 +1,4 @@
-"""The programs that the CNI project's plugins run, and those of them that the plugins' PATH lacks."""
+"""Find the programs that the CNI project's plugins run, but that are not in the plugins' PATH."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def missing_programs(
     Args:
         node: the node.
         documents: the configurations of the plugins.
-        addresses: the container's addresses: for those of IPv6 the plugins run ip6tables.
+        addresses: the container's addresses. For IPv6 addresses the plugins run ip6tables.
         has_ports: whether the container publishes ports.
     """
     families = sorted(set(map(program_of, addresses))) or ["iptables"]
@@ -59,6 +59,6 @@ def _backend(document: Mapping[str, Any], *, has_ports: bool) -> str | None:
 
 
 def program_not_found(error: CNIError) -> str:
-    """Return the program that a plugin did not find, by its error, or ""."""
+    """Return the name of the program that a plugin did not find according to its error, or ""."""
     found = _NOT_FOUND.search(f"{error.msg} {error.details} {error.stderr}") if isinstance(error, PluginError) else None
     return found[1] if found is not None else ""

@@ -1,4 +1,4 @@
-"""Why an ADD would fail, as far as the node shows it without running a plugin."""
+"""Find out why an ADD would fail, without running a plugin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def obstacle_to_reload(node: NodeState, attachment: Attachment) -> str:
     """Return why the ADD of a reload would fail after its DEL, and what to do; "" if nothing is known."""
     net = node.recorded(attachment)
     if net is None:
-        return "its recorded configuration cannot be read"
+        return "the recorded configuration cannot be read"
     return next(joined(filter(None, [node.unusable_plugin(attachment)]), _obstacles(node, net, attachment)), "")
 
 
@@ -46,7 +46,7 @@ def _obstacles(node: NodeState, net: NetworkConfigList, attachment: Attachment) 
             yield f"{link.name} has the address {some(others)}, with which the plugin refuses it"
     taken = [path for path in reservation_directories(net) if _is_taken_from(node, attachment, path)]
     if any(_is_full(node, net, path) for path in taken):
-        yield "its address is reserved for another container, and no other one is free"
+        yield "the container's address is reserved for another container, and no other address is free"
 
 
 def lacking_of(node: NodeState, attachment: Attachment) -> dict[str, list[str]]:
@@ -56,7 +56,7 @@ def lacking_of(node: NodeState, attachment: Attachment) -> dict[str, list[str]]:
 
 
 def missing_files(net: NetworkConfigList) -> list[str]:
-    """Return the files that a daemon of a network's plugins writes, that its plugins read, and that do not exist."""
+    """Return the missing files that the network's plugins read, and that a daemon of the plugins writes."""
     ran = [one for document in plugin_documents(net) for _, one in delegated(net.name, document)]
     needed = dict.fromkeys(joined.from_iterable(map(_needed_files, (*plugin_documents(net), *ran))))
     return [path for path in needed if not os.path.lexists(path)]
@@ -78,7 +78,7 @@ def bridge_gateways(net: NetworkConfigList) -> list[str]:
 
 
 def refused_gateway(net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> tuple[str, list[str]]:
-    """Return a gateway's address that the plugin refuses to give a bridge, and the bridge's addresses that are why.
+    """Return a gateway's address that the plugin refuses to give a bridge, and the bridge's addresses that cause this.
 
     The plugin (ensureAddr in bridge.go) stops at another IPv4 address, or at an IPv6 address of an overlapping subnet,
     if that comes before the gateway's.

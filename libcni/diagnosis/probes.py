@@ -1,6 +1,6 @@
-"""Which packets should arrive: from the node, to gateways, between the containers of a network, between networks.
+"""List packets that should arrive: from the node, to gateways, between containers of a network, between networks.
 
-Only what must work is asked for: a container's own routes lead there and back, and no configuration forbids it.
+Only packets that must arrive are listed: the routes lead there and back, and no configuration forbids the packets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Kind = Literal["router", "node", "gateway", "same", "other", "out"]
 """From the node to its own gateway, and to a container; from a container to its gateway, to another container of its
 network, to one of another network, and to the node's gateway."""
 _FIRST = {"router", "node"}
-"""What the others depend on: a container's own requests teach the node its hardware address."""
+"""Kinds that are sent first, because a container's own request teaches the node the container's hardware address."""
 
 
 class Routes:
@@ -142,7 +142,7 @@ class Probe(NamedTuple):
 
 
 def ends_of(node: NodeState) -> Iterator[End]:
-    """Yield the first address of each version of IP of each living attachment whose interface is up and has it."""
+    """Yield the first IPv4 and IPv6 address of each living attachment whose interface is up and has the address."""
     host = node.host.links.values() if node.host is not None else ()
     on_node = {text.partition("/")[0] for link in host if link.is_up for text in link.addresses}
     for attachment, inside in node.live:
@@ -166,7 +166,7 @@ def ends_of(node: NodeState) -> Iterator[End]:
 
 
 def probes_of(node: NodeState, ends: list[End], doubtful: Collection[str]) -> Iterator[Probe]:
-    """Yield the requests, those of the node first; none to other machines for the ``doubtful`` containers."""
+    """Yield the requests, the node's first. ``doubtful``: containers that send no requests to other machines."""
     assert node.host is not None
     of_node = Routes(node.host)
     with_gateway = [end for end in ends if end.gateway and _returns(end, end.gateway)]
@@ -263,7 +263,7 @@ def _returns(end: End, gateway: str) -> bool:
 
 
 def is_silent(version: int, end: End | None = None) -> bool:
-    """Return whether a container, or the node, is told to answer no echo requests."""
+    """Return whether a setting of a container, or of the node, switches off answers to echo requests."""
 
     def read(namespace: int | None) -> bool:
         # The file shows the setting of the namespace of the thread that opens it.

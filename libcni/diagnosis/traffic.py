@@ -1,6 +1,6 @@
 """Send packets between containers, their gateways and the node, and find out which do not arrive.
 
-What can stop packets is without end: this check asks for the effect, whatever the cause is.
+Very many things can stop packets. This check looks for the effect, whatever the cause is.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Fate = Literal["refused", "blocked", "unresolved", "rejected", "silent"]
 _SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error"}
 _MEANINGS: Mapping[Fate, str] = {
     "refused": "a route or a rule of the routing loses the packets",
-    "unresolved": "the two are cut off from each other: nobody answers the question for the hardware address",
+    "unresolved": "the two ends are cut off from each other: nobody answers the question for the hardware address",
     "blocked": "a rule or a policy at the sender drops the packets",
-    "rejected": "packets are lost between the two, unless a policy is meant to refuse echo requests",
-    "silent": "packets are lost between the two, unless a policy is meant to drop echo requests",
+    "rejected": "packets are lost on this way, unless a policy is meant to refuse echo requests",
+    "silent": "packets are lost on this way, unless a policy is meant to drop echo requests",
 }
 _REASONS = {
     errno.EPERM: "a rule or a policy of IPsec (xfrm) forbids it",
@@ -83,7 +83,7 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Coll
     probes = list(probes_of(node, ends, doubtful))
     probed = {end.name for probe in probes for end in probe.ends}
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.name not in probed):
-        yield NotChecked("traffic", name, "it has no gateway and no other container on this node to send packets to")
+        yield NotChecked("traffic", name, "there is no gateway and no other container on this node to send packets to")
     if only:
         probes = [
             probe for probe in probes
@@ -108,9 +108,9 @@ def _left_out(ends: list[End], explained: Collection[str]) -> Iterator[NotChecke
     """Say of which packets nothing is known."""
     if found := {end.name for end in ends if end.name in explained}:
         subject = f"packets of {counted(len(found), 'attachment')}"
-        yield NotChecked("traffic", subject, "a finding explains already why they may be lost")
+        yield NotChecked("traffic", subject, "another finding already explains why packets may be lost")
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.is_virtual):
-        yield NotChecked("traffic", name, "its packets go to a virtual machine")
+        yield NotChecked("traffic", name, "the packets of this container go to a virtual machine")
     for version in sorted({end.version for end in ends if end.is_on_node}):
         if is_silent(version):
             what = f"packets of IPv{version} to the node"
@@ -146,7 +146,7 @@ def _send(batch: list[Probe], answering: set[str], failures: list[Failure], unkn
         if not echo.problem and probe.target is not None and is_silent(probe.target.version, probe.target):
             echo.problem = f"{probe.target.name} answers no echo requests: {SILENT[probe.target.version]} is 1 there"
         if not echo.problem and any(map(_is_young, probe.ends)):
-            echo.problem = f"no packets arrive yet, less than {_SETTLED:g} s after its ADD"
+            echo.problem = f"packets need not arrive yet: the ADD ended less than {_SETTLED:g} s ago"
         if echo.problem or echo.error in {errno.EAGAIN, errno.ENOBUFS}:
             unknown.append((probe, echo.problem or os.strerror(echo.error)))
         else:

@@ -1,7 +1,7 @@
-"""Ask the kernel for the ways of packets: from the node to containers, from containers to others, and inside of them.
+"""Ask the kernel over which interface it would send packets: to containers, from containers, and inside containers.
 
-What decides is without end: rules, tables, types of routes, filters of sources. The kernel knows its answer for a
-packet, and nothing is sent for it. An answer is compared with what a plugin has reported and made.
+Many things decide on this: rules, tables, types of routes, filters of sources. The kernel knows the answer for each
+packet, without sending it. The answer is compared with what the plugins have reported and created.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _EXPLAIN_ALL = {
     "interface-down", "interface-missing", "interface-moved", "link-down", "master-missing", "prefix-changed",
     "route-changed", "route-missing", "subnet-route-missing",
 }  # fmt: skip
-"""The findings about interfaces that explain a wrong way."""
+"""Names of findings about interfaces that already explain why packets take a wrong way."""
 
 _OUTSIDE = {
     4: ("1.2.3.4", "45.6.7.8", "103.4.5.6", "151.2.3.4", "185.6.7.8", "203.0.113.7"),
     6: ("2001:db8::7", "2600::7", "2a00::7", "3fff::7"),
 }
-"""Addresses elsewhere, in both halves of all addresses. Nothing is sent to them."""
+"""Addresses of other machines, in both halves of all addresses. No packets are sent to them."""
 _LOCAL_TABLE = 255
 _TABLES = {_LOCAL_TABLE: "local", MAIN_TABLE: "main", 253: "default"}
 _KERNEL, _GOOGLE = 2, 66
@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 
 
 def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding]) -> Observations:
-    """Find packets for which the kernel has no way, or a wrong one."""
+    """Find packets for which the kernel has no route, or a wrong route."""
     if node.look_up is None:
         return
     names = {name for finding in explained if finding.name in _EXPLAIN_ALL for name in finding.containers}
@@ -77,7 +77,7 @@ def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding
         rest = [attachment for attachment in attached if id_of(attachment) not in lost]
         yield from _findings(host, list(_wrong(node, host, list(_through(node, host, rest)))))
     except OSError as error:
-        yield NotChecked("interfaces", "the node's ways to containers", error.strerror or str(error))
+        yield NotChecked("interfaces", "the node's routes to containers", error.strerror or str(error))
     for attachment, inside in node.live:
         if id_of(attachment) not in names:
             yield from _inside(node, attachment, inside)
@@ -284,7 +284,7 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
             "routing rules", "no rule leads to the table main: none of its routes is used", "; ".join(commands)
         )
     ends = f"{question.target}{f' from {question.source}' * bool(question.source)}{f' iif {device}' * bool(device)}"
-    seen = f"the kernel has no way for packets to {ends}: {os.strerror(answer.error)}"
+    seen = f"the kernel has no route for packets to {ends}: {os.strerror(answer.error)}"
     return _Cause("routing", seen, f"{ip} route get {ends}; {ip} rule")
 
 
@@ -342,7 +342,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     try:
         answers = node.look_up((space.path, identity), [one.question for one in asked])
     except OSError as error:
-        yield NotChecked("interfaces", f"ways of packets in {name_of(attachment)}", error.strerror or str(error))
+        yield NotChecked("interfaces", f"routes of packets in {name_of(attachment)}", error.strerror or str(error))
         return
     names = {other.index: other.name for other in inside.links.values()}
     wrong = [
@@ -352,11 +352,12 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     causes = list(dict.fromkeys(_cause(inside, one, answer, attachment.netns) for one, answer in wrong))
     if causes:
         is_lost = any(answer.error or answer.kind for _, answer in wrong)
-        meaning = "its packets to other networks are lost" if is_lost else "its packets leave it by another way"
+        lost, moved = "packets to other networks are lost", "packets leave the container over another interface"
+        meaning = lost if is_lost else moved
         yield finding_about(
             "interfaces", "error" if is_lost else "warning", attachment, "route-changed",
             f"{'; '.join(cause.seen for cause in causes)}{f', not over {some(own)}' * (not is_lost)}", meaning,
-            f"{'find out who did it' if is_lost else 'if this is no VPN that it wants'}: "
+            f"{'find out who did this' if is_lost else 'if the container does not want this, such as a VPN'}: "
             f"{'; '.join(cause.command for cause in causes)}",
         )  # fmt: skip
 

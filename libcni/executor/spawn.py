@@ -78,8 +78,8 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
 def prepare_fork(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
     """Prepare a start as ``prepare_spawn`` does, of a process that gets SIGKILL when this program ends.
 
-    posix_spawn cannot ask for that signal, so this forks: the program may only have one thread. The kernel sends the
-    signal at the end of the thread that has forked, which is the whole program then.
+    posix_spawn cannot ask for that signal, so this function forks. The program must have only one thread: the kernel
+    sends the signal when the thread that has forked ends.
     """
     try:
         _, libc, quick, _ = _libc()

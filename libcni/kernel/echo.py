@@ -1,7 +1,7 @@
 """Send echo requests (ICMP and ICMPv6) in network namespaces, many at once.
 
-Anybody in a namespace can send packets to a socket in it. So an answer counts only with the random token of its
-request, little is read of each packet, and all ends after two seconds.
+Anybody in a namespace can send packets to a socket in it. So an answer counts only if it has the random token of its
+request, only a few bytes of each packet are read, and the wait ends after two seconds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Echo:
     Attributes:
         sent: the number of packets that were sent.
         is_answered: whether an answer came.
-        error: the number of the last error, 0 for none; the kernel of the sender has it from a route, a rule or the
+        error: the number of the last error, 0 for none; the sender's kernel has the error from a route, a rule or the
             network.
         reporter: the IP address of the node that reported the error in a packet; "" if the sender's kernel did.
         problem: why no request could be made, or "": nothing is known then.
@@ -92,7 +92,8 @@ class Echo:
 def send_echoes(requests: Sequence[EchoRequest]) -> list[Echo]:
     """Send requests, each up to three times, and return their outcomes in their order.
 
-    All together take two seconds if one of them is not answered. Each needs a descriptor for this time.
+    All requests together take two seconds if one of them is not answered. Each request needs a descriptor for this
+    time.
     """
     echoes = [Echo() for _ in requests]
     with ExitStack() as stack:
@@ -130,7 +131,7 @@ def _socket_for(request: EchoRequest) -> socket.socket:
         with system.Closing(open_known(request.netns, request.identity)) as namespace:
             descriptor = socket_in(namespace, family.number, socket.SOCK_RAW, family.protocol)
         if descriptor < 0:
-            raise OSError(errno.EPERM, "no raw socket can be made in its namespace, which needs CAP_NET_RAW there")
+            raise OSError(errno.EPERM, "no raw socket can be made in the namespace; this needs CAP_NET_RAW there")
         made = socket.socket(family.number, socket.SOCK_RAW, family.protocol, descriptor)
     made.setblocking(False)
     return made

@@ -132,7 +132,7 @@ class Facts:
         path: where the recorded path leads: ``same`` namespace, ``other``, ``gone``, ``none`` (none is recorded).
         is_inode_reused: a living namespace has the recorded inode number and another cookie. Numbers of living
             namespaces are unique.
-        was_namespace: whether a network namespace was recorded; a file of another kind has only its path.
+        was_namespace: whether the recorded file was a network namespace.
         kernel: whether the kernel finds the namespace; None if it cannot say.
         host_end: the host end of the veth: ``there``, ``gone``, ``another's`` (the name is another container's now) or
             ``none`` (none is recorded).

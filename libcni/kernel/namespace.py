@@ -65,7 +65,7 @@ def open_known(path: str, identity: NamespaceId) -> int:
     That user may replace the file at any moment, for example by a FIFO, whose open waits for ever.
 
     Raises:
-        OSError: something else is at the path: ESTALE; or it cannot be opened.
+        OSError: the path cannot be opened, or another file is there (ESTALE).
     """
     with system.Closing(system.open(path, os.O_PATH | os.O_CLOEXEC)) as found:  # calls no file system
         if system.identify(found) != identity:

@@ -25,8 +25,8 @@ class Translation(NamedTuple):
 
     Attributes:
         port: the port. Its address is "" if the rule holds for all addresses of the host.
-        target: the address that the rule leads to; "" if it is the host's own (REDIRECT), or if no later rule of its
-            chain sees the packets (RETURN, ACCEPT).
+        target: the address that the rule leads to; "" if the address is the host's own (REDIRECT), or if the rule ends
+            the chain without a translation (RETURN, ACCEPT).
         rule: the rule.
         comment: the comment of the rule, or of a rule that jumps to its chain; portmap's names the container.
     """
