@@ -238,7 +238,7 @@ def test_what_cannot_be_asked_is_not_checked(
     answers.lose(("", address(3)), (address(3), GATEWAY))
     said = {one.subject: one.reason for one in check(three) if isinstance(one, NotChecked)}
     assert said == {
-        "container c3, net, eth0": "its packets go to a virtual machine",
+        "container c3, net, eth0": "the packets of this container go to a virtual machine",
         "packets of IPv4 to the node": "the node answers no echo requests: "
         "/proc/sys/net/ipv4/icmp_echo_ignore_all is 1",
     }
