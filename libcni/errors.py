@@ -690,7 +690,7 @@ class RecordError(CNIError):
 
     def _usual_hint(self) -> Hint | None:
         if self.missing == "attachment":
-            text = "detach the container by its network and namespace, or move the record to the folder corrupt"
+            text = "detach the container with libcni del NETWORK NETNS, or move the record to the folder corrupt"
             return Hint(text, "repair", options=("--yes",))
         if self.errno in {EACCES, EPERM} and os.geteuid():
             return Hint("run this program as root")

@@ -12,8 +12,8 @@ from libcni.cli.parser import closest
 def meant(recorded: Sequence[Attachment], name: str) -> list[Attachment]:
     """Return the attachments of the containers that a name means.
 
-    That is the container with this ID; else all containers of a pod (``NAMESPACE/NAME`` or ``NAME``), and all whose ID
-    begins with the name. GC must keep too many attachments rather than too few.
+    If a container has this ID, return its attachments; else those of all containers of a pod (``NAMESPACE/NAME`` or
+    ``NAME``), and all whose ID begins with the name. GC must keep too many attachments rather than too few.
     """
     same = [attachment for attachment in recorded if attachment.container_id == name]
     return same or [one for one in recorded if name and (_is_pod(one.pod, name) or one.container_id.startswith(name))]

@@ -147,8 +147,8 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
                 seen += f"; {some([id_of(attachment) for attachment, _ in changed])} had another one after the ADD"
             yield NodeFinding(
                 "interfaces", "error", "duplicate-mac", f"hardware address {mac}", seen,
-                "the bridge delivers the packets for all of them to one of them",
-                "; ".join(commands) or "keep the hardware address of one of them, and change the others", (),
+                "the bridge delivers the packets for all these containers to one container",
+                "; ".join(commands) or "keep the hardware address of one container, and change those of the others", (),
                 tuple(map(id_of, attachments)),
             )  # fmt: skip
 
@@ -344,7 +344,7 @@ def _gateway_of_ptp(node: NodeState, attachment: Attachment, link: Link) -> Iter
         )  # fmt: skip
         yield _error(
             attachment, "gateway-missing", f"its host interface {link.name} does not have the address {some(missing)}",
-            "the container loses its gateway as soon as it asks for its hardware address again",
+            "the container loses its gateway as soon as it asks again for the gateway's hardware address",
             "" if len(mends) == len(missing) else f"{let_take(link)}; then call repair again", mends,
         )  # fmt: skip
 

@@ -38,8 +38,8 @@ def settings_of(
     Args:
         flags: the flags of the interface.
         link: the attributes of the interface.
-        bridge: the attributes of a bridge; of another interface none.
-        port: the attributes of a port of a bridge; of another interface none.
+        bridge: the attributes of a bridge; empty for another interface.
+        port: the attributes of a port of a bridge; empty for another interface.
         decode: a function that decodes an attribute with attributes in it.
     """
     families = decode(link.get(_AF_SPEC, b""))

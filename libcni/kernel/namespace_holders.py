@@ -138,9 +138,7 @@ class Walk:
             self._read_mounts.clear()
             self._walk()
         if self._is_late():
-            self._note(
-                f"the search of its processes took too long; the longest time was for process {self._slowest[1]}"
-            )
+            self._note(f"the search of the processes took too long, longest for process {self._slowest[1]}")
         self._look_at_hidden()
         if self._own_net is not None:
             self._hold(self._own_net, "thread", "/proc/thread-self/ns/net")

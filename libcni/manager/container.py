@@ -37,8 +37,8 @@ class NetworkRequest:
         network: the network's name, or a configuration, which need not be in a file.
         ifname: the interface's name; None: the first free name of eth0, eth1, ...
         args: as in RuntimeConf, for this network alone; they take precedence over the container's.
-        capability_args: the same for capability arguments. ADD's ``strict`` refuses those that the network does not
-            declare.
+        capability_args: as in RuntimeConf, for this network alone; they take precedence over the container's. ADD's
+            ``strict`` refuses arguments that the network does not declare.
         network_args: members for ``args`` of the network's configuration, as in RuntimeConf.
 
     Raises:

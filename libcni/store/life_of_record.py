@@ -37,7 +37,7 @@ def has_ended(record: Record, life: Life) -> bool:
 
 
 def is_held(record: Record, life: Life) -> bool:
-    """Return whether something holds the namespace of a record, to which its path does not lead."""
+    """Return whether something holds the namespace of a record although the recorded path does not lead to it."""
     return not has_ended(record, life) and life.is_held(subject_of(record))
 
 

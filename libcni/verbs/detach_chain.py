@@ -171,8 +171,8 @@ def is_repeatable(error: CNIError) -> bool:
 async def detach_chain_twice(chain: Chain, claim: Claim) -> DelReport:
     """Run DEL through the whole chain, and a second time if plugins fail, as ``detach_each`` does.
 
-    Use it for a DEL that nobody repeats later: in a roll-back, and in a reload. If its masquerade chain was flushed,
-    bridge removes everything and then fails.
+    Use it for a DEL that nobody repeats later: in a roll-back, and in a reload. If the container's masquerade chain was
+    flushed, bridge removes everything and then fails.
     """
     policy = DelPolicy(keep_going=True)
     report = await _run_plugins(chain, claim, policy)

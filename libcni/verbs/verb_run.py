@@ -312,7 +312,7 @@ class VerbRun(LockingRun):
             record: the record.
             changed: the record, until now, of an attachment in use that the verb changes; or None.
             event: the reason for rewriting an existing record.
-            take_back: if this is cancelled, remove the record, or restore ``changed``: no plugin has run.
+            take_back: if the call is cancelled, remove the record, or restore ``changed``: no plugin has run.
         """
         # A cancelled caller does not receive the thread's return value.
         written: list[Journal] = []
