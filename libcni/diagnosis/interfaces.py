@@ -282,17 +282,26 @@ def _state_of(
 
 def _subnet_route(host: Network, link: Link, users: _Users, gateways: list[str]) -> Iterator[NodeFinding]:
     """Find the node's routes to a bridge's containers that are missing; whether another route wins, the kernel says."""
-    main = {route.destination for route in host.routes if route.table == MAIN_TABLE}
+    main = [route for route in host.routes if route.table == MAIN_TABLE and route.destination[-2:] != "/0"]
     masters = {one.index for one in host.links.values() if one.kind == "vrf"}  # with tables of their own
     for cidr in gateways if link.is_up and link.master not in masters else ():
         subnet = str(ipaddress.ip_network(cidr, strict=False))
-        if link.has_address(cidr) and subnet not in main:
+        is_there = any(
+            route.destination == subnet or (route.ifindex == link.index and _covers(route.destination, subnet))
+            for route in main
+        )
+        if link.has_address(cidr) and not is_there:
             mends = (Mend("add-route", link.name, (subnet,), _names(users)),)
             yield NodeFinding(
                 "interfaces", "error", "subnet-route-missing", f"route to {subnet}",
                 f"the node has no such route over {link.name}", "the node cannot reach these containers", "", mends,
                 _names(users),
             )  # fmt: skip
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    one, other = ipaddress.ip_network(wide), ipaddress.ip_network(narrow)
+    return one.version == other.version and other.subnet_of(one)  # type: ignore[arg-type]  # the same family
 
 
 # One container.

@@ -11,7 +11,7 @@ from libcni.client import CNIConfig
 from libcni.config.host_local import Reservation
 from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped
 from libcni.kernel.foreign import Space
-from libcni.kernel.netlink import Link, Network
+from libcni.kernel.netlink import MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import CORRUPT, LIVING
 from libcni.store.records import without_hash
@@ -146,6 +146,14 @@ class NodeState(NodeReading):
         return tuple(
             self.host_links_by_index[index] for index in dict.fromkeys(ways) if index in self.host_links_by_index
         )
+
+    def way_out(self, version: int) -> tuple[Link | None, str]:
+        """Return the interface of the main table's default route, and its gateway; None if there is none."""
+        for route in self.host.routes if self.host is not None else ():
+            is_wanted = route.table == MAIN_TABLE and (":" in route.destination) == (version == 6)  # noqa: PLR2004 - of IP
+            if is_wanted and route.destination.endswith("/0") and route.ifindex in self.host_links_by_index:
+                return self.host_links_by_index[route.ifindex], route.gateway
+        return None, ""
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:

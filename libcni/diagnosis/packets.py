@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from libcni.diagnosis.nft_rules import Condition, is_goto, read_rule
 from libcni.kernel.rules import Rule, Table, program_of
 from libcni.verbs.port_rules import DEEPEST, after, options_of
 
-_GO_ON = {"", "AUDIT", "CHECKSUM", "CONNMARK", "CT", "LOG", "MARK", "NFLOG", "SECMARK", "SET", "TCPMSS", "TRACE"}
+_GO_ON = {
+    "", "AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CONNSECMARK", "CT", "DSCP", "ECN", "HL", "HMARK", "IDLETIMER",
+    "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
+}  # fmt: skip
 """The targets after which the next rule sees the packet."""
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "state"}
+_PORT_MARK = 0x2000
+"""The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
 _PASSED: Rule = ("passed",)
 """The fate of packets that a rule may accept, and of packets whose fate is unknown."""
 
-_Key = tuple[str, str, str, str, bool, int]
+_Key = tuple[str, str, str, int, tuple[object, ...]]
 _Answer = Literal["yes", "no", "maybe"]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -29,11 +34,17 @@ class Packet(NamedTuple):
         address: the container's address.
         interface: the interface of the node to the container.
         is_sent: whether the container sends the packet.
+        other: the address of the other end; None: any.
+        beyond: the interface of the node to the other end; "": any that leads to another network.
+        is_marked: whether only the loss of portmap's mark is looked for: it has published ports masqueraded.
     """
 
     address: _Address
     interface: str
     is_sent: bool = True
+    other: _Address | None = None
+    beyond: str = ""
+    is_marked: bool = False
 
 
 class Place(NamedTuple):
@@ -94,11 +105,21 @@ class Forwarding:
     Args:
         rules: the rules by program and table.
         bridges: the bridges of containers. Packets that leave over them go to no other network.
+        queues: the numbers of the queues (NFQUEUE) that a program reads; None: unknown.
+        own: the addresses of the node, with prefix length.
     """
 
-    def __init__(self, rules: Mapping[str, Mapping[str, Table]], bridges: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, Mapping[str, Table]],
+        bridges: Collection[str] = (),
+        queues: Collection[int] | None = None,
+        own: Iterable[str] = (),
+    ) -> None:
         self._rules = rules
         self._bridges = bridges
+        self._queues = queues
+        self._own = [ipaddress.ip_interface(cidr) for cidr in own]
         self._steps: dict[_Key, _Steps] = {}
         self._losing: dict[_Key, bool] = {}
 
@@ -154,7 +175,7 @@ class Forwarding:
 
     def _can_lose(self, program: str, table: str, chain: str, packet: Packet, depth: int = 0) -> bool:
         """Return whether a rule of a chain, or of one that it jumps to, can lose all packets of a container."""
-        key = program, table, chain, packet.interface, packet.is_sent, packet.address.version
+        key = program, table, chain, packet.address.version, packet[1:]
         if key not in self._losing and depth < DEEPEST:
             verdicts = self._steps_of(program, table, chain, packet, depth).verdicts
             self._losing[key] = "lost" in verdicts or any(
@@ -164,17 +185,50 @@ class Forwarding:
         return self._losing.get(key, False)
 
     def _steps_of(self, program: str, table: str, chain: str, packet: Packet, depth: int) -> _Steps:
-        key = program, table, chain, packet.interface, packet.is_sent, packet.address.version
+        key = program, table, chain, packet.address.version, packet[1:]
         if key not in self._steps:
             rules = self._rules.get(program, {}).get(table) or Table()
-            # The end of this chain is the end of the search for masquerade; in another chain the search goes on.
-            verdict_of = _VERDICTS.get(table, _of_filter)
             steps = (
-                self._step(rules, rule, verdict_of(rule, is_first=depth == 0), packet)
+                self._step(rules, rule, self._verdict(table, chain, rule, packet, is_first=depth == 0), packet)
                 for rule in rules.chains.get(chain, ())
             )
             self._steps[key] = _Steps([step for step in steps if step is not None])
         return self._steps[key]
+
+    def _verdict(self, table: str, chain: str, rule: Rule, packet: Packet, *, is_first: bool) -> str:
+        """Return what a rule of iptables does with packets: see ``_Step``; "" if the next rule sees them."""
+        target = after(rule, "-j") or after(rule, "-g")
+        if packet.is_marked:
+            value, _, mask = (after(rule, "--set-xmark") or after(rule, "--set-mark")).partition("/")
+            cleared = target == "MARK" and _clears_mark(value, mask or "0xffffffff")
+            return "lost" if cleared else _of_filter(rule).replace("lost", "passed")
+        if target == "NFQUEUE":
+            queues = _numbers(after(rule, "--queue-balance") or after(rule, "--queue-num") or "0")
+            return self._of_queue(queues, is_bypassed="--queue-bypass" in rule)
+        is_lost = _masquerade_ends(rule, is_first=is_first) if table == "nat" else _is_altered(rule, table, chain)
+        if is_lost or (target == "SNAT" and self._is_foreign(after(rule, "--to-source"))):
+            return "lost"
+        return _of_filter(rule)
+
+    def may_see(self, rule: Rule, packet: Packet) -> bool:
+        """Return whether a rule of iptables may see a packet."""
+        step = self._step(Table(), rule, _of_filter(rule), packet)
+        return step is not None and step.fits(packet.address)
+
+    def _of_queue(self, numbers: list[int], *, is_bypassed: bool) -> str:
+        is_unread = self._queues is not None and bool(numbers) and set(numbers).isdisjoint(self._queues)
+        return "lost" if is_unread and not is_bypassed else "passed"
+
+    def _is_foreign(self, target: str) -> bool:
+        """Return whether an address is in a network of the node's, but not the node's: answers to it are lost."""
+        text = target.partition("-")[0]
+        text = text.partition("]")[0].strip("[") if "[" in text else text.partition(":")[0] if "." in text else text
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        near = [one for one in self._own if address in one.network and one.network.num_addresses > 1]
+        return bool(near) and all(one.ip != address for one in self._own)
 
     def _step(self, table: Table, rule: Rule, verdict: str, packet: Packet) -> _Step | None:
         """Return the step of a rule; None if it sees no such packet, or does nothing with it."""
@@ -203,6 +257,12 @@ class Forwarding:
 
     def _step_of_nft(self, rule: Rule, packet: Packet) -> _Step | None:
         conditions, verdict = read_rule(rule)
+        if packet.is_marked:
+            verdict = (
+                "lost" if _clears_mark(after(rule, "set")) and "mark" in rule else verdict.replace("lost", "passed")
+            )
+        elif "queue" in rule:
+            verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
         prefixes: list[tuple[_Prefix, bool]] = []
         is_certain = True
         for option, values, is_negated in conditions if verdict else ():
@@ -240,8 +300,14 @@ class Forwarding:
         if option in {"-i", "-o"}:
             if (option == "-i") == packet.is_sent:
                 return "yes" if _is_interface(value, packet.interface) else "no"
+            if packet.beyond:
+                return "yes" if _is_interface(value, packet.beyond) else "no"
             is_inner = value == packet.interface or any(_is_interface(value, bridge) for bridge in self._bridges)
             return "no" if is_inner else "maybe"
+        if packet.other is not None and option in {"-s", "-d", "--dst-type"}:
+            prefix = _prefix_of(value)
+            is_met = value == "UNICAST" if option == "--dst-type" else prefix is not None and packet.other in prefix
+            return "yes" if is_met else "no"
         if option in {"-s", "-d"}:  # of the other end: a single host is no other network
             return "no" if value.endswith(("/32", "/128")) else "maybe"
         if option == "--mark":  # kube-proxy marks connections to its services
@@ -249,29 +315,49 @@ class Forwarding:
         if option == "-p":
             # Whose connections of TCP are lost has lost nearly everything.
             return "yes" if value in {"all", "tcp"} else "maybe" if value == "udp" else "no"
-        is_understood = option == "--comment" or (option == "-m" and value in _UNDERSTOOD_MODULES)
+        is_understood = option == "--comment" or (
+            option == "-m" and (value in _UNDERSTOOD_MODULES or (value == "addrtype" and packet.other is not None))
+        )
         return "yes" if is_understood else "maybe"
 
 
-def _of_filter(rule: Rule, *, is_first: bool) -> str:  # noqa: ARG001 - as of the other tables
+def _of_filter(rule: Rule) -> str:
     target = after(rule, "-j") or after(rule, "-g")
     if target in {"DROP", "REJECT"}:
         return "lost"
     return "return" if target == "RETURN" else "" if target in _GO_ON else "passed"
 
 
-def _of_raw(rule: Rule, *, is_first: bool) -> str:
-    return "lost" if "NOTRACK" in rule or "--notrack" in rule else _of_filter(rule, is_first=is_first)
-
-
-def _of_nat(rule: Rule, *, is_first: bool) -> str:
+def _masquerade_ends(rule: Rule, *, is_first: bool) -> bool:
+    """Return whether a rule of the table nat ends the search for masquerade: at the end of other chains it goes on."""
     target = after(rule, "-j") or after(rule, "-g")
-    if target == "ACCEPT" or (target == "RETURN" and is_first):
-        return "lost"
-    return _of_filter(rule, is_first=is_first)
+    return target == "ACCEPT" or (target == "RETURN" and is_first)
 
 
-_VERDICTS: Mapping[str, Callable[..., str]] = {"nat": _of_nat, "raw": _of_raw}
+def _is_altered(rule: Rule, table: str, chain: str) -> bool:
+    """Return whether a rule changes packets so that they are lost later."""
+    if table == "raw":
+        # With a zone for one side alone the answers belong to no connection.
+        is_zone = any(word.startswith("--zone") for word in rule) and not {"-i", "-s", "-d"}.isdisjoint(rule)
+        return "NOTRACK" in rule or "--notrack" in rule or is_zone
+    # The node takes one of the hops away.
+    return chain == "PREROUTING" and "1" in {after(rule, "--ttl-set"), after(rule, "--hl-set")}
+
+
+def _clears_mark(value: str, mask: str = "0xffffffff") -> bool:
+    """Return whether a rule that sets a mark takes portmap's away."""
+    try:
+        return bool(int(mask, 0) & _PORT_MARK) and not int(value, 0) & _PORT_MARK
+    except ValueError:
+        return False
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of queues in a rule, such as ``0:3`` or ``0-3``."""
+    low, _, high = text.replace("-", ":").partition(":")
+    if not low.isdecimal() or not (high or low).isdecimal():
+        return []
+    return list(range(int(low), min(int(high or low), int(low) + 255) + 1))
 
 
 def named_in_drop(rule: Rule) -> frozenset[str]:
@@ -280,12 +366,24 @@ def named_in_drop(rule: Rule) -> frozenset[str]:
         conditions, verdict = read_rule(rule)
     else:
         conditions = [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
-        verdict = _of_filter(rule, is_first=True)
+        verdict = _of_filter(rule)
     states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
     if verdict != "lost" or (states and "new" not in ",".join(states).lower()):
         return frozenset()
     named = (one.values for one in conditions if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
     return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
+
+
+def lost_prefixes(rule: Rule) -> list[tuple[bool, _Prefix]]:
+    """Return the networks of a rule of iptables that loses packets, each with whether these are the senders."""
+    if rule[0] == "add" or _of_filter(rule) != "lost":
+        return []
+    found = [
+        (option == "-s", _prefix_of(value)) for option, value, is_negated in options_of(rule)
+        if option in {"-s", "-d"} and not is_negated
+    ]  # fmt: skip
+    # Hosts are in ``named_in_drop``.
+    return [(is_sent, one) for is_sent, one in found if one is not None and 0 < one.prefixlen < one.max_prefixlen]
 
 
 def _is_for(program: str, table: str, packet: Packet) -> bool:

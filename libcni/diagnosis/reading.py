@@ -37,6 +37,7 @@ from libcni.store.records import RecordStore, names_of
 
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
+_QUEUES = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
 
@@ -91,6 +92,7 @@ class NodeReading:
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
         forwards: whether the kernel forwards packets, and those of 127.0.0.1, by the file of the setting for all
             interfaces.
+        queues: the numbers of the queues of packets (NFQUEUE) that a program reads; None: unknown.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
@@ -109,6 +111,7 @@ class NodeReading:
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[str, bool] = field(default_factory=dict)
+    queues: frozenset[int] | None = None
     unread: dict[str, str] = field(default_factory=dict)
     pending_after: float = PENDING_AFTER
     started: float = 0.0
@@ -173,6 +176,7 @@ class NodeReading:
             rules=rules,
             forwards=forwards,
             look_up=ways_in,
+            queues=_queues(),
         )
 
     @property
@@ -322,6 +326,16 @@ class NodeReading:
     @functools.cached_property
     def _problem_of(self) -> Callable[[str], tuple[str, str] | None]:
         return functools.cache(functools.partial(plugin_problem, self.cni))
+
+
+def _queues() -> frozenset[int] | None:
+    try:
+        with open(_QUEUES, encoding="ascii") as file:
+            return frozenset(int(line.split()[0]) for line in file if line.strip())
+    except FileNotFoundError:  # without the kernel's module no program can read one
+        return frozenset()
+    except (OSError, ValueError):
+        return None
 
 
 def forwarding_of(device: str) -> str:

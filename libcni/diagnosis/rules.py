@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import ipaddress
 import math
 import os
@@ -17,10 +18,10 @@ from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.needed_programs import FIREWALLD
 from libcni.diagnosis.node_state import NodeState, is_default
-from libcni.diagnosis.packets import Forwarding, Packet, Place, named_in_drop
+from libcni.diagnosis.packets import Forwarding, Packet, Place, lost_prefixes, named_in_drop
 from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
 from libcni.diagnosis.reload_mend import reloads
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.link_settings import WITHOUT_IPV6
@@ -59,6 +60,10 @@ _LOST_WITH = (
     ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
     ("mangle", "FORWARD", True, f"cannot reach {_OTHERS}"),
     ("mangle", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("security", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("security", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "POSTROUTING", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "POSTROUTING", False, f"cannot reach {_OTHERS}"),
     ("filter", "FORWARD", True, f"cannot reach {_OTHERS}"),
     ("filter", "FORWARD", False, f"cannot reach {_OTHERS}"),
     ("filter", "INPUT", True, f"cannot reach {_NODE}"),
@@ -66,6 +71,12 @@ _LOST_WITH = (
     ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
 )
 """Where packets can be lost: table, chain, whether the container sends them, and the consequence."""
+_FAR = {4: "203.0.113.7", 6: "3fff::7"}
+_UNMASKED = "cannot reach other networks, because answers to their packets do not come back to this node"
+_UNMASKED_NEAR = (
+    "are not masqueraded in the network of the default route: it needs routes to them; somebody may want this"
+)
+_UNMARKED = "cannot reach their own published ports, nor can this node at 127.0.0.1: portmap's mark is taken away"
 _LOST_WITH_NFT = {
     "ingress": ((True, f"cannot reach {_OTHERS}"),),
     "egress": ((False, f"cannot reach {_OTHERS}"),),
@@ -393,7 +404,8 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     """Find the rules and policies that drop packets of containers."""
-    forwarding = Forwarding(node.rules, node.inner_bridges)
+    own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
+    forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     yield from _lost(node, live, forwarding)
     everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
     for attachment, chain in product(live, ("FORWARD", "INPUT")):
@@ -477,7 +489,32 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
                     if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
                         containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
                         containers[id_of(attachment)] = interfaces[interface] = None
+            for place, packet, what in _special(node, attachment, parsed, gateways):
+                if rule := forwarding.lost_by(*place, packet):
+                    containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
+                    containers[id_of(attachment)] = interfaces[packet.interface] = None
     return losses
+
+
+def _special(
+    node: NodeState, attachment: Attachment, address: ipaddress.IPv4Address | ipaddress.IPv6Address, gateways: list[str]
+) -> Iterator[tuple[Place, Packet, str]]:
+    """Yield the packets whose fate depends on more than the container: those to outside, and those with a mark."""
+    uplink, hop = node.way_out(address.version)
+    documents = node.documents(attachment)
+    programs = _iptables_of(node, program_of(str(address)))
+    far = ipaddress.ip_address(_FAR[address.version])
+    for program, interface in product(programs, gateways):
+        if uplink is not None and any(one.get("ipMasq") is True for one in documents):
+            packet = Packet(address, interface, other=far, beyond=uplink.name)
+            yield Place(program, "nat", "POSTROUTING"), packet, _UNMASKED
+            if hop:
+                packet = packet._replace(other=ipaddress.ip_address(hop))
+                yield Place(program, "nat", "POSTROUTING"), packet, _UNMASKED_NEAR
+        is_marked = any(one.get("type") == "portmap" and one.get("snat") is not False for one in documents)
+        if is_marked and list(ports_in(attachment.capability_args)):
+            for chain, is_sent in (("FORWARD", True), ("FORWARD", False), ("POSTROUTING", False)):
+                yield Place(program, "mangle", chain), Packet(address, interface, is_sent, is_marked=True), _UNMARKED
 
 
 def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
@@ -492,8 +529,9 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             at = place._replace(chain=rule[4])
             commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
             remedy = f"accept their packets before that rule: {'; '.join(commands)}"
+        severity: Severity = "note" if what == _UNMASKED_NEAR else "error"
         yield NodeFinding(
-            "rules", "error", "dropped", str(place), f"the container's packets end at the rule {_text_of(rule)}",
+            "rules", severity, "dropped", str(place), f"the container's packets end at the rule {_text_of(rule)}",
             f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
@@ -501,9 +539,18 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         ends = [link.name for link in node.host_ends(attachment)]
         for name in (*gateway_interfaces(node, attachment), *ends, *node.addresses_of(attachment)):
             users.setdefault(name, {})[id_of(attachment)] = None
+    parsed = [(ipaddress.ip_address(text), attachment) for attachment in live for text in node.addresses_of(attachment)]
+    numbered: _Numbered = {
+        version: sorted(
+            ((int(address), attachment) for address, attachment in parsed if address.version == version),
+            key=lambda pair: pair[0],
+        )
+        for version in (4, 6)
+    }
     lost = {rule for _, rule in losses}
     for place, rule in _rules_of_filters(node) if users else ():
         names = dict.fromkeys(one for name in sorted(named_in_drop(rule)) for one in users.get(name, ()))
+        names |= dict.fromkeys(_named_by_network(node, numbered, forwarding, rule) if rule not in lost else ())
         if names and rule not in lost:
             yield NodeFinding(
                 "rules", "note", "dropped-in-part", str(place),
@@ -512,12 +559,31 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             )  # fmt: skip
 
 
+_Numbered = dict[int, list[tuple[int, Attachment]]]
+"""The attachments by the numbers of their addresses, in order, for each version of IP."""
+
+
+def _named_by_network(node: NodeState, numbered: _Numbered, forwarding: Forwarding, rule: Rule) -> Iterator[str]:
+    """Yield the attachments with an address in a network of a rule of iptables that drops some of their packets."""
+    for is_sent, network in lost_prefixes(rule):
+        found = numbered[network.version]
+        start = bisect.bisect_left(found, int(network.network_address), key=lambda pair: pair[0])
+        for number, attachment in found[start:]:
+            if number > int(network.broadcast_address):
+                break
+            address = network[number - int(network.network_address)]
+            packets = (Packet(address, one, is_sent) for one in gateway_interfaces(node, attachment))
+            if any(forwarding.may_see(rule, packet) for packet in packets):
+                yield id_of(attachment)
+
+
 def _rules_of_filters(node: NodeState) -> Iterator[tuple[Place, Rule]]:
     """Yield the rules that filter packets, except those with which the plugin firewall isolates networks."""
     for program, tables in node.rules.items():
         for name, table in tables.items() if program == "nft" else [("filter", node.table(program, "filter"))]:
             for chain, rules in table.chains.items() if name not in _OWN_TABLES else ():
-                yield from ((Place(program, name, chain), rule) for rule in rules if chain[:4] != "CNI-")
+                is_own = chain.startswith("CNI-") and chain != "CNI-ADMIN"  # CNI-ADMIN has the administrator's rules
+                yield from ((Place(program, name, chain), rule) for rule in rules if not is_own)
 
 
 def _text_of(rule: Rule) -> str:

@@ -145,11 +145,11 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
     for version in (4, 6):
         alike = [end for end in ends if _version(end[1]) == version]
         outside = next(_outside(host, version), "")
-        uplink, hop = _uplink(node, host, version)
-        for attachment, address, link in alike if outside and uplink else ():
+        uplink, hop = node.way_out(version)
+        for attachment, address, link in alike if outside and uplink is not None else ():
             yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index))
-            if hop:
-                yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink), (link.name,))
+            if uplink is not None and hop and not hop.startswith("fe80:"):
+                yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink.index), (link.name,))
         networks = list(grouped((end[0].network, end) for end in alike).values())
         for sources, targets in zip(networks, [*networks[1:], *networks[:1]], strict=True):
             _, target, device = targets[0]
@@ -172,16 +172,6 @@ def _outside(network: Network, version: int) -> Iterator[str]:
     for address in _OUTSIDE[version]:
         if not any(ipaddress.ip_address(address) in one for one in narrow):
             yield address
-
-
-def _uplink(node: NodeState, host: Network, version: int) -> tuple[int, str]:
-    """Return the interface of the main table's default route and its gateway; 0 if it has none."""
-    for route in host.routes:
-        is_wanted = route.table == MAIN_TABLE and _version(route.destination) == version
-        if is_wanted and route.destination.endswith("/0") and route.ifindex in node.host_links_by_index:
-            is_local = route.gateway.startswith("fe80:")
-            return route.ifindex, "" if is_local else route.gateway
-    return 0, ""
 
 
 _Wrong = tuple[_Asked, RouteAnswer]

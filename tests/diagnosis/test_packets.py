@@ -22,7 +22,7 @@ from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding, NotChecked
 from libcni.diagnosis.rules import check_rules
-from libcni.kernel.netlink import IPRoute
+from libcni.kernel.netlink import IPRoute, Link
 from libcni.kernel.rules import Table, nft_table, ports_chain
 from libcni.verbs.port_rules import translations
 
@@ -127,12 +127,34 @@ def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: 
     assert Forwarding(tables(*rules)).lost_by("ip6tables", "filter", "FORWARD", packet) is None
 
 
+def give_uplink(made: MadeNode) -> None:
+    made.host.links["up0"] = Link("up0", 50, is_up=True, addresses=["192.0.2.1/24"])
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.254", 50)))
+
+
 @pytest.mark.parametrize(
     ("table", "rule", "is_found"),
     [
         ("raw", "-A PREROUTING -s 10.1.0.0/24 -j NOTRACK", True),
         ("raw", "-A PREROUTING -s 10.1.0.0/24 -j CT --notrack", True),
-        ("raw", "-A PREROUTING -s 10.1.0.0/24 -j CT --zone 7", False),
+        ("raw", "-A PREROUTING -s 10.1.0.0/24 -j CT --zone 7", True),
+        ("raw", "-A PREROUTING -j CT --zone 7", False),
+        ("raw", "-A PREROUTING -i br9 -j CT --zone 7", False),
+        ("mangle", "-A PREROUTING -i br0 -j TTL --ttl-set 1", True),
+        ("mangle", "-A PREROUTING -i br0 -j TTL --ttl-set 64", False),
+        ("mangle", "-A POSTROUTING -j TTL --ttl-set 1", False),
+        ("security", "-A FORWARD -d 10.1.0.0/26 -j DROP", True),
+        ("filter", "-A FORWARD -j NFQUEUE --queue-num 0", True),
+        ("filter", "-A FORWARD -j NFQUEUE --queue-num 0 --queue-bypass", False),
+        ("filter", "-A FORWARD -j NFQUEUE --queue-num 7", False),
+        ("filter", "-A FORWARD -j NFQUEUE --queue-balance 6:8", False),
+        ("filter", "-A FORWARD -j NFQUEUE --queue-balance 1:3", True),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -o up0 -j SNAT --to-source 192.0.2.99", True),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -o up0 -j SNAT --to-source 192.0.2.1", False),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -o up0 -j SNAT --to-source 198.51.100.7", False),
+        ("nat", "-A POSTROUTING -s 10.1.0.0/24 -o up9 -j SNAT --to-source 192.0.2.99", False),
+        ("nat", "-A POSTROUTING -m addrtype ! --dst-type LOCAL -j ACCEPT", True),
+        ("nat", "-A POSTROUTING -m addrtype --dst-type LOCAL -j ACCEPT", False),
         ("nat", "-A POSTROUTING -s 10.1.0.0/24 -j ACCEPT", True),
         ("nat", "-A POSTROUTING -s 10.1.0.0/24 -j RETURN", True),
         ("nat", "-A POSTROUTING -s 10.1.0.0/24 -d 10.0.0.0/8 -j RETURN", False),
@@ -142,14 +164,86 @@ def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: 
 def test_a_rule_that_comes_before_masquerade(made: MadeNode, table: str, rule: str, is_found: bool) -> None:
     made.attach("c1")
     made.make_rules("c1", "10.1.0.2")
+    give_uplink(made)
+    made.more["queues"] = frozenset({7})
     reading = made.reading()
     chain, words = rule.split()[1], tuple(rule.split())
     reading.rules["iptables"].setdefault(table, Table()).chains.setdefault(chain, []).insert(0, words)
     found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))] * is_found
     if found:
-        command = f"iptables -t {table} -D {rule.removeprefix('-A ')}"
+        command = f"iptables -t {table} -D {rule.removeprefix('-A ')}".replace(" -t filter", "").replace("!", "'!'")
         assert found[0].remedy == f"find out who added the rule, and remove it: {command}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "severity"),
+    [
+        ("-d 192.0.2.0/24 -j ACCEPT", "note"),
+        ("-d 198.51.100.0/24 -j ACCEPT", ""),
+        ("-d 192.0.2.0/24 -j RETURN", ""),
+        ("-o up0 -j ACCEPT", "error"),
+    ],
+)
+def test_a_chain_before_masquerade_that_ends_it(made: MadeNode, rule: str, severity: str) -> None:
+    """As ip-masq-agent's chain is asked."""
+    made.attach("c1")
+    made.make_rules("c1", "10.1.0.2")
+    give_uplink(made)
+    reading = made.reading()
+    nat = reading.rules["iptables"]["nat"]
+    nat.add("AGENT", ("-A", "AGENT", *rule.split()))
+    nat.chains["POSTROUTING"].insert(
+        0, ("-A", "POSTROUTING", "-m", "addrtype", "!", "--dst-type", "LOCAL", "-j", "AGENT")
+    )
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity) for one in found] == [("dropped", severity)] * bool(severity)
+    assert all(one.remedy.endswith(f": iptables -t nat -D AGENT {rule}") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("chain", "target", "is_found"),
+    [
+        ("POSTROUTING", "--set-xmark 0x0/0xffffffff", True),
+        ("FORWARD -i br0", "--set-xmark 0x7/0xffffffff", True),
+        ("POSTROUTING", "--set-xmark 0x0/0xff", False),
+        ("POSTROUTING", "--set-xmark 0x2000/0xffffffff", False),
+        ("POSTROUTING -o up9", "--set-xmark 0x0/0xffffffff", False),
+        ("POSTROUTING -p tcp", "--set-xmark 0x4000/0x0", False),
+    ],
+)
+def test_a_rule_that_takes_the_mark_of_published_ports_away(
+    made: MadeNode, chain: str, target: str, is_found: bool
+) -> None:
+    rule = f"-A {chain} -j MARK {target}"
+    made.attach("c1", {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
+    made.attach("c2", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables"]["mangle"] = tables(rule, name="mangle")["iptables"]["mangle"]
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "dropped"]
+    assert [one.containers for one in found] == [("c1:eth0",)] * is_found
+    assert all(one.remedy.endswith(f": iptables -t mangle -D {rule.removeprefix('-A ')}") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "containers"),
+    [
+        ("CNI-ADMIN -s 10.1.0.0/24 -d 10.2.0.0/24 -j DROP", ("c1:eth0", "c2:eth0")),
+        ("FORWARD -d 10.1.0.2/31 -p tcp -m tcp --dport 80 -j REJECT", ("c1:eth0", "c2:eth0")),
+        ("FORWARD -s 10.2.0.0/24 -j DROP", ()),
+        ("FORWARD -i up0 -s 10.0.0.0/8 -j DROP", ()),
+        ("CNI-ISOLATION-STAGE-1 -s 10.1.0.0/24 -d 10.2.0.0/24 -j DROP", ()),
+    ],
+)
+def test_rules_that_drop_packets_of_a_network_are_named(made: MadeNode, rule: str, containers: tuple[str, ...]) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    made.attach("c2", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables"]["filter"].add(rule.split(maxsplit=1)[0], ("-A", *rule.split()))
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("dropped-in-part", "note", containers)
+    ] * bool(containers)
 
 
 def test_a_rule_between_two_containers_is_named_and_no_fault(made: MadeNode) -> None:
