@@ -81,7 +81,7 @@ def refused_gateway(net: NetworkConfigList, document: Mapping[str, Any], link: L
     """Return a gateway's address that the plugin refuses to give a bridge, and the bridge's addresses that cause this.
 
     The plugin (ensureAddr in bridge.go) stops at another IPv4 address, or at an IPv6 address of an overlapping subnet,
-    if that comes before the gateway's.
+    if the kernel lists this address before the gateway's.
     """
     if is_gateway(document) and document.get("forceAddress") is not True:
         wanted = bridge_gateways(net)

@@ -74,8 +74,8 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
         # Go libcni refuses a DEL whose file it cannot read, so its runtime cannot end the container.
         finding = replace(
             finding,
-            remedy="move the file away, and then let the container's runtime restart it at once: a runtime that reads "
-            "the file itself cannot end the container before",
+            remedy="move the file away, and then let the runtime restart the container at once; as long as the file "
+            "is there, a runtime that reads it cannot stop the container",
         )
     # As long as the container lives, the unreadable record keeps GC from freeing its address.
     mends = () if finding.remedy else (*finding.mends, replace(aside, containers=finding.containers))

@@ -121,7 +121,7 @@ def in_another_vlan(
         actual = f"VLAN {port.pvid}" if port.pvid else "no VLAN"
         yield about(
             severity="error", name="link-setting",
-            seen=f"{bridge.name} has packets of {port.name} in {actual}, but those of its network in VLAN {vlan}",
+            seen=f"{bridge.name} has packets of {port.name} in {actual}, but packets of its network in VLAN {vlan}",
             meaning="the container is cut off",
             remedy=f"bridge vlan add vid {vlan} pvid untagged dev {shlex.quote(port.name)}",
         )  # fmt: skip

@@ -287,7 +287,7 @@ class Record:
         partial: the result of the last plugin of an ADD that has not completed, as text, or None.
         interface: its interface, as far as it is known.
         is_reload: whether the file was written by a reload of a complete attachment.
-        is_own_netns: whether the namespace is the ADD's program's own; see ``allow_own_netns``.
+        is_own_netns: whether the namespace is that of the program that ran the ADD; see ``allow_own_netns``.
         is_original: whether this library wrote the file for this identity. Somebody may have copied a file and edited
             the names in it.
         path: the file.

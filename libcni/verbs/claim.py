@@ -100,7 +100,7 @@ class Claim:
         return "interface" if isinstance(seen.interface, Known) else ""
 
     def learn_before(self, seen: Place) -> None:
-        """Learn, before the first plugin of an ADD, that an interface that exists already is not its own."""
+        """Learn, before the first plugin of an ADD, that the ADD has not created an interface that exists already."""
         self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
 
     def learn(self, result: Result, *, is_last: bool) -> None:

@@ -50,7 +50,7 @@ def check_granted(status: Mapping[str, Any], network: str, ifname: str, ips: Seq
     for ip in ips:
         if _packed(ip, "address") not in granted:
             problem = f"--ip {ip}: CNI network {network} did not give this address"
-            raise CNIError(problem, hint="choose an address in the ranges of its ipam")
+            raise CNIError(problem, hint="choose an address in the ranges of the network's ipam")
     if mac and own["mac_address"].lower() != mac.lower():
         problem = f"--mac-address {mac}: CNI network {network} gave {own['mac_address']}"
         raise CNIError(problem, hint="declare the capability mac in a plugin that supports it")
