@@ -103,7 +103,8 @@ def send_echoes(requests: Sequence[EchoRequest]) -> list[Echo]:
             try:
                 talk = _Talk(stack.enter_context(_socket_for(request)), request, echo)
             except OSError as error:
-                echo.problem = error.strerror or str(error)
+                no_right = "no raw socket can be made in the namespace; this needs CAP_NET_RAW there"
+                echo.problem = no_right if isinstance(error, PermissionError) else error.strerror or str(error)
                 continue
             if not echo.error and not echo.problem:
                 waiting[talk.socket.fileno()] = talk
@@ -131,7 +132,7 @@ def _socket_for(request: EchoRequest) -> socket.socket:
         with system.Closing(open_known(request.netns, request.identity)) as namespace:
             descriptor = socket_in(namespace, family.number, socket.SOCK_RAW, family.protocol)
         if descriptor < 0:
-            raise OSError(errno.EPERM, "no raw socket can be made in the namespace; this needs CAP_NET_RAW there")
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         made = socket.socket(family.number, socket.SOCK_RAW, family.protocol, descriptor)
     made.setblocking(False)
     return made

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from nodes import Namespace
@@ -449,6 +450,22 @@ def test_answers_of_others_do_not_count(host: Namespace, container: Namespace) -
             forged.set()
             thread.join()
     assert (echo.is_answered, echo.sent, echo.error) == (False, 3, 0)
+
+
+def test_without_the_right_to_send_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(libcni.kernel.echo, "socket_in", lambda *_: -1)
+    space = tmp_path / "c1"
+    space.touch()
+    echoes = send_echoes(
+        [EchoRequest("192.0.2.1"), EchoRequest("192.0.2.1", "", str(space), namespace_identity(str(space)))]
+    )
+    assert {echo.problem for echo in echoes} == {
+        "no raw socket can be made in the namespace; this needs CAP_NET_RAW there"
+    }
 
 
 @pytest.mark.real
