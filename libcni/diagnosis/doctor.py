@@ -11,6 +11,7 @@ from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
+from libcni.diagnosis.ipsec import check_ipsec
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.next_container import check_next
@@ -45,6 +46,7 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("interfaces", check_interfaces),
     ("rules", check_rules),
     ("rules", check_ports),
+    ("rules", check_ipsec),
     ("ipam", check_ipam),
     ("drift", check_drift),
     ("next", check_next),

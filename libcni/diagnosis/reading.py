@@ -25,6 +25,7 @@ from libcni.diagnosis.executable import plugin_problem
 from libcni.diagnosis.report import problem_of
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.kernel.foreign import Space, ways_in
+from libcni.kernel.ipsec import IPsecPolicy, ipsec_policies
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import Network, RouteAnswer, RouteQuestion, read_network
@@ -93,6 +94,7 @@ class NodeReading:
         forwards: whether the kernel forwards packets, and those of 127.0.0.1, by the file of the setting for all
             interfaces.
         queues: the numbers of the queues of packets (NFQUEUE) that a program reads; None: unknown.
+        ipsec: the policies of IPsec in this namespace.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
@@ -112,6 +114,7 @@ class NodeReading:
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[str, bool] = field(default_factory=dict)
     queues: frozenset[int] | None = None
+    ipsec: tuple[IPsecPolicy, ...] = ()
     unread: dict[str, str] = field(default_factory=dict)
     pending_after: float = PENDING_AFTER
     started: float = 0.0
@@ -164,6 +167,9 @@ class NodeReading:
                 rules[program] = saved_rules(program)
                 if program == "nft":
                     rules[program] = {**filtering_tables(), **rules[program]}
+        ipsec: tuple[IPsecPolicy, ...] = ()
+        with _noting(unread, "the policies of IPsec"):
+            ipsec = ipsec_policies()
         forwards: dict[str, bool] = {}
         for path in (*FORWARDING.values(), LOCALNET):
             with suppress(OSError), open(path, encoding="ascii") as file:
@@ -177,6 +183,7 @@ class NodeReading:
             forwards=forwards,
             look_up=ways_in,
             queues=_queues(),
+            ipsec=ipsec,
         )
 
     @property
