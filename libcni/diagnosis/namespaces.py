@@ -84,6 +84,7 @@ def _why_gone(attachment: Attachment) -> str:
     if attachment.state == STALE_BOOT:
         return "the attachment is from before the last reboot"
     how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
+    how = "was unmounted, and the empty file of its name is left" if is_empty_file(attachment.netns) else how
     return f"the namespace {attachment.netns} {how}"
 
 

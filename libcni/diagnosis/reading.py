@@ -27,7 +27,7 @@ from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.kernel.foreign import Space, ways_in
 from libcni.kernel.ipsec import IPsecPolicy, ipsec_policies
 from libcni.kernel.life import Answer, Life, Subject
-from libcni.kernel.namespace import NamespaceId, namespace_identity
+from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.kernel.netlink import Network, RouteAnswer, RouteQuestion, read_network
 from libcni.kernel.rules import Table, filtering_tables, programs, saved_rules
 from libcni.protocol.result import Result
@@ -239,7 +239,9 @@ class NodeReading:
         if id(attachment) not in self._answers:
             record = attachment.record
             answer = None
-            if attachment.state in _SEEN:
+            # Go records no identity, and when a namespace is unmounted, the empty file of its name stays.
+            is_left = attachment.made_by_go and is_empty_file(attachment.netns)
+            if attachment.state in _SEEN and not is_left:
                 # The listing has compared the namespace at the path with the recorded one.
                 answer = Answer(
                     "alive", "path", "the path leads to the recorded namespace", record.netns, record.netns_id

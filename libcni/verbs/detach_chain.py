@@ -9,6 +9,7 @@ from libcni._dataclass import replace
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, Hint, PluginError, PluginNotFoundError, PluginTimeoutError
+from libcni.kernel.namespace import is_empty_file
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation
 from libcni.store.model import READY
@@ -44,7 +45,9 @@ def _chains(claim: Claim, net: NetworkConfigList | None, rt: RuntimeConf, policy
     for tried in configurations(record, net, rt, run.configured, use_given=policy.use_given):
         conf = tried.rt
         # The mistake may be the path itself: plugins refuse a file that is not a namespace. It has no interface.
-        if tried.is_correction and conf.netns and run.sight.is_no_namespace(conf.netns):
+        # An empty file is what an unmounted namespace leaves.
+        may_be_wrong = bool(conf.netns) and (tried.is_correction or is_empty_file(conf.netns or ""))
+        if may_be_wrong and run.sight.is_no_namespace(conf.netns or ""):
             conf = conf.with_netns("")
         try:
             executables = run.find_all(tried.net, skip_missing=policy.skip_missing)

@@ -181,6 +181,8 @@ def test_a_pod_in_which_nothing_runs_any_longer(
 
 def test_a_path_that_leads_to_another_pod_than_go_recorded(made: MadeNode) -> None:
     """Go records no identity of a namespace. A reload or a DEL would hit the other pod."""
+    for name in ("c1", "c2"):
+        made.netns(name).write_text("a namespace", encoding="utf-8")  # an empty file is what an unmounted one leaves
     made.attach("c1", version="")
     first = made.attach("c2", version="")
     assert made.findings(check_namespaces) == []
@@ -272,3 +274,27 @@ def test_a_lost_path_is_mounted_again_and_interrupts_nobody(node: OperatorNode, 
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("is_given_away", [False, True])
+def test_the_empty_file_of_an_unmounted_namespace_is_no_container_of_go(
+    node: OperatorNode, named_namespace: str, *, is_given_away: bool
+) -> None:
+    """Go libcni records the path alone, and there is a file."""
+    path = f"/run/netns/{named_namespace}"
+    node.cni.add_network_list("net", RuntimeConf("c1", path, "eth0"))
+    node.strip_record()
+    subprocess.run(["umount", path], check=True)
+    if is_given_away:
+        for file in (f"{node.net}.2", "last_reserved_ip.0"):
+            (node.leases / "net" / file).unlink()
+        second = node.attach("c2")
+        before = second.links_and_addresses()
+        assert f"{node.net}.2/24" in second.addresses("eth0")
+    found = node.mend("was unmounted, and the empty file of its name is left", interrupt="c1")
+    assert (found.name, [one.kind for one in found.mends]) == ("dead", ["detach"])
+    if is_given_away:
+        assert second.links_and_addresses() == before
+        assert f"{node.net}.2" in node.leased()
+        node.assert_healthy()
