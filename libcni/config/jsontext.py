@@ -135,7 +135,7 @@ def last_members(text: str) -> dict[str, Member]:
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return the text of an object's complete members before its end or damage, and the index after this text."""
+    """Return the text of an object's undamaged first members, and the index after this text."""
     end = 0
     with suppress(JSONTextError):
         for span in _spans(text):

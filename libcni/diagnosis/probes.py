@@ -34,8 +34,8 @@ _ALONE = {"private", "vepa", "passthru"}
 """The modes of macvlan in which containers of one node do not reach each other."""
 
 Kind = Literal["router", "node", "gateway", "same", "other", "out"]
-"""From the node to its own gateway, and to a container; from a container to its gateway, to another container of its
-network, to one of another network, and to the node's gateway."""
+"""In this order: from the node to the node's gateway; from the node to a container; from a container to its gateway, to
+another container of its network, to a container of another network, to the node's gateway."""
 _FIRST = {"router", "node"}
 """Kinds that are sent first, because a container's own request teaches the node the container's hardware address."""
 

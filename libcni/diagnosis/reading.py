@@ -91,14 +91,14 @@ class NodeReading:
         spaces: all network namespaces that something holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, and those of 127.0.0.1, by the file of the setting for all
+        forwards: whether the kernel forwards packets, and packets of 127.0.0.1, by the file of the setting for all
             interfaces.
         queues: the numbers of the queues of packets (NFQUEUE) that a program reads; None: unknown.
         ipsec: the policies of IPsec in this namespace.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
-        look_up: asks the kernel for the ways of packets in a namespace, or in this one; None: nothing is asked.
+        look_up: a function that asks the kernel for the routes of packets in a namespace; None: nothing is asked.
     """
 
     cni: CNIConfig

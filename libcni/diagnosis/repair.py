@@ -178,7 +178,7 @@ class _Repair:
         return read_node(self.cni, pending_after=self.pending_after)
 
     def plan(self, node: NodeState, report: DoctorReport) -> list[MendOutcome]:
-        """Return the mends of a report that have not been tried, in their order, and then those that are left."""
+        """Return the mends to carry out, in their order, and then the mends for which an option is missing."""
         wanted = [
             (finding.name, mend)
             for finding in report.findings

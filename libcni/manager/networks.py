@@ -79,7 +79,7 @@ class NetworkSet:
 
 
 Stamp = tuple[object, ...] | None
-"""The state of a directory of configurations; None: a change may leave this state equal."""
+"""The state of a directory of configurations; None if a later change might not change the state."""
 
 _TICK_NS = 20_000_000
 """Nanoseconds in which two changes of a file may have the same time."""

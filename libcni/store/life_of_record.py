@@ -63,7 +63,7 @@ def subject_of(record: Record) -> Subject:
 
 
 def age_of(record: Record) -> float | None:
-    """Return the seconds since the ADD of an attachment, by a clock that nobody can set if possible; None: unknown."""
+    """Return the seconds since an attachment's ADD, if possible by the boot clock, which cannot be set; or None."""
     if record.uptime is not None and record.state != STALE_BOOT:
         return max(0.0, system.uptime() - record.uptime)
     if record.created is not None:

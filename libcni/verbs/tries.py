@@ -48,7 +48,7 @@ class Tries:
         chain: the plugins.
         record: the record to write.
         namespace: the container's namespace before the ADD.
-        ports: the ports of the host that it publishes, if they are to be checked.
+        ports: the host ports that the ADD publishes, if they are to be checked.
         on_existing, on_cancel, rollback, strict: the options of the ADD.
         notes: the warnings of the ADD.
     """

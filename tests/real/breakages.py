@@ -139,7 +139,7 @@ BREAKAGES = {
     ),
     "path-of-another": Breakage(
         "umount ${netns[db-0]}; mount --bind /proc/${pid[web-1]}/ns/net ${netns[db-0]}",
-        "no longer leads to its namespace, but it lives",
+        "no longer leads to the namespace, but the namespace lives",
         "umount ${netns[db-0]}; mount --bind /proc/${pid[db-0]}/ns/net ${netns[db-0]}", loses=False,
     ),
     "second-bridge": Breakage(
