@@ -21,11 +21,14 @@ _SECONDS = 20.0
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 _ESCAPED = re.compile(r"\\(.)")
 _QUOTED = re.compile(r'"[^"]*"?')
-_HOOK = re.compile(r"type (\w+) hook (\w+)(?: devices? (.*?))? priority ")
+_HOOK = re.compile(r"type (\w+) hook (\w+)(?: devices? (.*?))? priority (\w*)(?: ?([+-]) ?(\d+))?")
+_PRIORITIES = {"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 
-_OF_IPTABLES = {f"{family} {name}" for family in ("ip", "ip6") for name in ("filter", "mangle", "raw", "security")}
+_OF_IPTABLES = {
+    f"{family} {name}" for family in ("ip", "ip6") for name in ("filter", "mangle", "nat", "raw", "security")
+}
 
 _NO_CHAIN = 1
 """The exit status of iptables if a chain does not exist."""
@@ -41,11 +44,13 @@ class Hook(NamedTuple):
         kind: ``filter``, ``nat`` or ``route``.
         name: the hook, such as ``forward``.
         devices: the interfaces of the hooks ``ingress`` and ``egress``.
+        priority: the chain with the lowest priority is asked first; iptables translates at -100.
     """
 
     kind: str
     name: str
     devices: tuple[str, ...] = ()
+    priority: int = 0
 
 
 class Table:
@@ -188,7 +193,7 @@ def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Tabl
 
 
 def filtering_tables() -> dict[str, Table]:
-    """Return the tables of nft that filter packets, without those of iptables-nft and the elements of sets.
+    """Return the tables of nft that filter or translate, without iptables-nft's and the plugins', and without elements.
 
     A table that cannot be listed is there without its chains. Raises OSError if none can be listed.
     """
@@ -197,7 +202,7 @@ def filtering_tables() -> dict[str, Table]:
     for line in _run(["nft", "list", "chains"], None).splitlines():
         if line.startswith("table "):
             name = line.removeprefix("table ").removesuffix(" {")
-        elif "type filter hook" in line and name not in {*_OF_IPTABLES, *found}:
+        elif re.search("type (filter|nat) hook", line) and name not in {*_OF_IPTABLES, MASQUERADE, *PORTS, *found}:
             found[name] = Table()
             with suppress(OSError):  # its owner may have removed it meanwhile
                 found[name] = nft_table(name, _run(["nft", "-a", "--terse", "list", "table", *name.split()], None))
@@ -239,7 +244,9 @@ def _read_line(table: Table, place: tuple[str, str], line: str, handle: str) -> 
     word = line.partition(" ")[0]
     if word == "type":
         if hook := _HOOK.match(line):
-            table.hooks[chain] = Hook(hook[1], hook[2], tuple(re.findall(r'[^\s{},"=]+', hook[3] or "")))
+            devices = tuple(re.findall(r'[^\s{},"=]+', hook[3] or ""))
+            start = int(hook[4]) if hook[4].isdecimal() else _PRIORITIES.get(hook[4], 0)
+            table.hooks[chain] = Hook(hook[1], hook[2], devices, start + int(f"{hook[5]}{hook[6]}" if hook[6] else "0"))
             table.policies[chain] = "DROP" if "policy drop" in line else "ACCEPT"
         else:
             table.unknown.append(f"{chain}: {line}")

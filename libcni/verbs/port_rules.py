@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -139,6 +140,10 @@ def translations(rules: Mapping[str, Mapping[str, Table]]) -> Iterator[list[Tran
                 chains = tables.get(name, Table()).chains
                 inside = (*chains.get("hostip_hostports", ()), *chains.get("hostports", ()))
                 yield [found for rule in inside for found in _of_nft(rule)] if chains.get("prerouting") else []
+            for table in (table for name, table in tables.items() if name not in PORTS):
+                for chain, hook in table.hooks.items():
+                    if (hook.kind, hook.name) == ("nat", "prerouting") and hook.priority < _OWN_PRIORITY:
+                        yield list(_of_foreign(table, chain, _Match(), 0))
         else:
             yield list(_of_chain(tables.get("nat", Table()), "PREROUTING", _Match(), 0))
 
@@ -148,6 +153,55 @@ def _of_nft(rule: Rule) -> Iterator[Translation]:
         protocol = rule[rule.index("dport") - 1]
         port = HostPort(int(after(rule, "dport")), protocol, after(rule, "daddr"))
         yield Translation(port, target_of(rule), rule, mark_of(rule))
+
+
+def _of_foreign(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
+    """Yield the translations of a chain of nft that another program made."""
+    for rule in table.chains.get(chain, ()) if depth < DEEPEST else ():
+        match, words = _narrowed_by_nft(above, rule)
+        if match is None or not words:
+            continue
+        if words[0] in {"jump", "goto"}:
+            yield from _of_foreign(table, words[-1], match, depth + 1)
+        elif words[0] in {"dnat", "redirect"} and match.ports is not None:
+            to = words[words.index("to") + 1] if "to" in words[:-1] else ""
+            target = to.partition("]")[0].strip("[") if to.startswith("[") else to
+            target = target.partition(":")[0] if target.count(":") == 1 else target
+            for number in sorted(match.ports):
+                yield Translation(HostPort(number, match.protocol, match.address), target, rule, mark_of(rule))
+
+
+def _narrowed_by_nft(above: _Match, rule: Rule) -> tuple[_Match | None, list[str]]:
+    """Return the packets of ``above`` that a rule of nft sees, as ``_narrowed``, and what it does with them."""
+    words = " ".join(rule[5 : -2 if rule[-2] == "comment" else None])
+    seen = above
+    while words and not words.startswith(_NFT_ENDS):
+        condition = _NFT_CONDITION.match(words)
+        if condition is None:
+            return None, []
+        words = words[condition.end() :].lstrip()
+        protocol, ports, address, alone = (
+            condition["protocol"],
+            condition["ports"],
+            condition["address"],
+            condition["alone"],
+        )
+        if ports is not None:
+            found = _ports(re.sub(r"[{} ]", "", ports).replace("-", ":"))
+            seen = seen._replace(protocol=protocol, ports=found if seen.ports is None else seen.ports & found)
+        seen = seen._replace(protocol=alone or seen.protocol, address=address or seen.address)
+    return (seen if seen.ports is None or seen.ports else None), words.split()
+
+
+_OWN_PRIORITY = -100
+"""The priority at which portmap's rules translate, in iptables and in nftables."""
+_NFT_ENDS = ("jump ", "goto ", "dnat ", "redirect", "accept", "return", "drop", "masquerade", "snat ")
+_NFT_CONDITION = re.compile(
+    r"(?P<protocol>tcp|udp|sctp) dport (?P<ports>\{[^}]*\}|\d[\d-]*)"
+    r"|ip6? daddr (?P<address>[\da-f.:]+)(?!\S)"
+    r"|(?:meta l4proto|ip protocol) (?P<alone>tcp|udp|sctp)"
+    r"|fib daddr type local|counter packets \d+ bytes \d+|counter|meta nfproto ipv[46]"
+)
 
 
 def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:

@@ -461,6 +461,46 @@ def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program:
         assert found == []
 
 
+NETAVARK = """table inet netavark {
+\tchain NETAVARK-HOSTPORT-DNAT {
+\t\tRULE # handle 3
+\t}
+\tchain PREROUTING { # handle 2
+\t\ttype nat hook prerouting priority PRIORITY; policy accept;
+\t\tfib daddr type local jump NETAVARK-HOSTPORT-DNAT # handle 4
+\t}
+}"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "priority", "target"),
+    [
+        ("tcp dport 8080 dnat ip to 10.89.0.2:80", "dstnat - 10", "10.89.0.2"),
+        ("tcp dport 8080 counter packets 7 bytes 9 dnat to 10.89.0.2", "-110", "10.89.0.2"),
+        ("tcp dport { 80, 8080-8090 } dnat ip to 10.89.0.2", "mangle", "10.89.0.2"),
+        ("tcp dport 8080 redirect to :9", "-110", "no container"),
+        ("tcp dport 8080 dnat ip to 10.89.0.2:80", "dstnat + 10", ""),
+        ("tcp dport 8081 dnat ip to 10.89.0.2:80", "-110", ""),
+        ("udp dport 8080 dnat ip to 10.89.0.2:80", "-110", ""),
+        ("tcp dport 8080 dnat ip6 to [fd00::2]:80", "-110", ""),
+        ("ip saddr 10.89.0.0/24 tcp dport 8080 dnat ip to 10.89.0.2:80", "-110", ""),
+        ("ip daddr 10.96.0.1 tcp dport 8080 dnat ip to 10.89.0.2:80", "-110", ""),
+        ("tcp dport 8080 accept", "-110", ""),
+    ],
+)
+def test_a_rule_of_nft_that_catches_a_port_is_named(made: MadeNode, rule: str, priority: str, target: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False}, PORTMAP, capability_args=json.dumps(PORTS))
+    made.make_rules("c1", "10.1.0.2")
+    reading = made.reading()
+    text = NETAVARK.replace("RULE", rule).replace("PRIORITY", priority)
+    reading.rules["nft"]["inet netavark"] = nft_table("inet netavark", text)
+    found = [one for one in check_ports(reading) if isinstance(one, NodeFinding)]
+    assert [one.name for one in found] == ["port-caught"] * bool(target)
+    for one in found:
+        assert one.seen.startswith(f"port 8080/tcp leads to {target}, not to 10.1.0.2")
+        assert one.remedy.endswith(": nft delete rule inet netavark NETAVARK-HOSTPORT-DNAT handle 3")
+
+
 def ports(number: int) -> dict[str, Any]:
     return {"portMappings": [{"hostPort": number, "containerPort": 80, "protocol": "tcp"}]}
 

@@ -43,8 +43,8 @@ def assert_understood(found: dict[str, Table], chains: dict[str, set[str]]) -> N
     assert not any(table.unknown for table in found.values())
     hooks = {(name, at): tuple(hook) for name, table in found.items() for at, hook in table.hooks.items()}
     assert len(hooks) == 11
-    assert hooks["netdev d", "in"] == ("filter", "ingress", ("lo",))
-    assert hooks["inet firewalld", "nat_PREROUTING"] == ("nat", "prerouting", ())
+    assert hooks["netdev d", "in"] == ("filter", "ingress", ("lo",), -500)
+    assert hooks["inet firewalld", "nat_PREROUTING"] == ("nat", "prerouting", (), -90)
     rules = found["ip crowdsec"].chains["crowdsec-chain-forward"]
     assert [" ".join(rule[5:]) for rule in rules] == ["ip saddr @crowdsec-blacklists counter packets 0 bytes 0 drop"]
     firewalld = found["inet firewalld"].chains
