@@ -91,6 +91,18 @@ def _restored(
     return f"give the network its old name again in {renamed.file}: {network}"
 
 
+def was_attached_with(node: NodeState, attachment: Attachment, net: NetworkConfigList) -> bool:
+    """Return whether an attachment's recorded configuration has the plugins of a network."""
+    recorded = node.recorded(attachment)
+    return recorded is not None and _plugins(recorded) == _plugins(net)
+
+
+def _plugins(net: NetworkConfigList) -> list[dict[str, Any]]:
+    """Return the plugins of a network; the one of a .conf file without the keys that a list has itself."""
+    own = ("name", "cniVersion")
+    return [{key: one[key] for key in one if key not in own} for one in _document(net)["plugins"]]
+
+
 def renamed_network(node: NodeState, attachment: Attachment) -> NetworkConfigList | None:
     """Return the configured network that has another name, but the same plugins as an attachment's network; or None."""
     recorded = node.recorded(attachment)

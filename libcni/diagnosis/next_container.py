@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from libcni.config.delegates import delegated
 from libcni.config.host_local import range_sets, reservation_directories
-from libcni.config.network import NetworkConfigList, plugin_documents
-from libcni.diagnosis.config_drift import renamed_network
+from libcni.config.network import NetworkConfigList, plugin_documents, read_network
+from libcni.diagnosis.config_drift import renamed_network, was_attached_with
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import refused_gateway
@@ -19,7 +20,7 @@ from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
-from libcni.errors import some
+from libcni.errors import ConfigError, counted, some
 from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
@@ -50,7 +51,8 @@ def check_next(node: NodeState) -> Observations:
 
 def _default_network(node: NodeState) -> Observations:
     """Say to which network Kubernetes' next pod is attached, and find out whether that is another one than before."""
-    default = node.networks[0]
+    default = _first_by_name(node)
+    yield from _two_files(node, default)
     what = f"the next pod is attached to {default.name} of {os.path.basename(default.file or '?')}"
     pods = grouped(
         (attachment.network, attachment)
@@ -63,7 +65,7 @@ def _default_network(node: NodeState) -> Observations:
         renamed_network(node, alike[0]) is default for name, alike in pods.items() if name not in with_file
     )
     if with_file and not is_renamed and not _is_in_use(node, default) and _is_newer(default, pods.values()):
-        second = node.networks[1]
+        second = next(net for net in sorted(node.networks, key=_file_name) if net is not default)
         yield NodeFinding(
             "next", "warning", "default-changed", default.file or default.name,
             f"{what}, because its name sorts first; all pods of this node are on {some(sorted(pods))}",
@@ -73,6 +75,40 @@ def _default_network(node: NodeState) -> Observations:
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
     yield Checked("next", what)
+
+
+def _file_name(net: NetworkConfigList) -> str:
+    return os.path.basename(net.file or "")
+
+
+def _first_by_name(node: NodeState) -> NetworkConfigList:
+    """Return the network of the next pod: containerd and CRI-O take the first file by its name, of all kinds."""
+    found = list(node.networks)
+    for problem in node.directory.problems if node.directory is not None else ():
+        # libcni uses the .conflist file if two have one network name.
+        if problem.location == "name" and problem.file:
+            with suppress(ConfigError):
+                found.append(read_network(problem.file))
+    return min(found, key=_file_name)
+
+
+def _two_files(node: NodeState, default: NetworkConfigList) -> Iterator[NodeFinding]:
+    """Find a file that a runtime of Kubernetes takes first, of a network whose pods were attached with another file."""
+    other = node.configured(default.name)
+    pods = [
+        attachment for attachment, _ in node.live
+        if attachment.pod and other is not None and other.file != default.file
+        and was_attached_with(node, attachment, other) and not was_attached_with(node, attachment, default)
+    ]  # fmt: skip
+    if pods and other is not None:
+        first = shlex.quote(default.file or "")
+        yield NodeFinding(
+            "next", "error", "default-changed", default.file or default.name,
+            f"containerd and CRI-O take this file for the next pod, because its name sorts first, and "
+            f"{counted(len(pods), 'attachment')} of the network {default.name} were made with {other.file}",
+            "pods of two configurations may not reach each other, and two networks may want the same bridge",
+            f"if it is left over: mv {first} {first}.off", (), tuple(map(id_of, pods)),
+        )  # fmt: skip
 
 
 def _is_in_use(node: NodeState, net: NetworkConfigList) -> bool:

@@ -125,6 +125,24 @@ def test_the_network_of_pods_that_a_failed_verb_has_detached_is_not_left_over(ma
     assert made.finding(check_next).name == "default-changed"
 
 
+def test_of_all_kinds_of_files_the_first_by_name_is_the_one_of_the_next_pod(made: MadeNode) -> None:
+    """libcni takes a .conflist file first; containerd and CRI-O sort all files."""
+    made.attach("c1", args=POD)
+    configure(made)
+    other = {**BRIDGE, "bridge": "br1", "ipam": {**IPAM, "subnet": "10.2.0.0/24"}}
+    file = Path(made.cni.conf_dir, "net.conf")
+    file.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", **other}), encoding="utf-8")
+    found = made.finding(check_next)
+    assert (found.name, found.severity, found.subject) == ("default-changed", "error", str(file))
+    assert found.seen.endswith(f"1 attachment of the network net were made with {made.cni.conf_dir}/net.conflist")
+    assert found.remedy == f"if it is left over: mv {file} {file}.off"
+    assert "the next pod is attached to net of net.conf" in made.checked(check_next)
+    file.rename(f"{file}.off")
+    assert made.findings(check_next) == []
+    file.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", **BRIDGE}), encoding="utf-8")
+    assert made.findings(check_next) == [], "both say the same"
+
+
 NO_GATEWAY = {"isGateway": False, "isDefaultGateway": False}
 
 
