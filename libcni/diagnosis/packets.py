@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from libcni.diagnosis.nft_rules import Condition, is_goto, read_rule
-from libcni.kernel.rules import Rule, Table, program_of
+from libcni.kernel.rules import AddressSet, Rule, Table, program_of
 from libcni.verbs.port_rules import DEEPEST, after, options_of
 
 _GO_ON = {
@@ -25,6 +25,7 @@ _Key = tuple[str, str, str, int, tuple[object, ...]]
 _Answer = Literal["yes", "no", "maybe"]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Prefixes = list[tuple[_Prefix | AddressSet, bool]]
 
 
 class Packet(NamedTuple):
@@ -72,7 +73,7 @@ class _Step(NamedTuple):
     rule: Rule
     verdict: str
     is_certain: bool
-    prefixes: tuple[tuple[_Prefix, bool], ...]
+    prefixes: tuple[tuple[_Prefix | AddressSet, bool], ...]
 
     def fits(self, address: _Address) -> bool:
         return all((address in prefix) is not is_negated for prefix, is_negated in self.prefixes)
@@ -88,8 +89,11 @@ class _Steps:
         self._broad: list[tuple[int, _Step]] = []
         self._of_host: dict[str, list[tuple[int, _Step]]] = {}
         for place, step in enumerate(steps):
-            hosts = [prefix for prefix, is_negated in step.prefixes if prefix.num_addresses == 1 and not is_negated]
-            found = self._of_host.setdefault(str(hosts[0].network_address), []) if hosts else self._broad
+            hosts = [
+                str(prefix.network_address) for prefix, is_negated in step.prefixes
+                if not isinstance(prefix, AddressSet) and prefix.num_addresses == 1 and not is_negated
+            ]  # fmt: skip
+            found = self._of_host.setdefault(hosts[0], []) if hosts else self._broad
             found.append((place, step))
         self.verdicts = {step.verdict for step in steps if step.is_certain or step.verdict != "lost"}
 
@@ -233,14 +237,14 @@ class Forwarding:
     def _step(self, table: Table, rule: Rule, verdict: str, packet: Packet) -> _Step | None:
         """Return the step of a rule; None if it sees no such packet, or does nothing with it."""
         if rule[0] == "add":
-            return self._step_of_nft(rule, packet)
+            return self._step_of_nft(table, rule, packet)
         target = after(rule, "-j") or after(rule, "-g")
         if target in table.chains:
             verdict = target
         elif not verdict:
             return None
         words = rule[: rule.index("-j")] if "-j" in rule else rule
-        prefixes: list[tuple[_Prefix, bool]] = []
+        prefixes: _Prefixes = []
         is_certain = True
         for option, value, is_negated in options_of(words):
             prefix = _prefix_of(value) if option == ("-s" if packet.is_sent else "-d") else None
@@ -255,7 +259,7 @@ class Forwarding:
             is_certain = is_certain and answer == "yes"
         return _Step(rule, verdict, is_certain, tuple(prefixes))
 
-    def _step_of_nft(self, rule: Rule, packet: Packet) -> _Step | None:
+    def _step_of_nft(self, table: Table, rule: Rule, packet: Packet) -> _Step | None:
         conditions, verdict = read_rule(rule)
         if packet.is_marked:
             verdict = (
@@ -263,10 +267,14 @@ class Forwarding:
             )
         elif "queue" in rule:
             verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
-        prefixes: list[tuple[_Prefix, bool]] = []
+        prefixes: _Prefixes = []
         is_certain = True
         for option, values, is_negated in conditions if verdict else ():
-            own = _prefix_of(values[0]) if len(values) == 1 and option == ("-s" if packet.is_sent else "-d") else None
+            is_own = len(values) == 1 and option == ("-s" if packet.is_sent else "-d")
+            if is_own and (named := table.sets.get(values[0].removeprefix("@"))) is not None:
+                prefixes.append((named, is_negated))
+                continue
+            own = _prefix_of(values[0]) if is_own else None
             if own is not None and own.version == packet.address.version:
                 prefixes.append((own, is_negated))
                 continue

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain as joined
 from itertools import product
 from typing import Any, NamedTuple
@@ -529,6 +529,8 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             at = place._replace(chain=rule[4])
             commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
             remedy = f"accept their packets before that rule: {'; '.join(commands)}"
+        if elements := _banned(node, live, place, rule, containers):
+            remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
         severity: Severity = "note" if what == _UNMASKED_NEAR else "error"
         yield NodeFinding(
             "rules", severity, "dropped", str(place), f"the container's packets end at the rule {_text_of(rule)}",
@@ -557,6 +559,19 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
                 f"a rule drops some packets of {some(list(names))}: {_text_of(rule)}",
                 "somebody may want this", f"if not: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
+
+
+def _banned(
+    node: NodeState, live: list[Attachment], place: Place, rule: Rule, containers: Collection[str]
+) -> list[str]:
+    """Return the commands that take the addresses of containers off the sets of a rule of nft."""
+    sets = node.table(place.program, place.table).sets
+    return [
+        f"nft delete element {place.table} {name} '{{ {address} }}'"
+        for name in dict.fromkeys(word[1:] for word in rule if word.startswith("@") and word[1:] in sets)
+        for attachment in live if id_of(attachment) in containers
+        for address in node.addresses_of(attachment) if address in sets[name].hosts
+    ]  # fmt: skip
 
 
 _Numbered = dict[int, list[tuple[int, Attachment]]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import ipaddress
 import itertools
+import math
 import os
 import re
 import shlex
@@ -37,6 +39,20 @@ Rule = tuple[str, ...]
 """A rule in the words of a command that adds it: of iptables ``-A CHAIN ...``, of nft ``add rule FAMILY TABLE ...``."""
 
 
+class AddressSet:
+    """The IP addresses of a named set of nft: single ones, and ranges as (version of IP, first, last)."""
+
+    def __init__(self, hosts: Iterable[str] = (), ranges: Iterable[tuple[int, int, int]] = ()) -> None:
+        self.hosts = frozenset(hosts)
+        self._ranges = sorted(ranges)  # nft lets none of a set overlap
+
+    def __contains__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        key = address.version, int(address)
+        place = bisect.bisect(self._ranges, (*key, math.inf)) - 1
+        version, low, high = self._ranges[place] if place >= 0 else (0, 0, 0)
+        return str(address) in self.hosts or (version == key[0] and low <= key[1] <= high)
+
+
 class Hook(NamedTuple):
     """Where the kernel asks a chain of nft.
 
@@ -57,8 +73,8 @@ class Table:
     """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
     With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
-    ``hooks``: where the kernel asks a chain of nft. ``handles``: the handles of nft's rules. ``unknown``: the lines of
-    nft that are not understood.
+    ``hooks``: where the kernel asks a chain of nft. ``handles``: the handles of nft's rules. ``sets``: the sets of
+    addresses in nft's rules that drop. ``unknown``: the lines of nft that are not understood.
     """
 
     def __init__(self) -> None:
@@ -67,6 +83,7 @@ class Table:
         self.hooks: dict[str, Hook] = {}
         self.handles: dict[Rule, str] = {}
         self.unknown: list[str] = []
+        self.sets: dict[str, AddressSet] = {}
         self._found: dict[tuple[str, str], list[Rule]] = {}
         self._jumps: dict[str, list[Rule]] = {}
 
@@ -205,8 +222,39 @@ def filtering_tables() -> dict[str, Table]:
         elif re.search("type (filter|nat) hook", line) and name not in {*_OF_IPTABLES, MASQUERADE, *PORTS, *found}:
             found[name] = Table()
             with suppress(OSError):  # its owner may have removed it meanwhile
-                found[name] = nft_table(name, _run(["nft", "-a", "--terse", "list", "table", *name.split()], None))
+                table = found[name] = nft_table(
+                    name, _run(["nft", "-a", "--terse", "list", "table", *name.split()], None)
+                )
+                for wanted in _sets_of_drops(table):
+                    table.sets[wanted] = address_set(_run(["nft", "list", "set", *name.split(), wanted], None))
     return found
+
+
+def _sets_of_drops(table: Table) -> set[str]:
+    """Return the names of the sets of addresses whose packets a rule drops."""
+    drops = (rule for rules in table.chains.values() for rule in rules if {"drop", "reject"} & set(rule))
+    pairs = (pair for rule in drops for pair in itertools.pairwise(rule))
+    return {word[1:] for option, word in pairs if option in {"saddr", "daddr"} and word.startswith("@")}
+
+
+def address_set(text: str) -> AddressSet:
+    """Return the addresses of a set as ``nft list set`` prints it; those of pairs with a port are left out."""
+    hosts: set[str] = set()
+    ranges: list[tuple[int, int, int]] = []
+    _, _, listed = _QUOTED.sub("", text).partition("elements = {")
+    for element in listed.partition("}")[0].split(","):
+        words = element.split()
+        if not words or "." in words:
+            continue
+        low, _, high = words[0].partition("-")
+        with suppress(ValueError):
+            network = ipaddress.ip_network(low)
+            if network.num_addresses == 1 and not high:
+                hosts.add(str(network.network_address))
+            else:
+                end = ipaddress.ip_address(high) if high else network.broadcast_address
+                ranges.append((network.version, int(network.network_address), int(end)))
+    return AddressSet(hosts, ranges)
 
 
 def nft_table(name: str, text: str) -> Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import PLUGINS
+from nodes import PLUGINS, Namespace
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
@@ -23,7 +23,7 @@ from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding, NotChecked
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute, Link
-from libcni.kernel.rules import Table, nft_table, ports_chain
+from libcni.kernel.rules import Table, address_set, filtering_tables, nft_table, ports_chain
 from libcni.verbs.port_rules import translations
 
 ADDRESS, CNI0 = "10.1.0.2", "cni0"
@@ -459,6 +459,48 @@ def test_a_rule_that_catches_a_port_is_named(made: MadeNode, rule: str, program:
         assert found == [f"port 8080/tcp leads to {target}, not to 10.1.0.2: the first rule that matches is {rule}"]
     else:
         assert found == []
+
+
+BANS = """table ip crowdsec {
+\tset bans {
+\t\ttype ipv4_addr
+\t\tELEMENTS
+\t}
+\tchain forward {
+\t\ttype filter hook forward priority filter - 10; policy accept;
+\t\tip saddr @bans counter packets 0 bytes 0 drop # handle 4
+\t}
+}"""
+
+
+@pytest.mark.parametrize(
+    ("elements", "remedy"),
+    [
+        ('elements = { 192.0.2.7 timeout 4h comment "a }, { b", 10.1.0.2 timeout 4h }', "'{ 10.1.0.2 }'"),
+        ("elements = { 10.1.0.0/31, 10.1.0.2-10.1.0.4 }", "handle 4"),
+        ("elements = { 10.1.0.0/24 }", "handle 4"),
+        ("elements = { 192.0.2.7, 10.1.0.3 }", ""),
+        ("elements = { 10.1.0.2 . tcp . 80 }", ""),
+        ("flags interval", ""),
+    ],
+)
+def test_a_set_of_nft_that_bans_a_container(made: MadeNode, elements: str, remedy: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    text = BANS.replace("ELEMENTS", elements)
+    reading.rules["nft"]["ip crowdsec"] = table = nft_table("ip crowdsec", text)
+    table.sets["bans"] = address_set(text)
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity) for one in found] == [("dropped", "error")] * bool(remedy)
+    assert all(one.remedy.endswith(remedy) for one in found)
+
+
+@pytest.mark.real
+def test_the_elements_of_sets_that_drop_are_read(host: Namespace) -> None:
+    del host
+    text = BANS.replace("ELEMENTS", "elements = { 10.1.0.2, 192.0.2.7 }").replace(" # handle 4", "")
+    subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
+    assert filtering_tables()["ip crowdsec"].sets["bans"].hosts == {"10.1.0.2", "192.0.2.7"}
 
 
 NETAVARK = """table inet netavark {
