@@ -21,6 +21,8 @@ from libcni.store.attachments import Attachment
 
 _FILES = {SUBNET_FILE, "kubeconfig", "server_socket"}
 """The keys of flannel; of Multus, Calico and others; and of Kube-OVN."""
+_DHCP = "/run/cni/dhcp.sock"
+"""The socket of the daemon of dhcp, without ``daemonSocketPath``."""
 
 
 def obstacle_to_reload(node: NodeState, attachment: Attachment) -> str:
@@ -63,8 +65,10 @@ def missing_files(net: NetworkConfigList) -> list[str]:
 
 
 def _needed_files(document: object) -> Iterator[str]:
-    """Yield the files that a plugin's configuration names and that a daemon of the plugin writes."""
+    """Yield the files and sockets of a plugin's daemon that a plugin's configuration names."""
     if isinstance(document, dict):
+        if document.get("type") == "dhcp":
+            yield str(document.get("daemonSocketPath") or _DHCP)
         for key, value in document.items():
             if key in _FILES and isinstance(value, str) and value.startswith("/"):
                 yield value

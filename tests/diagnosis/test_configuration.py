@@ -73,3 +73,6 @@ def test_a_file_that_the_plugins_read_and_their_daemon_writes(made: MadeNode, tm
     assert made.findings(check_configuration) == []
     configure(made, {"type": "flannel"})
     assert made.finding(check_configuration).subject == "/run/flannel/subnet.env"
+    ipam = {"type": "dhcp", "daemonSocketPath": str(tmp_path / "dhcp.sock")}
+    configure(made, {"type": "bridge", "ipam": ipam})
+    assert made.finding(check_configuration).subject == str(tmp_path / "dhcp.sock")
