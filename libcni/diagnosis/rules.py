@@ -408,11 +408,12 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     yield from _lost(node, live, forwarding)
     everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
-    for attachment, chain in product(live, ("FORWARD", "INPUT")):
+    for attachment, chain in product(live, ("FORWARD", "INPUT", "POSTROUTING", "PREROUTING")):
         for address in node.addresses_of(attachment):
             for interface in gateway_interfaces(node, attachment):
                 if place := forwarding.dropped_by(address, interface, chain):
-                    everywhere.setdefault((chain, place), {}).setdefault(interface, set()).add(id_of(attachment))
+                    ends = everywhere.setdefault((chain, place), {})
+                    ends.setdefault(_end(node, attachment, interface, address), set()).add(id_of(attachment))
     for (chain, place), users in everywhere.items():
         names = tuple(sorted(set().union(*users.values())))
         # A plugin is only run for the next containers.
@@ -421,25 +422,43 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
             seen = "the policy drops the packets of containers to this node, and no rule accepts them"
             meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
             yield NodeFinding(
-                "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now[:2])}", (), names
+                "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now)}", (), names
             )
             continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
-        remedy = ACCEPT + f"; for the running containers: {'; '.join(now[:2])}"
+        remedy = ACCEPT + f"; for the running containers: {'; '.join(now)}"
         yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
 
 
-def _accepted(place: Place, interface: str, *, is_input: bool = False) -> str:
-    """Return the commands that accept the packets from an interface, the answers, and those to published ports."""
+def _end(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
+    """Return what a rule names to accept packets: the bridge, or the network of a container on a link of its own.
+
+    Each of these containers has another interface, and the next one, too.
+    """
+    if interface in node.summary_of(attachment).veths:
+        for _, cidr in node.summary_of(attachment).placed:
+            if cidr.partition("/")[0] == address:
+                return str(ipaddress.ip_interface(cidr).network)
+    return interface
+
+
+def _accepted(place: Place, end: str, *, is_input: bool = False) -> str:
+    """Return the commands that accept packets from an interface or network, the answers, and those to published ports.
+
+    ``end``: the name of the interface, or the network.
+    """
     program, table, chain = place
-    start, sent = f"{program} -I {chain}", "-i {} -j ACCEPT"
-    answers = ["-o {} -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"]
+    start, sender, receiver = f"{program} -I {chain}", "-i", "-o"
+    accept, answers = "-j ACCEPT", ["-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"]
     if program == "nft":
-        start, sent = f"nft insert rule {table} {chain}", "iifname {} accept"
-        answers = ["oifname {} ct state established,related accept", "oifname {} ct status dnat accept"]
-    words = [sent] if is_input else [sent, *answers]
-    return "; ".join(f"{start} {word.format(shlex.quote(interface))}" for word in words)
+        start, sender, receiver = f"nft insert rule {table} {chain}", "iifname", "oifname"
+        accept, answers = "accept", ["ct state established,related accept", "ct status dnat accept"]
+    if "/" in end:
+        family = "ip6" if ":" in end else "ip"
+        sender, receiver = (f"{family} saddr", f"{family} daddr") if program == "nft" else ("-s", "-d")
+    words = [f"{sender} {{}} {accept}", *([] if is_input else (f"{receiver} {{}} {answer}" for answer in answers))]
+    return "; ".join(f"{start} {word.format(shlex.quote(end))}" for word in words)
 
 
 def _may_drop(table: Table) -> bool:
@@ -464,7 +483,7 @@ def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
 
 
 _Losses = dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None], str]]
-"""The attachments and interfaces whose packets end at a rule of a chain, and the consequence."""
+"""The attachments, and their interfaces or networks, whose packets end at a rule of a chain, and the consequence."""
 
 
 def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> _Losses:
@@ -487,12 +506,12 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
                 there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
                 for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
                     if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
-                        containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
-                        containers[id_of(attachment)] = interfaces[interface] = None
+                        containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
+                        containers[id_of(attachment)] = ends[_end(node, attachment, interface, address)] = None
             for place, packet, what in _special(node, attachment, parsed, gateways):
                 if rule := forwarding.lost_by(*place, packet):
-                    containers, interfaces, _ = losses.setdefault((place, rule), ({}, {}, what))
-                    containers[id_of(attachment)] = interfaces[packet.interface] = None
+                    containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
+                    containers[id_of(attachment)] = ends[packet.interface] = None
     return losses
 
 
@@ -520,14 +539,14 @@ def _special(
 def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
     """Find the rules that lose all packets of a container, or some of them."""
     losses = _losses(node, live, forwarding)
-    for (place, rule), (containers, interfaces, what) in losses.items():
+    for (place, rule), (containers, ends, what) in losses.items():
         remedy = f"find out who added the rule, and remove it: {removal(node, place, rule)}"
         asked = node.table(place.program, place.table).hooks.get(place.chain)
         hook = asked.name if asked is not None else ""
         if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
             # A firewall's last word, for all that it does not know.
             at = place._replace(chain=rule[4])
-            commands = [_accepted(at, one, is_input=hook == "input") for one in [*interfaces][:2]]
+            commands = [_accepted(at, one, is_input=hook == "input") for one in ends]
             remedy = f"accept their packets before that rule: {'; '.join(commands)}"
         if elements := _banned(node, live, place, rule, containers):
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
@@ -538,8 +557,8 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
-        ends = [link.name for link in node.host_ends(attachment)]
-        for name in (*gateway_interfaces(node, attachment), *ends, *node.addresses_of(attachment)):
+        ports = [link.name for link in node.host_ends(attachment)]
+        for name in (*gateway_interfaces(node, attachment), *ports, *node.addresses_of(attachment)):
             users.setdefault(name, {})[id_of(attachment)] = None
     parsed = [(ipaddress.ip_address(text), attachment) for attachment in live for text in node.addresses_of(attachment)]
     numbered: _Numbered = {

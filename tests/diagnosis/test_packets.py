@@ -16,7 +16,7 @@ import pytest
 from nodes import PLUGINS, Namespace
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
+from diagnosis.made import BRIDGE, IPAM, PORTMAP, PORTS, MadeNode
 from libcni import RuntimeConf
 from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.ports import check_ports
@@ -368,6 +368,36 @@ def test_hooks_of_nftables_where_packets_of_a_container_are_dropped(
     if not name:
         said = [one.subject for one in check_rules(reading) if isinstance(one, NotChecked)]
         assert f"tables of nft: {table}" in said
+
+
+def test_containers_on_links_of_their_own_are_accepted_by_their_network(made: MadeNode) -> None:
+    """The next container has another interface."""
+    for number in (2, 3, 4):
+        made.attach(f"p{number}", {"type": "ptp", "ipam": IPAM}, address=f"10.2.0.{number}", gateway="10.2.0.1")
+    reading = made.reading()
+    reading.rules["iptables-legacy"] = tables(FORWARD="DROP")["iptables"]
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    commands = found.remedy.partition("running containers: ")[2].split("; ")
+    assert commands == [
+        "iptables-legacy -I FORWARD -s 10.2.0.0/24 -j ACCEPT",
+        "iptables-legacy -I FORWARD -d 10.2.0.0/24 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT",
+    ]
+    for command in commands:
+        reading.rules["iptables-legacy"]["filter"].add("FORWARD", ("-A", *command.split()[2:]))
+    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == []
+
+
+@pytest.mark.parametrize("hook", ["forward", "postrouting", "prerouting"])
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_policy_of_nft_that_drops_at_any_hook(made: MadeNode, hook: str, accepts: bool) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    rule = 'iifname "br0" accept' if accepts else 'iifname "lo" accept'
+    text = f"table ip x {{\n\tchain c {{\n\t\ttype filter hook {hook} priority 0; policy drop;\n\t\t{rule}\n\t}}\n}}"
+    reading.rules["nft"]["ip x"] = nft_table("ip x", text)
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity) for one in found] == [("policy-drops", "error")] * (not accepts)
+    assert all("nft insert rule ip x c iifname br0 accept" in one.remedy for one in found)
 
 
 def test_a_policy_that_drops_connections_to_the_node_is_a_note(made: MadeNode) -> None:
