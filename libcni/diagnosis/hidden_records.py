@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 
 import libcni.kernel.system as system
-from libcni.config.host_local import reservations_in
+from libcni.config.host_local import range_sets, reservations_in
 from libcni.diagnosis.mends import id_of
-from libcni.diagnosis.mounts import Mount, mount_of
+from libcni.diagnosis.mounts import Mount, hides_a_mount, mount_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import NodeFinding
 from libcni.errors import CNIError, some
@@ -25,9 +26,25 @@ def hidden_records(node: NodeState) -> Iterator[NodeFinding]:
     for path in sorted({top, f"{top}/results", *reserving, *map(os.path.dirname, reserving)}):
         mount = mount_of(path)
         if mount.point == os.path.realpath(path) != "/":
+            if hides_a_mount(mount):  # what is below it cannot be read
+                yield from _above(node, path, mount)
+                continue
             # A user namespace may not look below a mount.
             with suppress(OSError, CNIError):
                 yield from _below(node, path, mount, reserving)
+
+
+def _above(node: NodeState, path: str, mount: Mount) -> Iterator[NodeFinding]:
+    ranges = [span for net in node.networks for spans in range_sets(net) for span in spans]
+    unknown = [
+        address for address, holders in node.holders.items()
+        if not any(holder.recorded or node.is_host(holder.space) for holder in holders)
+        and any(ipaddress.ip_address(address) in span for span in ranges)
+    ]  # fmt: skip
+    if unknown:
+        yield _finding(
+            path, mount, f"another mount, perhaps with the records of {some(unknown)}, which live without one"
+        )
 
 
 def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> Iterator[NodeFinding]:
@@ -43,12 +60,16 @@ def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> It
         ]  # fmt: skip
     things = [f"{what} of {some(found)}" for what, found in (("records", names), ("reservations", addresses)) if found]
     if things:
-        yield NodeFinding(
-            "disk", "error", "hidden-records", path,
-            f"{mount.source} ({mount.kind}) is mounted over it, and hides {' and '.join(things)}: they are in use",
-            "a DEL of these containers does nothing, and the next ADD can give their addresses to others",
-            f"umount {shlex.quote(path)} (then restart the containers that were attached since the mount)",
-        )  # fmt: skip
+        yield _finding(path, mount, f"{' and '.join(things)}: they are in use")
+
+
+def _finding(path: str, mount: Mount, hidden: str) -> NodeFinding:
+    return NodeFinding(
+        "disk", "error", "hidden-records", path,
+        f"{mount.source} ({mount.kind}) is mounted over it, and hides {hidden}",
+        "a DEL of these containers does nothing, and the next ADD can give their addresses to others",
+        f"umount {shlex.quote(path)} (then restart the containers that were attached since the mount)",
+    )  # fmt: skip
 
 
 def _living(node: NodeState, cache_dir: str) -> list[str]:

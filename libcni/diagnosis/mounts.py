@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,11 +23,22 @@ class Mount(NamedTuple):
 def mount_of(path: str) -> Mount:
     """Return the mount that a path is on; the root if that cannot be read."""
     path, found = os.path.realpath(path), Mount("/", "?", "?")
+    for mount in _mounts():
+        # A later mount hides the earlier ones at its point and below.
+        if f"{path}/".startswith(f"{mount.point.rstrip('/')}/"):
+            found = mount
+    return found
+
+
+def hides_a_mount(mount: Mount) -> bool:
+    """Return whether an earlier mount has the same directory."""
+    return sum(one.point == mount.point for one in _mounts()) > 1
+
+
+def _mounts() -> Iterator[Mount]:
     with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file.read(_MAX_BYTES).splitlines():
             before, _, after = line.partition(" - ")
             fields = [_ESCAPED.sub(lambda code: chr(int(code[1], 8)), word) for word in before.split(" ")]
-            # A later mount hides the earlier ones at its point and below.
-            if len(fields) > 4 and f"{path}/".startswith(f"{fields[4].rstrip('/')}/"):  # noqa: PLR2004 - proc(5)
-                found = Mount(fields[4], *[*after.split(" "), "?", "?"][:2])
-    return found
+            if len(fields) > 4:  # noqa: PLR2004 - proc(5)
+                yield Mount(fields[4], *[*after.split(" "), "?", "?"][:2])

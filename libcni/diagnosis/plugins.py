@@ -271,7 +271,8 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
 def _failed_check(node: NodeState, attachment: Attachment, error: CNIError) -> NodeFinding | NotChecked:
     if changed := _changed_mac(node, attachment):
         return changed
-    if program_not_found(error) or not _is_answer(error):
+    # Without a program that a plugin needs its CHECK says nothing of the container.
+    if lacking_of(node, attachment) or not _is_answer(error):
         return NotChecked("interfaces", name_of(attachment), f"CHECK: {error}")
     # The doctor's own checks found no fault, so the container may work.
     return finding_about(

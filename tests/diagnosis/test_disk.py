@@ -167,6 +167,18 @@ def test_a_disk_that_was_mounted_over_records_or_reservations_is_the_cause(node:
 
 
 @pytest.mark.real
+def test_a_disk_that_was_mounted_over_the_disk_of_the_records_is_the_cause_too(node: OperatorNode) -> None:
+    with small_disk(node.cache, "size=10m"):
+        node.attach("c1")
+        node.assert_healthy()
+        with small_disk(node.cache, "size=9m"):
+            found = next(one for one in node.diagnose().findings if one.check == "disk")
+            assert (found.name, found.subject) == ("hidden-records", str(node.cache))
+            assert f"perhaps with the records of {node.net}.2" in found.seen
+        node.assert_healthy()
+
+
+@pytest.mark.real
 def test_a_disk_of_its_own_with_the_records_is_in_order(node: OperatorNode) -> None:
     """The old files are still below the disk to which they were moved."""
     node.attach("c1")
