@@ -41,10 +41,9 @@ def _above(node: NodeState, path: str, mount: Mount) -> Iterator[NodeFinding]:
         if not any(holder.recorded or node.is_host(holder.space) for holder in holders)
         and any(ipaddress.ip_address(address) in span for span in ranges)
     ]  # fmt: skip
-    if unknown:
-        yield _finding(
-            path, mount, f"another mount, perhaps with the records of {some(unknown)}, which live without one"
-        )
+    # A few strangers are no reason to unmount the records of all others.
+    if len(unknown) > len(node.live):
+        yield _finding(path, mount, f"another mount, perhaps with the records of {some(unknown)}, which have none")
 
 
 def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> Iterator[NodeFinding]:
