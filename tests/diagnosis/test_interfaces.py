@@ -445,6 +445,9 @@ def test_a_bridge_gets_its_gateway_with_the_prefix_length_of_the_present_file(ma
     made.host.links["br0"].addresses = ["10.1.0.1/23"]
     made.host = replace(made.host, routes=(IPRoute("10.1.0.0/23", "", 2),))
     assert made.findings(check_interfaces) == []
+    made.host.links["br0"].addresses = ["10.1.0.1/24"]
+    made.host = replace(made.host, routes=(IPRoute("10.1.0.0/24", "", 2),))
+    assert made.findings(check_interfaces) == [], "one cause, one finding: that of the next container"
     made.host.links["br0"].addresses = []
     found = made.finding(check_interfaces)
     assert [(one.kind, one.details) for one in found.mends] == [("add-address", ("10.1.0.1/23",))]
