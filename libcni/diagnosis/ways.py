@@ -319,7 +319,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     link = inside.links.get(attachment.ifname)
     if space is None or identity is None or node.is_host(space) or link is None or node.look_up is None:
         return
-    own = [other.ifname for other in node.recorded_in(space)]
+    own = [other.ifname for other in node.recorded_in(space) if other.ifname != "lo"]
     if _is_plain(inside, own):
         return
     asked = [
