@@ -659,8 +659,8 @@ class RecordError(CNIError):
         path (str): the file or directory.
         errno (int | None): the operating system's error number.
         missing (str): the part that a DEL lacks: ``attachment`` if the record does not name the attachment,
-            ``configuration`` if it holds no usable configuration, ``namespace`` if it cannot be read and the caller
-            gave no namespace; else "".
+            ``configuration`` if it holds no usable configuration, ``namespace`` if the record cannot be read and the
+            caller gave no namespace; else "".
 
     Examples:
         >>> result = cni.add_network_list(net, rt)

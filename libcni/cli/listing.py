@@ -208,7 +208,7 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
 def note_left(count: int, which: str) -> None:
     """Print on stderr how many attachments a command leaves alone, so that the user knows that they exist."""
     if count:
-        note(f"{counted(count, 'attachment')} {which} left as {'it is' if count == 1 else 'they are'}")
+        note(f"{counted(count, 'attachment')} {which} {'is left as it is' if count == 1 else 'are left as they are'}")
 
 
 def identity_row(attachment: libcni.Attachment | Item) -> list[str]:

@@ -51,7 +51,9 @@ _SETTINGS = {
         "the bridge forwards nothing between this port and other isolated ports", f"{_PORT}isolated off", "warning",
         lambda document: document.get("portIsolation") is True,
     ),
-    "flood off": _Setting("the bridge loses packets to the port until it sends one", f"{_PORT}flood on", "warning"),
+    "flood off": _Setting(
+        "the bridge drops packets for this port until the port has sent one", f"{_PORT}flood on", "warning"
+    ),
     "bcast_flood off": _Setting(
         "the bridge sends no broadcasts to this port, so nobody finds its hardware address", f"{_PORT}bcast_flood on",
         "warning",

@@ -543,7 +543,8 @@ class Life:
         is_same = seen is not None and seen in {FIRST_PID_NAMESPACE, pid_namespace}
         if is_same or (pid_namespace is None and self.walk.sees_containers):
             return ""
-        return "the processes of other PID namespaces are hidden: run it in the runtime's PID namespace (hostPID: true)"
+        cure = "run this program in the runtime's PID namespace (hostPID: true)"
+        return f"the processes of other PID namespaces are hidden; {cure}"
 
 
 def _is_of(link: Link, subject: Subject) -> bool:

@@ -132,7 +132,7 @@ class SetUp:
         for planned, outcome in zip(done, outcomes, strict=True):
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
-                error.add_note(f"when network {planned.net.name} was detached again: {outcome}")
+                error.add_note(f"the roll-back could not detach network {planned.net.name}: {outcome}")
         namespaces, container_id = self.namespaces, self.container.id
         # If a DEL failed, its record keeps the namespace: a later DEL needs it. A namespace that existed before also
         # stays. The container may live in it: a tear-down or GC removes it.
@@ -141,7 +141,7 @@ class SetUp:
                 await self.operation.run.on_disk(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:
                 failed.append(problem)
-                error.add_note(f"when the namespace was removed again: {problem}")
+                error.add_note(f"the namespace that this set-up had made could not be removed: {problem}")
         if isinstance(error, CNIError):
             error.rollback_errors = (*error.rollback_errors, *failed)
 

@@ -265,7 +265,7 @@ class Request(ReceivedCall):
         Declare the delegation with ``Plugin(..., ipam=True)``: CHECK, DEL, GC and STATUS are then forwarded.
 
         Raises:
-            TypeError: the delegation is not declared.
+            TypeError: the plugin was made without ``Plugin(..., ipam=True)``.
             VerbError: with code 7, if the configuration names no IPAM plugin.
             PluginError: if the IPAM plugin fails.
             PluginNotFoundError: if it is not on CNI_PATH.

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument(
         "--namespace",
         action="store_true",
-        help="make network namespaces for a plugin that needs one, with the links of the previous result (root)",
+        help="for a plugin that enters a namespace: make one for each version, with the links of --prev-result (root)",
     )
     command.add_argument("--ipam", action="store_true", help="the plugin is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")

@@ -248,7 +248,8 @@ class Claim:
         try:
             self.run.sight.remove(self.path, self.place.number)
         except OSError as error:
-            logger.warning("%s: the renamed interface of %s cannot be removed: %s", self.path, self.ifname, error)
+            text = "%s: the interface that was %s, and has another name now, cannot be removed: %s"
+            logger.warning(text, self.path, self.ifname, error)
             raise self._renamed(found_as) from error
         text = "%s: nothing lives there, so the interface that was %s was removed"
         logger.warning(text, self.path, self.ifname)

@@ -333,5 +333,6 @@ class VerbRun(LockingRun):
                     else:
                         self.records.forget(written[0].record)
                 except RecordError as problem:
-                    error.add_note(f"when its record was removed again: {problem}")
+                    undone = "removed" if changed is None else "restored"
+                    error.add_note(f"the record that this ADD had written could not be {undone}: {problem}")
             raise

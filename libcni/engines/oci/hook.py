@@ -222,7 +222,9 @@ class Hook:
             result = manager.set_up(inside, timeout=max(_SHORTEST, left), strict=True)
             # If the runtime was killed meanwhile, nobody runs poststop, and GC may have detached the container already.
             if not pin.is_alive:
-                raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")
+                raise CNIError(
+                    f"process {pin.pid} of container {container.id} ended while the container was being attached"
+                )
             self._write_resolv_conf(result, state.bundle)
         except CNIError as error:
             try:

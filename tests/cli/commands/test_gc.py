@@ -61,8 +61,8 @@ def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
     node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "podman")
     ran = node.run("gc", "dbnet", "--none-valid")
     assert (ran.code, ran.out) == (0, "")
-    assert "note: 2 attachments of owner podman (--owner) left as they are" in ran.err
-    assert "note: 1 attachment of owner podman (--owner) left as it is" in node.run("gc", "dbnet", "--valid", "a").err
+    assert "note: 2 attachments of owner podman (--owner) are left as they are" in ran.err
+    assert "note: 1 attachment of owner podman (--owner) is left as it is" in node.run("gc", "dbnet", "--valid", "a").err
     assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
     assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err
 
@@ -73,7 +73,7 @@ def test_gc_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
     for name in ("b", "c"):
         node.strip_record(name, "dbnet")
     planned = node.run("gc", "dbnet", "--valid", "c", "--dry-run")
-    assert "note: 1 attachment of Go libcni (--include-go) left as it is" in planned.err
+    assert "note: 1 attachment of Go libcni (--include-go) is left as it is" in planned.err
     done = node.run("gc", "dbnet", "--valid", "c", "-o", "json").data
     assert [one["container_id"] for one in done["detached"]] == ["a"]
     assert [one["container_id"] for one in done["made_by_go"]] == ["b"]

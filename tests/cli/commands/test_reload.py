@@ -53,7 +53,7 @@ def test_all_are_those_of_the_owner_and_those_of_go_only_if_asked(node: CommandN
     node.strip_record("gos", "dbnet")
     ran = node.run("reload", "--all", "--dry-run")
     assert [line.split()[0] for line in ran.out.splitlines()] == ["CONTAINER", "mine"]
-    assert "note: 2 attachments of other owners (--owner) or of Go libcni (--include-go) left as they are" in ran.err
+    assert "note: 2 attachments of other owners (--owner) or of Go libcni (--include-go) are left as they are" in ran.err
     assert "alices" in node.run("reload", "--all", "--dry-run", "--owner", "alice").out
     assert "gos" in node.run("reload", "--all", "--dry-run", "--include-go").out
     assert node.run("reload", "--all", "--include-go", "--owner", "alice").code == 2
@@ -81,7 +81,7 @@ def test_what_no_plugin_has_finished_is_no_failure_of_all_nor_of_the_containers_
     node.change_record("a", state="pending")
     ran = node.run("reload", "--all")
     assert (ran.code, node.states()) == (0, ["pending", "ready", "ready"])
-    assert "note: 1 attachment whose ADD was stopped at its beginning (see: libcni doctor) left as it is" in ran.err
+    assert "note: 1 attachment whose ADD was stopped at its beginning (see: libcni doctor) is left as it is" in ran.err
     ran = node.run("reload", "a")
     assert (ran.code, [line.split()[-1] for line in ran.out.splitlines()[1:]]) == (4, ["failed", "reloaded"])
     assert "the ADD has not ended" in ran.err
