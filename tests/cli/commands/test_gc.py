@@ -62,7 +62,9 @@ def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
     ran = node.run("gc", "dbnet", "--none-valid")
     assert (ran.code, ran.out) == (0, "")
     assert "note: 2 attachments of owner podman (--owner) are left as they are" in ran.err
-    assert "note: 1 attachment of owner podman (--owner) is left as it is" in node.run("gc", "dbnet", "--valid", "a").err
+    assert (
+        "note: 1 attachment of owner podman (--owner) is left as it is" in node.run("gc", "dbnet", "--valid", "a").err
+    )
     assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
     assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err
 

@@ -53,7 +53,9 @@ def test_all_are_those_of_the_owner_and_those_of_go_only_if_asked(node: CommandN
     node.strip_record("gos", "dbnet")
     ran = node.run("reload", "--all", "--dry-run")
     assert [line.split()[0] for line in ran.out.splitlines()] == ["CONTAINER", "mine"]
-    assert "note: 2 attachments of other owners (--owner) or of Go libcni (--include-go) are left as they are" in ran.err
+    assert (
+        "note: 2 attachments of other owners (--owner) or of Go libcni (--include-go) are left as they are" in ran.err
+    )
     assert "alices" in node.run("reload", "--all", "--dry-run", "--owner", "alice").out
     assert "gos" in node.run("reload", "--all", "--dry-run", "--include-go").out
     assert node.run("reload", "--all", "--include-go", "--owner", "alice").code == 2
