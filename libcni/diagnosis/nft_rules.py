@@ -22,6 +22,8 @@ _OPTIONS = {
     ("ether", "type"): "nfproto",
     ("meta", "l4proto"): "-p",
     ("ip", "protocol"): "-p",
+    ("icmp", "type"): "-p",
+    ("icmpv6", "type"): "-p",
     ("saddr", "ip"): "-s",  # arp saddr ip ADDRESS
     ("daddr", "ip"): "-d",
     ("arp", "operation"): "nfproto",
@@ -29,7 +31,21 @@ _OPTIONS = {
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that a value follows."""
-_NO_CONDITIONS = {"counter", "log", "continue", "ip", "ip6", "ct", "meta", "ether", "arp", "saddr", "daddr"}
+_NO_CONDITIONS = {
+    "counter",
+    "log",
+    "continue",
+    "ip",
+    "ip6",
+    "ct",
+    "meta",
+    "ether",
+    "arp",
+    "saddr",
+    "daddr",
+    "icmp",
+    "icmpv6",
+}
 
 
 class Condition(NamedTuple):

@@ -310,6 +310,7 @@ LAST = "reject with icmpx admin-prohibited"
         ("tcp dport 8080 drop", LAST),
         ("meta l4proto { tcp, udp } accept", ""),
         ("meta l4proto icmp accept", LAST),
+        ("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept", LAST),
         ("return", ""),
         ("queue to 0", ""),
     ],
