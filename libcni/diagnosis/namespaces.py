@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -11,7 +13,7 @@ from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
 from libcni.diagnosis.rules import rules_to_remove
-from libcni.errors import counted
+from libcni.errors import counted, some
 from libcni.kernel.life import Answer
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.store.attachments import Attachment
@@ -37,6 +39,7 @@ def check_namespaces(node: NodeState) -> Observations:
     """Find attachments from before the last reboot, those whose namespace has ended, and those whose path was lost."""
     known = [attachment for attachment in node.attachments if attachment.state != CORRUPT and attachment.network]
     yield from filter(None, (_of(node, attachment) for attachment in known))
+    yield from _replaced(node)
     if hidden := node.life.walk.blind or node.life.walk.outside:
         yield NotChecked("namespaces", "processes, mounts and descriptors that hold namespaces", hidden)
     # Users can make as many as they like: name one.
@@ -52,7 +55,7 @@ def _of(node: NodeState, attachment: Attachment) -> NodeFinding | NotChecked | N
         return _dead(node, attachment, _why_gone(attachment))
     if answer.is_alive and answer.sign != "path":
         return _lost_path(node, attachment, answer)
-    if _is_empty_pod(node, attachment):
+    if _is_empty_pod(node, attachment) and attachment.path not in node.replaced:
         seen = f"nothing runs in {netns}: the pod's sandbox was killed, or its start failed"
         remedy = "if the runtime does not remove the sandbox by itself: crictl stopp, then crictl rmp"
         return finding_about(
@@ -68,6 +71,37 @@ def _of(node: NodeState, attachment: Attachment) -> NodeFinding | NotChecked | N
     elif netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
         reason = f"{netns} did not exist at its ADD"
     return NotChecked("namespaces", name_of(attachment), reason) if reason else None
+
+
+def _replaced(node: NodeState) -> Observations:
+    """Find sandboxes without a process whose pods have another sandbox now, as a half-done reset leaves them."""
+    old = [attachment for attachment in node.attachments if attachment.path in node.replaced]
+    if old:
+        yield NodeFinding(
+            "namespaces", "warning", "empty-pod",
+            name_of(old[0]) if len(old) == 1 else counted(len(old), "attachment"),
+            some([f"{id_of(one)}: nothing runs in {one.netns}, and {_runs_as(node, one)}" for one in old], "; "),
+            "the addresses stay reserved, and rules for published ports may lead the pods' clients there",
+            remove_replaced(old), (), tuple(map(id_of, old)),
+        )  # fmt: skip
+
+
+def _runs_as(node: NodeState, attachment: Attachment) -> str:
+    return f"the pod {attachment.pod} runs as {node.replaced[attachment.path].container_id}"
+
+
+def replaced_by(node: NodeState, attachment: Attachment) -> str:
+    """Return what is known of an attachment whose pod has another sandbox now; "" of all others."""
+    is_replaced = attachment.path in node.replaced
+    return f", in which nothing runs: {_runs_as(node, attachment)}" if is_replaced else ""
+
+
+def remove_replaced(old: Sequence[Attachment]) -> str:
+    """Return the commands that end the sandboxes of pods that have another sandbox now."""
+    names = shlex.join(dict.fromkeys(attachment.container_id for attachment in old))
+    verb = f"libcni del {names}" if names.count(" ") == 0 else f"for id in {names}; do libcni del $id; done"
+    # A runtime that knows a sandbox sends the DEL itself.
+    return f"if crictl pods lists {names}: crictl stopp {names}; then crictl rmp {names}; if not: {verb}"
 
 
 def _is_empty_pod(node: NodeState, attachment: Attachment) -> bool:

@@ -13,6 +13,7 @@ from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
+from libcni.store.life_of_record import age_of
 from libcni.store.model import CORRUPT, LIVING
 from libcni.store.records import without_hash
 
@@ -50,6 +51,26 @@ class NodeState(NodeReading):
             for attachment, space in self._ready if attachment.ifname != "lo"
         ).values()  # fmt: skip
         return [alike for alike in groups if len({attachment.container_id for attachment in alike}) > 1]
+
+    @functools.cached_property
+    def replaced(self) -> dict[str, Attachment]:
+        """The attachments of pods that were started anew, by the path of an older one in which nothing runs.
+
+        A runtime starts the process of a sandbox after its ADD, so the newer one must have a process.
+        """
+        alike = grouped(
+            ((attachment.pod, attachment.ifname), (attachment, space))
+            for attachment, space in self._ready if attachment.pod and attachment.ifname != "lo"
+        ).values()  # fmt: skip
+        found: dict[str, Attachment] = {}
+        for pairs in (pairs for pairs in alike if len(pairs) > 1):
+            ages = [(age_of(attachment.record), attachment) for attachment, space in pairs if space.process]
+            for old, space in pairs:
+                age = age_of(old.record)
+                newer = [new for known, new in ages if known is not None and age is not None and known < age]
+                if newer and not space.process and not self.life.why_blind(old.record.pid_namespace):
+                    found[old.path] = newer[0]
+        return found
 
     @functools.cached_property
     def live(self) -> tuple[tuple[Attachment, Network], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from libcni._dataclass import replace
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.namespaces import remove_replaced, replaced_by
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Place
 from libcni.diagnosis.reading import LOCALNET, grouped
@@ -81,7 +82,9 @@ def _caught(node: NodeState, attachment: Attachment, rule: PortRule) -> NodeFind
         other for other in node.recorded_addresses.get(found.target, ())
         if other.container_id != attachment.container_id and port in set(ports_in(other.capability_args))
     ]  # fmt: skip
-    owner = f"that of container {others[0].container_id}" if others else " ".join(found.rule)
+    owner = " ".join(found.rule)
+    if others:
+        owner = f"that of container {others[0].container_id}{replaced_by(node, others[0])}"
     program, table = next(
         (program, name) for program, tables in node.rules.items() for name, one in tables.items()
         if any(found.rule in rules for rules in one.chains.values())
@@ -89,6 +92,7 @@ def _caught(node: NodeState, attachment: Attachment, rule: PortRule) -> NodeFind
     remedy = f"find out who added the rule, and remove it: {removal(node, Place(program, table, ''), found.rule)}"
     if others:
         remedy = "publish another port for one of the two containers" if others[0].state in LIVING else ""
+        remedy = remove_replaced(others[:1]) if others[0].path in node.replaced else remedy
     about = finding_about(
         "rules", "error", attachment, "port-caught",
         f"port {port} leads to {found.target or 'no container'}, not to {some(node.addresses_of(attachment))}: "

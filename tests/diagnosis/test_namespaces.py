@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -12,10 +13,11 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from diagnosis.made import MadeNode, configure
+from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode, configure
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import attachment_age, diagnose, repair_node
 from libcni.diagnosis.namespaces import check_namespaces
+from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
@@ -177,6 +179,32 @@ def test_a_pod_in_which_nothing_runs_any_longer(
     made.live_in(made.records[0].netns, inside, process)
     found = made.findings(check_namespaces)
     assert [(one.name, one.severity) for one in found] == [(name, "note") for name in names]
+
+
+@pytest.mark.parametrize(("processes", "ages", "is_found"), [
+    (("", "7"), (90, 20), True), (("6", "7"), (90, 20), False),
+    (("", "7"), (20, 90), False), (("", ""), (90, 20), False),
+])  # fmt: skip
+def test_a_sandbox_that_a_reset_has_left_beside_the_pods_new_one(
+    made: MadeNode, processes: tuple[str, str], ages: tuple[int, int], is_found: bool
+) -> None:
+    """Its rule comes first, so the pod's port leads to it. The commands are for the old sandbox alone."""
+    for name, process, age in zip(("old", "new"), processes, ages, strict=True):
+        uptime = time.clock_gettime(time.CLOCK_BOOTTIME) - age
+        inside = made.attach(name, BRIDGE, PORTMAP, args=POD, uptime=uptime, capability_args=json.dumps(PORTS))
+        made.live_in(made.records[-1].netns, inside, process)
+        made.make_rules(name, f"10.1.0.{len(made.records) + 1}")
+    caught = made.finding(check_ports)
+    found = made.findings(check_namespaces)
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("empty-pod", "warning", ("old:eth0",))
+    ] * is_found
+    assert ("in which nothing runs: the pod shop/web-0 runs as new" in caught.seen) == is_found
+    if is_found:
+        assert caught.remedy == found[0].remedy
+        assert caught.remedy.endswith("crictl stopp old; then crictl rmp old; if not: libcni del old")
+    else:
+        assert caught.remedy == "publish another port for one of the two containers"
 
 
 def test_a_path_that_leads_to_another_pod_than_go_recorded(made: MadeNode) -> None:
