@@ -165,8 +165,8 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             CNIErrorGroup: all errors of ``del_attachment``; ``report`` is the list of outcomes in the order of the
-                attachments, each a DelReport or a CNIError. The error of a second attempt has notes with the error of
-                the first.
+                attachments, each a DelReport or a CNIError. If a repeated DEL fails too, its error has the error of
+                the first DEL in its notes.
         """
         from libcni.verbs.each_container import del_attachments
 

@@ -24,10 +24,10 @@ _RANGE = re.compile(rb"^lock:.* (\d+) (?:\d+|EOF)$", re.MULTILINE)
 
 
 def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[str]:
-    """Yield the processes that hold a lock in the lock file or the plugins' file, except this one: ``name (PID)``.
+    """Yield each other process that holds a lock in a lock file, or in the locks of plugins beside it: ``name (PID)``.
 
     Args:
-        path: the lock file.
+        path: the lock file; ``{path}.plugins`` has the locks of running plugins.
         offsets: only locks that begin at these bytes; None: any lock.
     """
     # Device and inode, not the path: a process in another mount namespace sees the file under another path.

@@ -76,7 +76,7 @@ _UNMASKED = "cannot reach other networks, because answers to their packets do no
 _UNMASKED_NEAR = (
     "are not masqueraded in the network of the default route: it needs routes to them; somebody may want this"
 )
-_UNMARKED = "cannot reach their own published ports, nor can this node at 127.0.0.1: portmap's mark is taken away"
+_UNMARKED = "cannot reach their own published ports, and this node cannot reach them at 127.0.0.1"
 _LOST_WITH_NFT = {
     "ingress": ((True, f"cannot reach {_OTHERS}"),),
     "egress": ((False, f"cannot reach {_OTHERS}"),),
@@ -551,8 +551,11 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         if elements := _banned(node, live, place, rule, containers):
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
         severity: Severity = "note" if what == _UNMASKED_NEAR else "error"
+        seen = "the container's packets end at the rule"
+        if what == _UNMARKED:
+            seen = "portmap's mark of the packets is removed by the rule"
         yield NodeFinding(
-            "rules", severity, "dropped", str(place), f"the container's packets end at the rule {_text_of(rule)}",
+            "rules", severity, "dropped", str(place), f"{seen} {_text_of(rule)}",
             f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}

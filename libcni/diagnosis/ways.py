@@ -203,12 +203,16 @@ def _has_route(network: Network, target: str, devices: Collection[int]) -> bool:
     )  # fmt: skip
 
 
+_RULE = "find out who created this rule, then run"
+
+
 class _Cause(NamedTuple):
-    """What decides on packets, and the command that takes it away."""
+    """What decides on packets, the command that changes that, and what to find out before."""
 
     subject: str
     seen: str
     command: str
+    before: str = "find out who created this route, then run"
 
 
 def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
@@ -221,7 +225,7 @@ def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
         yield NodeFinding(
             "interfaces", "note" if is_meant else "error", "route-stolen", cause.subject, seen,
             f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
-            f"{'if not' if is_meant else 'find its creator, then run'}: {cause.command}", (),
+            f"{'if not' if is_meant else cause.before}: {cause.command}", (),
             tuple(dict.fromkeys(id_of(one.attachment) for one in alike if one.attachment is not None)),
         )  # fmt: skip
 
@@ -253,7 +257,7 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
     if answer.error == errno.EXDEV:
         return _Cause(
             f"interface {device}", f"rp_filter of {device} drops the packets: another interface leads to their source",
-            f"sysctl -w net/ipv4/conf/{device}/rp_filter=2",
+            f"sysctl -w net/ipv4/conf/{device}/rp_filter=2", "find out who set rp_filter, then run",
         )  # fmt: skip
     rule, route = _decider(network, question)
     if rule is not None and (rule.drops or (route is not None and route.ifindex < 0 and rule.table not in _TABLES)):
@@ -261,7 +265,7 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
         if route is not None:
             seen = f"this rule leads the packets{_ends_of(rule)} to table {rule.table}, whose route to "
             seen += f"{route.destination} drops them"
-        return _Cause(f"routing rule {rule.priority}", seen, f"{ip} rule del priority {rule.priority}")
+        return _Cause(f"routing rule {rule.priority}", seen, f"{ip} rule del priority {rule.priority}", _RULE)
     if route is not None and route.ifindex < 0:
         kind = _TYPES.get(answer.error, "unreachable")
         seen = f"the {kind} route to {route.destination} drops the packets"
@@ -271,11 +275,12 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
         commands = [f"{ip} rule add pref 32766 lookup main"]
         commands += [f"{ip} rule add pref 32767 lookup default"] * (question.target.count(":") == 0)
         return _Cause(
-            "routing rules", "no rule leads to the table main: none of its routes is used", "; ".join(commands)
-        )
+            "routing rules", "no rule leads to the table main: none of its routes is used", "; ".join(commands),
+            "find out who removed the rules, then run",
+        )  # fmt: skip
     ends = f"{question.target}{f' from {question.source}' * bool(question.source)}{f' iif {device}' * bool(device)}"
     seen = f"the kernel has no route for packets to {ends}: {os.strerror(answer.error)}"
-    return _Cause("routing", seen, f"{ip} route get {ends}; {ip} rule")
+    return _Cause("routing", seen, f"{ip} route get {ends}; {ip} rule", "these commands show the routes and the rules")
 
 
 def _ip(question: RouteQuestion) -> str:

@@ -61,7 +61,10 @@ class NamespaceMaker(Protocol):
         ...
 
     def remove(self, path: str, /) -> bool:
-        """Remove a name, and the namespace with its last name; return whether it existed. Raises OSError."""
+        """Remove the name ``path``, and the namespace if it has no other name; return whether the name existed.
+
+        Raises OSError.
+        """
         ...
 
     def identity(self, path: str, /) -> DatedNamespaceId | None:

@@ -100,8 +100,8 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     Raises:
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
             an address. ``only`` or ``versions`` is empty or has an unknown word. Nothing can be examined: the
-            executable cannot be started, supports none of ``versions``, or needs a namespace; or no ADD has succeeded
-            and no check has failed.
+            executable cannot be started, supports none of ``versions``, or needs a namespace and ``namespace`` is None.
+            No ADD has succeeded, although no check has failed: the report would be green without an examination.
     """
     _check_words("group of checks", only, GROUPS)
     _check_words("version of the specification", versions, ALL_VERSIONS)
@@ -143,7 +143,8 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
 def _check_words(kind: str, given: Collection[str], words: Collection[str]) -> None:
     unknown = [word for word in given if word not in words]
     if unknown or not given:
-        raise ValueError(f"there is no {kind} {', '.join(unknown) or 'in an empty list'}: only {', '.join(words)}")
+        mistake = f"there is no {kind} {', '.join(unknown)}" if unknown else f"no {kind} is given"
+        raise ValueError(f"{mistake}; there are {', '.join(words)}")
 
 
 def _check_examined(
