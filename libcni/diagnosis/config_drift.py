@@ -52,7 +52,9 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
         which = "the living ones" if dead else "these attachments"
         meanings.append(f"{which} work and can be detached; no further container can be attached to the network")
     if node.networks and any(attachment.pod for attachment in living):
-        meanings.append(f"the next pod will be attached to {node.networks[0].name}")
+        who = "CRI-O attaches the next pod to" if node.blocking_file else "the next pod will be attached to"
+        none = f"; containerd attaches none, because of {node.blocking_file}" if node.blocking_file else ""
+        meanings.append(f"{who} {node.next_network.name}{none}")
     problem = next(filter(None, map(node.unusable_plugin, dead)), "")
     remedies = []
     if problem:
@@ -80,9 +82,11 @@ def _restored(
 ) -> str:
     """Return what ends the state in which a network has no file."""
     if renamed is None:
+        # containerd misses a file that is moved or linked into its directory, and changes behind a link.
+        restart = ", and if new pods still fail then, restart containerd" if newest.pod else ""
         return (
-            "if the network is still wanted, correct or restore its file; to see its recorded configuration: "
-            + _show(newest)
+            f"if the network is still wanted, correct or restore its file{restart}; "
+            f"to see its recorded configuration: {_show(newest)}"
         )
     if any(other.network == renamed.name for other, _ in node.live):
         # With the old name the containers of the new one would be those without a file.

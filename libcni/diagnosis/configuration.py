@@ -43,8 +43,13 @@ def check_configuration(node: NodeState) -> Observations:
     for problem in configurations.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem
         # Name both files if two have one network name: each of them is in order by itself.
-        remedy = _remedy(problem, path)
-        yield _error("unusable-file", problem.file or path, seen, "the network of this file cannot be used", remedy)
+        remedy, meaning = _remedy(problem, path), "the network of this file cannot be used"
+        if problem.file and problem.file == node.blocking_file:
+            meaning += "; containerd reads this file first, and no new pod starts: cni plugin not initialized"
+            if node.networks:
+                net = node.next_network
+                meaning += f". CRI-O skips it and attaches pods to {net.name} of {os.path.basename(net.file or '?')}"
+        yield _error("unusable-file", problem.file or path, seen, meaning, remedy)
     for net in configurations.networks:
         for path in missing_files(net):
             yield _error(

@@ -11,7 +11,7 @@ from typing import Any
 
 from libcni.config.delegates import delegated
 from libcni.config.host_local import range_sets, reservation_directories
-from libcni.config.network import NetworkConfigList, plugin_documents, read_network
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network, was_attached_with
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
@@ -20,7 +20,7 @@ from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.diagnosis.rules import ACCEPT, DROPPED
-from libcni.errors import ConfigError, counted, some
+from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
@@ -51,7 +51,7 @@ def check_next(node: NodeState) -> Observations:
 
 def _default_network(node: NodeState) -> Observations:
     """Say to which network Kubernetes' next pod is attached, and find out whether that is another one than before."""
-    default = _first_by_name(node)
+    default = node.next_network
     yield from _two_files(node, default)
     what = f"the next pod is attached to {default.name} of {os.path.basename(default.file or '?')}"
     pods = grouped(
@@ -74,22 +74,12 @@ def _default_network(node: NodeState) -> Observations:
             f"{os.path.basename(second.file or '?')}",
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
-    yield Checked("next", what)
+    if not node.blocking_file:  # else the check of the configurations has said what each runtime does
+        yield Checked("next", what)
 
 
 def _file_name(net: NetworkConfigList) -> str:
     return os.path.basename(net.file or "")
-
-
-def _first_by_name(node: NodeState) -> NetworkConfigList:
-    """Return the network of the next pod: containerd and CRI-O take the first file by its name, of all kinds."""
-    found = list(node.networks)
-    for problem in node.directory.problems if node.directory is not None else ():
-        # libcni uses the .conflist file if two have one network name.
-        if problem.location == "name" and problem.file:
-            with suppress(ConfigError):
-                found.append(read_network(problem.file))
-    return min(found, key=_file_name)
 
 
 def _two_files(node: NodeState, default: NetworkConfigList) -> Iterator[NodeFinding]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from libcni._dataclass import dataclass
 from libcni.client import CNIConfig
 from libcni.config.host_local import Reservation
+from libcni.config.network import NetworkConfigList, read_network
 from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped
+from libcni.errors import ConfigError
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
@@ -51,6 +54,26 @@ class NodeState(NodeReading):
             for attachment, space in self._ready if attachment.ifname != "lo"
         ).values()  # fmt: skip
         return [alike for alike in groups if len({attachment.container_id for attachment in alike}) > 1]
+
+    @functools.cached_property
+    def next_network(self) -> NetworkConfigList:
+        """The network of the next pod: containerd and CRI-O take the first file by its name, of all kinds."""
+        found = list(self.networks)
+        for problem in self.directory.problems if self.directory is not None else ():
+            # libcni uses the .conflist file if two have one network name.
+            if problem.location == "name" and problem.file:
+                with suppress(ConfigError):
+                    found.append(read_network(problem.file))
+        return min(found, key=lambda net: os.path.basename(net.file or ""))
+
+    @functools.cached_property
+    def blocking_file(self) -> str:
+        """The unusable file whose name sorts first, or "": containerd reads this one alone, and CRI-O skips it."""
+        problems = self.directory.problems if self.directory is not None else ()
+        broken = [problem.file for problem in problems if problem.location != "name" and problem.file]
+        first = min(broken, key=os.path.basename, default="")
+        usable = self.next_network.file if self.networks else None
+        return first if not usable or os.path.basename(first) < os.path.basename(usable) else ""
 
     @functools.cached_property
     def replaced(self) -> dict[str, Attachment]:

@@ -15,6 +15,7 @@ from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni import CNIError, RuntimeConf
 from libcni.diagnosis.config_drift import check_drift
+from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.next_container import check_next
 
 POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
@@ -143,6 +144,29 @@ def test_of_all_kinds_of_files_the_first_by_name_is_the_one_of_the_next_pod(made
     assert made.findings(check_next) == [], "both say the same"
 
 
+@pytest.mark.parametrize(("name", "blocks"), [("10-bad.conf", True), ("zz-bad.conflist", False)])
+def test_a_broken_file_that_sorts_first_keeps_containerd_from_loading_any(
+    made: MadeNode, name: str, blocks: bool
+) -> None:
+    """CRI-O skips it. The runtime does not see every way in which the lost network's file comes back."""
+    made.attach("c1", args=POD)
+    configure(made).rename(Path(made.cni.conf_dir, "20-net.conflist"))
+    bad = Path(made.cni.conf_dir, name)
+    bad.write_text("{", encoding="utf-8")
+    attached = "the next pod is attached to net of 20-net.conflist"
+    assert (attached in made.checked(check_next)) == (not blocks)
+    found = made.finding(check_configuration)
+    assert ("no new pod starts: cni plugin not initialized" in found.meaning) == blocks
+    assert found.meaning.endswith(". CRI-O skips it and attaches pods to net of 20-net.conflist") == blocks
+    made.records[0] = made.records[0].with_fields(network="lost")
+    [lost] = [one for one in made.findings(check_drift) if one.name == "no-file"]
+    assert lost.meaning.endswith(
+        f"CRI-O attaches the next pod to net; containerd attaches none, because of {bad}"
+        if blocks
+        else "the next pod will be attached to net"
+    )
+
+
 NO_GATEWAY = {"isGateway": False, "isDefaultGateway": False}
 
 
@@ -186,6 +210,7 @@ def test_a_network_without_its_file_is_one_finding_whose_advice_is_not_to_move_a
     found = made.finding(check_drift)
     assert found.name == "no-file"
     assert found.meaning.endswith("; the next pod will be attached to other")
+    assert ("if new pods still fail then, restart containerd" in found.remedy) == (other != [BRIDGE])
 
 
 @pytest.mark.real
