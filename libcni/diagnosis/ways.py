@@ -265,7 +265,7 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
         if route is not None:
             seen = f"this rule leads the packets{_ends_of(rule)} to table {rule.table}, whose route to "
             seen += f"{route.destination} drops them"
-        return _Cause(f"routing rule {rule.priority}", seen, f"{ip} rule del priority {rule.priority}", _RULE)
+        return _Cause(f"routing rule {rule.priority}", seen, _removal(rule), _RULE)
     if route is not None and route.ifindex < 0:
         kind = _TYPES.get(answer.error, "unreachable")
         seen = f"the {kind} route to {route.destination} drops the packets"
@@ -287,8 +287,15 @@ def _ip(question: RouteQuestion) -> str:
     return "ip -6" if ":" in question.target else "ip"
 
 
-def _ends_of(rule: RoutingRule) -> str:
-    ends = (("from", rule.source), ("to", rule.destination), ("over", rule.interface))
+def _removal(rule: RoutingRule) -> str:
+    """Return the command that removes a rule, and no other: agents give one priority to many rules."""
+    ip = "ip -6" if rule.version == 6 else "ip"  # noqa: PLR2004 - the version of IP
+    table = f" lookup {rule.table}" if rule.table else ""
+    return f"{ip} rule del priority {rule.priority}{_ends_of(rule, 'iif')}{table}"
+
+
+def _ends_of(rule: RoutingRule, word_of_interface: str = "over") -> str:
+    ends = (("from", rule.source), ("to", rule.destination), (word_of_interface, rule.interface))
     return "".join(f" {word} {end}" for word, end in ends if end)
 
 

@@ -79,13 +79,15 @@ STOLEN = (
     ("ip rule add pref 100 prohibit", "this rule drops the packets from everywhere",
      "ip rule del priority 100", "b1 b2 p1"),
     ("ip rule add pref 100 from 10.1.0.0/24 blackhole", "this rule drops the packets from 10.1.0.0/24",
-     "ip rule del priority 100", "b1 b2"),
-    ("ip rule add pref 100 iif br0 prohibit", "this rule drops the packets over br0", "ip rule del priority 100",
-     "b1 b2"),
+     "ip rule del priority 100 from 10.1.0.0/24", "b1 b2"),
+    ("ip rule add pref 100 iif br0 prohibit", "this rule drops the packets over br0",
+     "ip rule del priority 100 iif br0", "b1 b2"),
     ("ip rule add pref 100 iif br0 lookup 100; ip route add unreachable default table 100",
-     "to table 100, whose route to 0.0.0.0/0 drops them", "ip rule del priority 100", "b1 b2"),
+     "to table 100, whose route to 0.0.0.0/0 drops them", "ip rule del priority 100 iif br0 lookup 100", "b1 b2"),
     ("ip rule add pref 100 to 10.2.0.0/24 unreachable", "this rule drops the packets to 10.2.0.0/24",
-     "ip rule del priority 100", "p1"),
+     "ip rule del priority 100 to 10.2.0.0/24", "p1"),
+    ("ip rule add pref 9 from 9.9.9.9; ip rule add pref 9 to 10.2.0.0/24 lookup 8; ip route add prohibit 0/0 table 8",
+     "to table 8", "ip rule del priority 9 to 10.2.0.0/24 lookup 8", "p1"),
     ("ip route add blackhole 10.1.0.2", "the blackhole route to 10.1.0.2/32 drops the packets",
      "ip route del blackhole 10.1.0.2/32", "b1"),
     ("ip route add prohibit 10.1.0.9", "the prohibit route to 10.1.0.9/32 drops the packets",
@@ -114,16 +116,20 @@ def test_what_takes_the_packets_of_containers(
 
 
 @pytest.mark.parametrize(
-    ("command", "seen"),
+    ("ends", "seen"),
     [
-        ("ip rule add pref 100 iif up0 to 10.1.0.0/24 prohibit", "this rule drops the packets to 10.1.0.0/24 over up0"),
-        ("ip rule add pref 100 from 10.2.0.0/24 to 10.1.0.0/24 prohibit", "from 10.2.0.0/24 to 10.1.0.0/24"),
+        ("to 10.1.0.0/24 iif up0", "this rule drops the packets to 10.1.0.0/24 over up0"),
+        ("from 10.2.0.0/24 to 10.1.0.0/24", "from 10.2.0.0/24 to 10.1.0.0/24"),
     ],
 )
-def test_what_somebody_may_want_is_a_note(routed: Routed, command: str, seen: str) -> None:
-    routed.host.run(*command.split())
+def test_what_somebody_may_want_is_a_note(routed: Routed, ends: str, seen: str) -> None:
+    routed.host.run(*f"ip rule add pref 100 {ends} prohibit".split())
     [found] = routed.findings()
-    assert (found.severity, found.name, found.remedy) == ("note", "route-stolen", "if not: ip rule del priority 100")
+    assert (found.severity, found.name, found.remedy) == (
+        "note",
+        "route-stolen",
+        f"if not: ip rule del priority 100 {ends}",
+    )
     assert seen in found.seen
 
 
