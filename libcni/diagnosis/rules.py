@@ -25,7 +25,7 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.link_settings import WITHOUT_IPV6
-from libcni.kernel.netlink import DROPS_PACKETS
+from libcni.kernel.netlink import DROPS_PACKETS, Link, Network
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
@@ -393,13 +393,35 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
         # Without IPv6 an interface has no address, and the kernel removes its routes.
         off = [link.name for link in node.uplinks if is_6 and WITHOUT_IPV6 in link.settings]
         if (outside or off) and containers and not any((":" in route.destination) == is_6 for route in ways):
-            command = f"ip{' -6' * is_6} route add default via GATEWAY dev {(outside or off)[0]}"
+            on_link = {name: _on_link(node.host, node.host.links[name], is_6=is_6) for name in outside}
+            device = next(filter(on_link.get, outside), (outside or off)[0])
+            near = on_link.get(device, [])
+            # The kernel refuses a gateway to which no route leads. A route to one host is the one to the gateway.
+            gateway = near[0].removesuffix("/32") if len(near) == 1 and near[0].endswith("/32") else "GATEWAY"
+            command = f"ip{' -6' * is_6} route add default via {gateway} dev {device}"
+            command += " onlink" if outside and not near and not is_6 else ""
             command = f"sysctl -w net/ipv6/conf/{off[0]}/disable_ipv6=0; then {command}" if off else command
+            seen, remedy = f"the node has no default route of {family}", f"if it had one before: {command}"
+            used_links = {route.ifindex for route in node.host.routes if (":" in route.destination) == is_6}
+            is_cut_off = (
+                not is_6 and bool(outside) and used_links.isdisjoint(node.host.links[name].index for name in outside)
+            )
+            if is_cut_off:
+                seen += f"; {device} has only {some(node.host.links[device].addresses)}, and no route leads over it"
+                remedy = f"give {device} its address with the prefix length of its network, or run: {command}"
             yield NodeFinding(
-                "rules", "note", "no-default-route", "this node", f"the node has no default route of {family}",
+                "rules", "warning" if is_cut_off else "note", "no-default-route", "this node", seen,
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
-                f"if it had one before: {command}", (), tuple(containers),
+                remedy, (), tuple(containers),
             )  # fmt: skip
+
+
+def _on_link(host: Network, link: Link, *, is_6: bool) -> list[str]:
+    """Return the destinations that an interface reaches without a gateway."""
+    own = {text for text in link.addresses if text.endswith("/128")}
+    routes = {route.destination for route in host.routes if route.ifindex == link.index and not route.gateway}
+    # An address of one host brings no route, or in IPv6 one that leads to the node itself.
+    return sorted(text for text in routes - own if (":" in text) == is_6 and text[:4] != "fe80")
 
 
 def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
