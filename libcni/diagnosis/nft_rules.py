@@ -16,6 +16,7 @@ _OPTIONS = {
     ("ip6", "saddr"): "-s",
     ("ip", "daddr"): "-d",
     ("ip6", "daddr"): "-d",
+    ("meta", "mark"): "--mark",
     ("ct", "state"): "--ctstate",
     ("ct", "status"): "--ctstatus",
     ("meta", "nfproto"): "nfproto",
@@ -78,10 +79,15 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:
             break  # behind it there are only its own words
         elif option := _OPTIONS.get((word,)) or _OPTIONS.get((before, word)):
             value = next(words, "")
+            if option == "--mark" and value == "set":
+                continue  # what it sets is no condition, nor are the values behind it
+            mask = f"/{next(words, '')}" if option == "--mark" and value in {"&", "and"} else ""
+            value = next(words, "") if mask else value
             is_negated = value == "!="
             value = next(words, "") if value in {"!=", "=="} else value
             values = next(words, "") if value == "vmap" else value
             named = tuple(part.strip('"').replace("*", "+") for part in values.strip("{}").replace(",", " ").split())
+            named = tuple(part + mask for part in named) if option == "--mark" else named
             conditions.append(Condition(option, tuple(named), is_negated) if value != "vmap" else Condition(""))
             # Of the states of connections only "new" is asked for.
             if value == "vmap" and (option != "--ctstate" or "new" in named):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+import operator
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain as joined
 from typing import Literal, NamedTuple
 
+from libcni._dataclass import dataclass, replace
 from libcni.diagnosis.nft_rules import Condition, is_goto, read_rule
 from libcni.kernel.rules import AddressSet, Rule, Table, program_of
 from libcni.verbs.port_rules import DEEPEST, after, options_of
@@ -15,7 +20,8 @@ _GO_ON = {
     "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
-_UNDERSTOOD_MODULES = {"comment", "conntrack", "state"}
+_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "state"}
+_ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
 _PASSED: Rule = ("passed",)
@@ -60,23 +66,41 @@ class Place(NamedTuple):
         return f"chain {self.chain} of {self.program}{table}"
 
 
+@dataclass
+class _Marked:
+    """The bits that may be set in the mark of a packet, those of them apart that only rules of nat set."""
+
+    bits: int = 0
+    by_nat: int = 0
+
+
 class _Step(NamedTuple):
     """A rule for packets of one direction over one interface.
 
     Attributes:
         rule: the rule.
-        verdict: ``lost``, ``passed``, ``return``, or the name of the chain that decides.
+        verdict: ``lost``, ``passed``, ``return``, ``marks``, or the name of the chain that decides.
         is_certain: whether it sees all of these packets, if the container's address fits.
         prefixes: the networks of the container's address, each with whether it is negated.
+        mark: the mark of its packets, with the mask and whether it is negated; None: any.
     """
 
     rule: Rule
     verdict: str
     is_certain: bool
     prefixes: tuple[tuple[_Prefix | AddressSet, bool], ...]
+    mark: tuple[int, int, bool] | None = None
 
     def fits(self, address: _Address) -> bool:
         return all((address in prefix) is not is_negated for prefix, is_negated in self.prefixes)
+
+    def has_mark(self, marked: _Marked) -> _Answer:
+        """Return whether its condition on the mark is met."""
+        value, mask, is_negated = self.mark or (0, 0, False)
+        # nat marks connections to services alone, as kube-proxy does: an accept for these is none for the others.
+        if (marked.bits | marked.by_nat * is_negated) & mask:
+            return "maybe"
+        return "yes" if (value == 0) is not is_negated else "no"
 
 
 class _Steps:
@@ -126,6 +150,7 @@ class Forwarding:
         self._own = [ipaddress.ip_interface(cidr) for cidr in own]
         self._steps: dict[_Key, _Steps] = {}
         self._losing: dict[_Key, bool] = {}
+        self._marks: dict[tuple[str, str], _Marked] = {}
 
     def dropped_by(self, address: str, interface: str, chain: str = "FORWARD") -> Place | None:
         """Return the chain whose policy drops new connections of an address to other networks, or None.
@@ -143,7 +168,7 @@ class Forwarding:
                 hooks = [one for one, hook in table.hooks.items() if hook.name == chain.lower()]
                 for one in hooks if program == "nft" else [chain] * (name == "filter"):
                     is_asked = _is_for(program, name, packet) and table.policies.get(one) == "DROP"
-                    if is_asked and self._fate(program, name, one, packet) is None:
+                    if is_asked and self._fate(Place(program, name, one), packet) is None:
                         return Place(program, name, one)
         return None
 
@@ -154,28 +179,56 @@ class Forwarding:
         """
         if not _is_for(program, table, packet) or not self._can_lose(program, table, chain, packet):
             return None
-        fate = self._fate(program, table, chain, packet)
+        fate = self._fate(Place(program, table, chain), packet)
         return None if fate is _PASSED else fate
 
-    def _fate(self, program: str, table: str, chain: str, packet: Packet, depth: int = 0) -> Rule | None:
+    def _fate(self, place: Place, packet: Packet, depth: int = 0, marked: _Marked | None = None) -> Rule | None:
         """Return the rule that loses packets, _PASSED, or None if they come to the end of the chain."""
         is_certain = True
-        for step in self._steps_of(program, table, chain, packet, depth).of(packet.address) if depth < DEEPEST else ():
+        if marked is None:
+            marked = self._marked_before(place.program, place.table)
+            marked.bits |= _PORT_MARK if packet.is_marked else 0
+        for step, sees_all in self._seen(place, packet, depth, marked):
             fate: Rule | None = step.rule
             if step.verdict == "return":
-                if step.is_certain:
+                if sees_all:
                     break
                 is_certain = False
                 continue
             if step.verdict == "passed":
                 return _PASSED
             if step.verdict != "lost":
-                fate = self._fate(program, table, step.verdict, packet, depth + 1)
+                fate = self._fate(place._replace(chain=step.verdict), packet, depth + 1, marked)
                 if fate is None and is_goto(step.rule):
                     return _PASSED  # the packets do not come back here
-            if fate is _PASSED or (fate is not None and is_certain and step.is_certain):
+            if fate is _PASSED or (fate is not None and is_certain and sees_all):
                 return fate
         return None
+
+    def _seen(self, place: Place, packet: Packet, depth: int, marked: _Marked) -> Iterator[tuple[_Step, bool]]:
+        """Yield the steps that see packets, each with whether it sees all of them. Renew ``marked``."""
+        for step in self._steps_of(*place, packet, depth).of(packet.address) if depth < DEEPEST else ():
+            has_mark = step.has_mark(marked)
+            if step.verdict == "marks" and has_mark != "no":
+                marked.bits |= _bits_of(step.rule)
+            elif has_mark != "no":
+                yield step, step.is_certain and has_mark == "yes"
+
+    def _marked_before(self, program: str, table: str) -> _Marked:
+        """Return the bits that rules may set in the mark of a packet before it comes to a hook of a table."""
+        if (program, table) not in self._marks:
+            marked = self._marks[program, table] = _Marked()
+            for other, tables in self._rules.items():
+                for name, one in tables.items() if "nft" in {program, other} or program[:3] == other[:3] else ():
+                    # A packet comes to one of the hooks of filter only.
+                    is_own = (other, name) == (program, table) and program != "nft" and table not in {"nat", "mangle"}
+                    rules = () if is_own else joined.from_iterable(one.chains.values())
+                    bits = functools.reduce(operator.or_, map(_bits_of, rules), 0)
+                    if name == "nat" or (one.hooks and {hook.kind for hook in one.hooks.values()} == {"nat"}):
+                        marked.by_nat |= bits
+                    else:
+                        marked.bits |= bits
+        return replace(self._marks[program, table])
 
     def _can_lose(self, program: str, table: str, chain: str, packet: Packet, depth: int = 0) -> bool:
         """Return whether a rule of a chain, or of one that it jumps to, can lose all packets of a container."""
@@ -184,7 +237,7 @@ class Forwarding:
             verdicts = self._steps_of(program, table, chain, packet, depth).verdicts
             self._losing[key] = "lost" in verdicts or any(
                 self._can_lose(program, table, verdict, packet, depth + 1)
-                for verdict in verdicts - {"passed", "return"}
+                for verdict in verdicts - {"marks", "passed", "return"}
             )
         return self._losing.get(key, False)
 
@@ -245,8 +298,12 @@ class Forwarding:
             return None
         words = rule[: rule.index("-j")] if "-j" in rule else rule
         prefixes: _Prefixes = []
-        is_certain = True
+        is_certain, mark = True, None
         for option, value, is_negated in options_of(words):
+            if option == "--mark" and "connmark" not in words:
+                mark = _mark_of(value, is_negated=is_negated)
+                is_certain = is_certain and mark is not None
+                continue
             prefix = _prefix_of(value) if option == ("-s" if packet.is_sent else "-d") else None
             if prefix is not None:
                 prefixes.append((prefix, is_negated))
@@ -257,7 +314,7 @@ class Forwarding:
             if answer == "no":
                 return None
             is_certain = is_certain and answer == "yes"
-        return _Step(rule, verdict, is_certain, tuple(prefixes))
+        return _Step(rule, verdict, is_certain, tuple(prefixes), mark)
 
     def _step_of_nft(self, table: Table, rule: Rule, packet: Packet) -> _Step | None:
         conditions, verdict = read_rule(rule)
@@ -267,9 +324,14 @@ class Forwarding:
             )
         elif "queue" in rule:
             verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
+        verdict = verdict or ("marks" if _bits_of(rule) else "")
         prefixes: _Prefixes = []
-        is_certain = True
+        is_certain, mark = True, None
         for option, values, is_negated in conditions if verdict else ():
+            if option == "--mark":
+                mark = _mark_of(values[0], is_negated=is_negated) if len(values) == 1 else None
+                is_certain = is_certain and mark is not None
+                continue
             is_own = len(values) == 1 and option == ("-s" if packet.is_sent else "-d")
             if is_own and (named := table.sets.get(values[0].removeprefix("@"))) is not None:
                 prefixes.append((named, is_negated))
@@ -285,7 +347,7 @@ class Forwarding:
             if answer == "no":
                 return None
             is_certain = is_certain and answer == "yes"
-        return _Step(rule, verdict, is_certain, tuple(prefixes)) if verdict else None
+        return _Step(rule, verdict, is_certain, tuple(prefixes), mark) if verdict else None
 
     def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:
         if option == "nfproto":
@@ -318,7 +380,7 @@ class Forwarding:
             return "yes" if is_met else "no"
         if option in {"-s", "-d"}:  # of the other end: a single host is no other network
             return "no" if value.endswith(("/32", "/128")) else "maybe"
-        if option == "--mark":  # kube-proxy marks connections to its services
+        if option == "--mark":  # of the connection
             return "no"
         if option == "-p":
             # Whose connections of TCP are lost has lost nearly everything.
@@ -333,7 +395,9 @@ def _of_filter(rule: Rule) -> str:
     target = after(rule, "-j") or after(rule, "-g")
     if target in {"DROP", "REJECT"}:
         return "lost"
-    return "return" if target == "RETURN" else "" if target in _GO_ON else "passed"
+    if target in _GO_ON:
+        return "marks" if _bits_of(rule) else ""
+    return "return" if target == "RETURN" else "passed"
 
 
 def _masquerade_ends(rule: Rule, *, is_first: bool) -> bool:
@@ -358,6 +422,29 @@ def _clears_mark(value: str, mask: str = "0xffffffff") -> bool:
         return bool(int(mask, 0) & _PORT_MARK) and not int(value, 0) & _PORT_MARK
     except ValueError:
         return False
+
+
+def _mark_of(text: str, *, is_negated: bool) -> tuple[int, int, bool] | None:
+    """Return a mark as ``_Step`` has it; None if it is not understood."""
+    value, _, mask = text.partition("/")
+    try:
+        return int(value, 0), int(mask or "0xffffffff", 0), is_negated
+    except ValueError:
+        return None
+
+
+def _bits_of(rule: Rule) -> int:
+    """Return the bits that a rule may set in the mark of a packet."""
+    if rule[0] == "add":
+        text = " ".join(rule[5:]).partition("meta mark set ")[2]
+        text = re.sub(r"(?:and|&) (?:0x)?[0-9a-f]+", "", text.partition(" comment ")[0]).replace("meta mark", "")
+        if not text or re.search("map|ct |hash|numgen", text):
+            return _ALL_BITS if text else 0
+        return functools.reduce(operator.or_, (int(one, 0) for one in re.findall(r"\b0x[0-9a-f]+\b", text)), 0)
+    if "CONNMARK" in rule:
+        return _ALL_BITS if "--restore-mark" in rule else 0
+    mark = _mark_of(after(rule, "--set-xmark") or after(rule, "--set-mark") or "0", is_negated=False)
+    return (_ALL_BITS if mark is None else mark[0]) if "MARK" in rule else 0
 
 
 def _numbers(text: str) -> list[int]:

@@ -118,6 +118,13 @@ def test_an_accept_for_packets_to_a_bridge_of_containers_is_none_to_other_networ
         (["-A FORWARD -j OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN", "-A OWN -j ACCEPT"], 1),
         (["-A FORWARD -j OWN", "-A OWN -m set --match-set good src -j RETURN", "-A OWN -j DROP"], None),
         (["-A FORWARD -g OWN", "-A FORWARD -j DROP", "-A OWN -j RETURN"], None),
+        (["-A FORWARD -j OWN", "-A OWN -m mark ! --mark 0x1/0x1 -j REJECT", "-A OWN -j MARK --set-xmark 0x1/0x1"], 1),
+        (["-A FORWARD -j MARK --set-xmark 0x2/0x2", "-A FORWARD -m mark ! --mark 0x1/0x1 -j DROP"], 1),
+        (["-A FORWARD -j OWN", "-A FORWARD -m mark ! --mark 1 -j DROP", "-A OWN -j MARK --set-xmark 0x1/0x1"], None),
+        (["-A FORWARD -j CONNMARK --restore-mark", "-A FORWARD -m mark ! --mark 0x1/0x1 -j DROP"], None),
+        (["-A FORWARD -m mark --mark 0x1/0x1 -j DROP"], None),
+        (["-A FORWARD -m mark --mark 0x0/0x1 -j DROP"], 0),
+        (["-A FORWARD -m mark --mark 0x1/0x1 -j RETURN", "-A FORWARD -j DROP"], 1),
     ],
 )
 def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: int | None) -> None:
@@ -125,6 +132,21 @@ def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: 
     found = Forwarding(tables(*rules)).lost_by("iptables", "filter", "FORWARD", packet)
     assert found == (None if lost is None else tuple(rules[lost].split()))
     assert Forwarding(tables(*rules)).lost_by("ip6tables", "filter", "FORWARD", packet) is None
+
+
+def test_a_mark_that_another_table_may_set_decides_nothing() -> None:
+    """As kube-router marks what its network policies allow; nat marks connections to services alone."""
+    refused = "-A FORWARD -m mark ! --mark 0x1/0x1 -j REJECT"
+    packet = Packet(ipaddress.ip_address(ADDRESS), CNI0)
+    for table, bit, lost in (("mangle", 1, False), ("mangle", 2, True), ("nat", 1, False), ("raw", 4, True)):
+        rules = tables(refused)["iptables"]
+        rules |= tables(f"-A PREROUTING -j MARK --set-xmark {bit}/{bit}", name=table)["iptables"]
+        found = Forwarding({"iptables": rules}).lost_by("iptables", "filter", "FORWARD", packet)
+        assert bool(found) == lost, (table, bit)
+    accepted = tables("-A FORWARD -m mark --mark 0x1/0x1 -j ACCEPT", FORWARD="DROP")["iptables"]
+    for table, is_dropped in (("nat", True), ("mangle", False)):
+        rules = accepted | tables("-A PREROUTING -j MARK --set-xmark 1/1", name=table)["iptables"]
+        assert bool(drops_forwarded({"iptables": rules}, ADDRESS, CNI0)) == is_dropped
 
 
 def give_uplink(made: MadeNode) -> None:
@@ -296,6 +318,10 @@ LAST = "reject with icmpx admin-prohibited"
 @pytest.mark.parametrize(
     ("rule", "lost"),
     [
+        ("meta mark & 0x00000001 != 0x00000001 counter reject", "meta mark & 0x00000001 != 0x00000001 counter reject"),
+        ("meta mark != 0x00000001 drop", "meta mark != 0x00000001 drop"),
+        ("meta mark set 0x00000001 meta mark != 0x00000001 accept", ""),
+        ("meta mark & 0x00000001 == 0x00000000 accept", ""),
         ('iifname "docker0" oifname != "docker0" accept', LAST),
         ('iifname "cni0" accept', ""),
         ('iifname { "docker0", "cni*" } accept', ""),
@@ -303,7 +329,7 @@ LAST = "reject with icmpx admin-prohibited"
         ("ip saddr 10.2.0.0/24 accept", LAST),
         ("ip6 saddr != fd00::/8 accept", LAST),
         ('iifname vmap { "docker0" : jump own }', ""),
-        ("meta mark 0x7 accept", ""),
+        ("meta mark 0x7 accept", LAST),
         ("tcp dport { 80, 443 } accept", ""),
         ("ip saddr 10.1.0.0/24 jump own", ""),
         ('iifname "cni0" log prefix "DROP it: " level info drop comment "drop in"', 'iifname "cni0" log'),
