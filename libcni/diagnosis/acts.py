@@ -135,9 +135,18 @@ def _change_link(node: NodeState, mend: Mend) -> None:
             for other in [text for text in link.addresses if text not in mend.details and ":" not in text]:
                 with suppress(FileExistsError):
                     netlink.add_address(netns, index, other)
+        elif mend.kind == "add-address":
+            address, _, gateway = mend.details[0].partition(" via ")
+            with suppress(FileExistsError):
+                netlink.add_address(netns, index, address, brings_route=not gateway)
+            # As ptp makes them: nobody else is on the link, so the container's own network is behind the gateway, too.
+            network_of = str(ipaddress.ip_interface(address).network)
+            for route in ((str(ipaddress.ip_network(gateway)),), (network_of, gateway)) if gateway else ():
+                with suppress(FileExistsError):
+                    netlink.add_route(netns, index, *route)
         else:
             with suppress(FileExistsError):
-                (netlink.add_address if mend.kind == "add-address" else netlink.add_route)(netns, index, *mend.details)
+                netlink.add_route(netns, index, *mend.details)
     finally:
         os.close(descriptor)
 

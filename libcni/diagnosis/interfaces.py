@@ -40,6 +40,7 @@ _LIKE_ENDS = {"bridge", "ptp", "portmap", "firewall", "bandwidth", "sbr", "tunin
 """The plugins that set the same MTU at both ends of a veth, or set no MTU."""
 _BLOCKED = {"state 0", "state 4"}
 """The states of a bridge's port in which it forwards nothing: disabled and blocking."""
+_ONE_HOST = ("/32", "/128")
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
@@ -333,6 +334,9 @@ def _host_side(
             mends: tuple[Mend, ...] = (_link_mend("set-up", attachment, link),)
             yield _error(attachment, "host-end-down", f"the host interface {link.name} is down", _CUT_OFF, mends=mends)
         elif bridges and not _BLOCKED.isdisjoint(link.settings) and _is_up_inside(node, attachment):
+            master = node.host_links_by_index.get(link.master)
+            if master is None or not master.is_up:  # the kernel blocks all ports of a bridge that is down
+                continue
             seen = f"the bridge does not forward packets of the host interface {link.name}"
             yield _error(attachment, "off-bridge", seen, _CUT_OFF, f"bridge link set dev {link.name} state 3")
         elif any(document.get("type") == "ptp" for document in documents):
@@ -420,6 +424,7 @@ def _inside(node: NodeState, attachment: Attachment, inside: Network) -> Iterato
     # The kernel removes the routes with the address.
     if not prefixes and not lost_addresses(node, attachment, inside):
         yield from _routes(node, attachment, inside, link)
+        yield from _subnets_of_ptp(node, attachment, inside, link)
 
 
 def _unlike_ends(node: NodeState, attachment: Attachment, link: Link) -> Iterator[NodeFinding]:
@@ -473,12 +478,47 @@ def _prefixes(node: NodeState, attachment: Attachment, inside: Network) -> Itera
         link = inside.links.get(name)
         if link is not None and link.has_address(cidr) and cidr not in link.addresses:
             others = [text for text in link.addresses if text.partition("/")[0] == cidr.partition("/")[0]]
-            change: list[tuple[MendKind, str]] = [*(("remove-address", text) for text in others), ("add-address", cidr)]
+            change: list[tuple[MendKind, str]] = [
+                *(("remove-address", text) for text in others),
+                ("add-address", _as_placed(node, attachment, cidr)),
+            ]
             mends = (_link_mend(kind, attachment, link, text, netns=attachment.netns) for kind, text in change)
             yield _error(
                 attachment, "prefix-changed", f"the address on {name} is {some(others)}, but {cidr} is recorded",
                 "the container's routes to its gateway and neighbours are wrong",
                 mends=tuple(replace(mend, interrupts=mend.containers) for mend in mends),
+            )  # fmt: skip
+
+
+def _gateway_of(node: NodeState, attachment: Attachment, cidr: str) -> str:
+    """Return the gateway behind which ptp places the network of an address; "" for other plugins and single hosts."""
+    is_ptp = any(document.get("type") == "ptp" for document in node.documents(attachment))
+    gateways = [gateway.partition("/")[0] for gateway in node.summary_of(attachment).gateways]
+    same = [gateway for gateway in gateways if (":" in gateway) == (":" in cidr)]
+    return same[0] if same and is_ptp and not cidr.endswith(_ONE_HOST) else ""
+
+
+def _as_placed(node: NodeState, attachment: Attachment, cidr: str) -> str:
+    """Return the detail of the mend that adds an address as its plugin did."""
+    gateway = _gateway_of(node, attachment, cidr)
+    return f"{cidr} via {gateway}" if gateway else cidr
+
+
+def _subnets_of_ptp(node: NodeState, attachment: Attachment, inside: Network, link: Link) -> Iterator[NodeFinding]:
+    """Find the kernel's route to the network of a ptp address, which comes when somebody adds the address by hand."""
+    for name, cidr in node.summary_of(attachment).placed:
+        gateway, subnet = _gateway_of(node, attachment, cidr), str(ipaddress.ip_interface(cidr).network)
+        ways = [route for route in inside.routes if (route.destination, route.ifindex) == (subnet, link.index)]
+        first = min(ways, key=lambda route: route.metric, default=None)
+        if gateway and name == link.name and first is not None and not first.gateway:
+            commands = (
+                f"route replace {ipaddress.ip_network(gateway)} dev {name}", f"route del {subnet} dev {name}",
+                f"route replace {subnet} via {gateway} dev {name}",
+            )  # fmt: skip
+            yield _error(
+                attachment, "route-changed", f"the route to {subnet} has no gateway; that of ptp has {gateway}",
+                "the container cannot reach the other containers of its network",
+                "; ".join(command_in(attachment.netns, f"ip {command}") for command in commands),
             )  # fmt: skip
 
 
@@ -533,7 +573,7 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
             link = inside.links[name]
             mends = (
                 *(_link_mend("remove-address", attachment, link, other, netns=netns) for other in others),
-                _link_mend("add-address", attachment, link, cidr, netns=netns),
+                _link_mend("add-address", attachment, link, _as_placed(node, attachment, cidr), netns=netns),
             )
             # Both or none: beside the other address the container would still send from that one.
             yield about(

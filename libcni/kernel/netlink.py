@@ -49,7 +49,8 @@ _WITH_VLANS, _WITHOUT_STATISTICS = 2, 8
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
 _NUD_UNRESOLVED = 0x01 | 0x20  # the states INCOMPLETE and FAILED
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS = 1, 2, 4, 8
+_NO_PREFIX_ROUTE = 0x200
 _RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 2, 3, 4, 5, 6, 15
 _WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 _ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
@@ -293,9 +294,17 @@ def set_hairpin(netns: str | None, ifindex: int) -> None:
     _change(netns, _RTM_SETLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_BRIDGE, 0, ifindex, 0, 0) + mode)
 
 
-def add_address(netns: str | None, ifindex: int, address: str) -> None:
-    """Add an IP address with its prefix length to an interface. Raises OSError; FileExistsError if it exists."""
-    _change(netns, _RTM_NEWADDR, _NLM_F_ADD, _address_body(ifindex, address))
+def add_address(netns: str | None, ifindex: int, address: str, *, brings_route: bool = True) -> None:
+    """Add an IP address with its prefix length to an interface. Raises OSError; FileExistsError if it exists.
+
+    Args:
+        netns: the path of the interface's namespace; None: this thread's.
+        ifindex: the interface's number.
+        address: the address.
+        brings_route: whether the kernel makes the route to the address's network.
+    """
+    flags = b"" if brings_route else _attribute(_IFA_FLAGS, struct.pack("=I", _NO_PREFIX_ROUTE))
+    _change(netns, _RTM_NEWADDR, _NLM_F_ADD, _address_body(ifindex, address) + flags)
 
 
 def remove_address(netns: str | None, ifindex: int, address: str) -> None:

@@ -84,7 +84,9 @@ class MadeNode:
         veth = Link(f"veth{container}", number + 10, master=2, kind="veth", is_up=True)
         self.host.links[veth.name] = veth
         eth0 = Link("eth0", 3, mac=f"02:00:00:00:00:{number:02x}", is_up=True, addresses=[f"{address}/24"])
-        inside = Network({"eth0": eth0}, (IPRoute("0.0.0.0/0", gateway, 3), IPRoute("10.1.0.0/24", "", 3)), number)
+        behind = gateway if any(one["type"] == "ptp" for one in plugins) else ""
+        routes = (IPRoute("0.0.0.0/0", gateway, 3), IPRoute("10.1.0.0/24", behind, 3))
+        inside = Network({"eth0": eth0}, routes, number)
         result = {
             "cniVersion": "1.0.0",
             "interfaces": [{"name": "br0"}, {"name": veth.name}, {"name": "eth0", "mac": eth0.mac, "sandbox": netns}],

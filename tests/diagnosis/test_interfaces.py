@@ -18,7 +18,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.reload_mend import HOOK
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.netlink import IPRoute, Link, Network
+from libcni.kernel.netlink import IPRoute, Link, Network, read_network
 from libcni.store.model import Known
 
 
@@ -227,6 +227,9 @@ def test_a_port_of_a_bridge_that_forwards_nothing(made: MadeNode) -> None:
     made.host.links["vethc1"].settings = ("state 4",)
     found = made.finding(check_interfaces)
     assert (found.name, found.remedy) == ("off-bridge", "bridge link set dev vethc1 state 3")
+    made.host.links["br0"].is_up = False
+    assert "off-bridge" not in [one.name for one in made.findings(check_interfaces)], "a consequence"
+    made.host.links["br0"].is_up = True
     inside.links["eth0"].is_up = False
     assert made.finding(check_interfaces).name == "interface-down", "the kernel blocks the port of such a veth"
 
@@ -467,16 +470,45 @@ def test_a_host_end_of_ptp_gets_the_recorded_gateway_again(made: MadeNode) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("is_by_hand", [False, True])
+def test_the_kernels_route_to_the_network_of_a_ptp_address(made: MadeNode, is_by_hand: bool) -> None:
+    inside = made.attach("c1", {"type": "ptp", "ipam": IPAM})
+    made.host = replace(made.host, routes=(IPRoute("10.1.0.2/32", "", 12),))
+    made.host.links["vethc1"].addresses = ["10.1.0.1/32"]
+    assert made.findings(check_interfaces) == []
+    if is_by_hand:
+        made.live_in(made.records[0].netns, replace(inside, routes=(inside.routes[0], IPRoute("10.1.0.0/24", "", 3))))
+        found = made.finding(check_interfaces)
+        commands = (
+            "replace 10.1.0.1/32 dev eth0",
+            "del 10.1.0.0/24 dev eth0",
+            "replace 10.1.0.0/24 via 10.1.0.1 dev eth0",
+        )
+        assert found.name == "route-changed"
+        assert found.remedy == "; ".join(f"nsenter --net={made.netns('c1')} ip route {one}" for one in commands)
+    else:
+        inside.links["eth0"].addresses = []
+        [mend] = made.finding(check_interfaces).mends
+        assert (mend.kind, mend.details) == ("add-address", ("10.1.0.2/24 via 10.1.0.1",))
+
+
 @pytest.mark.real
-def test_a_restarted_daemon_that_flushed_the_host_ends_of_ptp(node: OperatorNode) -> None:
+def test_a_restarted_daemon_that_flushed_both_ends_of_ptp(node: OperatorNode) -> None:
     ranges = [[{"subnet": f"{node.net}.0/24"}], [{"subnet": f"{node.net6}::/64"}]]
-    ipam = {"type": "host-local", "dataDir": str(node.leases), "ranges": ranges}
+    routed = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
+    ipam = {"type": "host-local", "dataDir": str(node.leases), "ranges": ranges, "routes": routed}
     node.configure("net", {"type": "ptp", "ipam": ipam})
-    node.attach("c1")
+    inside = node.attach("c1")
     node.assert_healthy()
+
+    def routes() -> set[tuple[str, str]]:
+        return {(route.destination, route.gateway) for route in read_network(inside.path).routes}
+
     [name] = [name for name in node.host.links() if name.startswith("veth")]
-    before = node.host.addresses(name)
+    before, ways = node.host.addresses(name), routes()
     node.type(f"ip address flush dev {name} scope global")
+    inside.run("ip", "address", "flush", "dev", "eth0", "scope", "global")
     node.repair()
     assert node.host.addresses(name) == before
+    assert routes() == ways, "the kernel's own route would lead to a link on which no other container is"
     node.assert_healthy()
