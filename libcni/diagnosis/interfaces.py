@@ -6,12 +6,13 @@ import ipaddress
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 from libcni._dataclass import replace
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.mends import Mend, MendKind, id_of
-from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.node_state import NodeState, is_default
 from libcni.diagnosis.obstacles import bridge_gateways
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.reload_mend import reloads, reloads_of, renamed_bridge
@@ -86,6 +87,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
     yield from _doubled_hardware_addresses(node)
+    yield from _without_default_route(node)
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
@@ -124,6 +126,38 @@ def _stopped_inside(
         about, netns = _about(attachment), attachment.netns
         yield from settings_that_stop(link, node.documents(attachment), about, netns)
         yield from macs.wrong(network, link, {attachment.network}, about, netns)
+
+
+def _without_default_route(node: NodeState) -> Iterator[NodeFinding]:
+    """Find containers that were attached without the default route which others of their network got."""
+    alike = grouped(((one.network, one.ifname), (one, inside)) for one, inside in node.live)
+    for ((network, _), pairs), is_6 in product(alike.items(), (False, True)):
+        given = {
+            one.path for one, _ in pairs
+            if any(is_default(place) and (":" in place) == is_6 for place, _ in node.summary_of(one).routes)
+        }  # fmt: skip
+        lacking = [
+            one for one, inside in (pairs if given else ())
+            if one.path not in given and any((":" in address) == is_6 for address in node.addresses_of(one))
+            and not any(is_default(way.destination) and (":" in way.destination) == is_6 for way in inside.routes)
+        ]  # fmt: skip
+        if lacking:
+            gateways = [
+                (one, cidr) for one in lacking for cidr in node.summary_of(one).gateways if (":" in cidr) == is_6
+            ]
+            commands = [
+                command_in(one.netns, f"ip{' -6' * is_6} route add default via {cidr.partition('/')[0]}")
+                for one, cidr in gateways
+            ]
+            names = tuple(map(id_of, lacking))
+            others = f"{counted(len(given), 'attachment')} of the network got one"
+            remedy = "if that is a mistake, add the routes to the network's file, and start the container again"
+            yield NodeFinding(
+                "interfaces", "warning", "route-missing", f"network {network}",
+                f"{some(names)}: attached without a default route of {'IPv6' if is_6 else 'IPv4'}; {others}",
+                "without it a container reaches its own network only",
+                f"{remedy}; until then: {some(commands, '; ')}" if commands else remedy, (), names,
+            )  # fmt: skip
 
 
 def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:

@@ -470,6 +470,26 @@ def test_a_host_end_of_ptp_gets_the_recorded_gateway_again(made: MadeNode) -> No
     ]  # fmt: skip
 
 
+def test_a_container_without_the_default_route_that_its_network_had(made: MadeNode) -> None:
+    """Somebody took the routes out of the file for a while: by its record the container is in order."""
+    made.attach("c1")
+    inside = made.attach("c2")
+    record = made.records[1]
+    made.records[1] = record.with_fields(result=(record.result or "").replace("0.0.0.0/0", "10.9.0.0/16"))
+    routes = (IPRoute("10.9.0.0/16", "10.1.0.1", 3), IPRoute("10.1.0.0/24", "", 3))
+    made.live_in(record.netns, replace(inside, routes=routes))
+    found = made.finding(check_interfaces)
+    assert (found.name, found.severity, found.containers) == ("route-missing", "warning", ("c2:eth0",))
+    assert found.remedy.endswith(f": nsenter --net={record.netns} ip route add default via 10.1.0.1")
+    made.live_in(record.netns, replace(inside, routes=(*routes, IPRoute("0.0.0.0/0", "10.1.0.9", 3))))
+    assert made.findings(check_interfaces) == [], "it has one of its own"
+    made.live_in(record.netns, replace(inside, routes=routes))
+    made.records[0] = made.records[0].with_fields(result=made.records[1].result)
+    assert "route-missing" not in {
+        one.name for one in made.findings(check_interfaces) if one.subject == "network net"
+    }, "no container of the network has one"
+
+
 @pytest.mark.parametrize("is_by_hand", [False, True])
 def test_the_kernels_route_to_the_network_of_a_ptp_address(made: MadeNode, is_by_hand: bool) -> None:
     inside = made.attach("c1", {"type": "ptp", "ipam": IPAM})
