@@ -16,6 +16,7 @@ from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.next_container import check_next
 from libcni.diagnosis.node_state import NodeState, read_node
+from libcni.diagnosis.outside import check_outside
 from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.pool import check_pools
 from libcni.diagnosis.ports import check_ports
@@ -46,6 +47,7 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("interfaces", check_interfaces),
     ("rules", check_rules),
     ("rules", check_ports),
+    ("rules", check_outside),
     ("rules", check_ipsec),
     ("ipam", check_ipam),
     ("drift", check_drift),

@@ -21,6 +21,9 @@ _OPTIONS = {
     ("ct", "status"): "--ctstatus",
     ("meta", "nfproto"): "nfproto",
     ("ether", "type"): "nfproto",
+    ("tcp", "dport"): "--dport",
+    ("udp", "dport"): "--dport",
+    ("th", "dport"): "--dport",
     ("meta", "l4proto"): "-p",
     ("ip", "protocol"): "-p",
     ("icmp", "type"): "-p",
@@ -46,6 +49,7 @@ _NO_CONDITIONS = {
     "daddr",
     "icmp",
     "icmpv6",
+    "th",
 }
 
 
@@ -63,14 +67,14 @@ class Condition(NamedTuple):
     is_negated: bool = False
 
 
-def read_rule(rule: Rule) -> tuple[list[Condition], str]:
+def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901 - a table of words
     """Return the conditions of a rule of nft, and ``lost``, ``passed``, ``return``, the chain that decides, or ""."""
     conditions: list[Condition] = []
     verdict = ""
     words = iter(_words(rule))
     before = ""
     for word in words:
-        if word in _WITH_VALUE:
+        if word in _WITH_VALUE and before != "tcp":  # whose flags are a condition
             next(words, "")
         elif word in {"jump", "goto"}:
             verdict = next(words, "")
@@ -92,6 +96,8 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:
             # Of the states of connections only "new" is asked for.
             if value == "vmap" and (option != "--ctstate" or "new" in named):
                 verdict = _of_map(values)
+        elif word in {"tcp", "udp"}:
+            conditions.append(Condition("-p", (word,)))
         elif word == "vmap":
             verdict = _of_map(next(words, ""))
             conditions.append(Condition(""))

@@ -20,7 +20,7 @@ _GO_ON = {
     "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
-_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "state"}
+_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "multiport", "state", "tcp", "udp"}
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
@@ -44,6 +44,7 @@ class Packet(NamedTuple):
         other: the address of the other end; None: any.
         beyond: the interface of the node to the other end; "": any that leads to another network.
         is_marked: whether only the loss of portmap's mark is looked for: it has published ports masqueraded.
+        port: the protocol and the port of the connection; None: any.
     """
 
     address: _Address
@@ -52,6 +53,7 @@ class Packet(NamedTuple):
     other: _Address | None = None
     beyond: str = ""
     is_marked: bool = False
+    port: tuple[str, int] | None = None
 
 
 class Place(NamedTuple):
@@ -309,6 +311,8 @@ class Forwarding:
                 prefixes.append((prefix, is_negated))
                 continue
             answer = self._matches(option, value, packet)
+            if option == "--tcp-flags":
+                answer = _is_first(value, after(words, value))
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" else "yes"
             if answer == "no":
@@ -360,11 +364,15 @@ class Forwarding:
             prefix = _prefix_of(value)
             if prefix is not None and prefix.version != packet.address.version:
                 return "no"
+            if prefix is not None and packet.other is not None:
+                return "yes" if packet.other in prefix else "no"
             return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
         return self._matches(option, value.upper() if option == "--ctstate" else value, packet) if option else "maybe"
 
     def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""
+        if packet.port is not None and option in {"-p", "--dport", "--dports"}:
+            return _has_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
             return "yes" if "NEW" in value else "no"
         if option in {"-i", "-o"}:
@@ -424,6 +432,19 @@ def _clears_mark(value: str, mask: str = "0xffffffff") -> bool:
         return False
 
 
+def _has_port(option: str, value: str, protocol: str, number: int) -> _Answer:
+    ports = ports_of(value)
+    if option != "-p" and not ports:  # a set
+        return "maybe"
+    is_met = value in {"all", protocol} if option == "-p" else any(number in part for part in ports)
+    return "yes" if is_met else "no"
+
+
+def _is_first(mask: str, flags: str) -> _Answer:
+    """Return whether the first packet of a connection of TCP has these flags."""
+    return "yes" if {"SYN"} & set(mask.split(",")) == set(flags.split(",")) - {"NONE"} else "no"
+
+
 def _mark_of(text: str, *, is_negated: bool) -> tuple[int, int, bool] | None:
     """Return a mark as ``_Step`` has it; None if it is not understood."""
     value, _, mask = text.partition("/")
@@ -455,18 +476,56 @@ def _numbers(text: str) -> list[int]:
     return list(range(int(low), min(int(high or low), int(low) + 255) + 1))
 
 
+def ports_of(value: str) -> list[range]:
+    """Return the ports in a condition, such as ``80``, ``8000:8010`` or ``80,443``."""
+    parts = (part.replace("-", ":").partition(":") for part in value.split(","))
+    return [
+        range(int(low), int(high or low) + 1) for low, _, high in parts if low.isdecimal() and (high or low).isdecimal()
+    ]
+
+
+def dropped_ports(table: Table) -> list[range]:
+    """Return the ports that conditions of a table name, if it has a rule that loses packets."""
+    found: list[range] = []
+    is_losing = False
+    for rule in joined.from_iterable(table.chains.values()):
+        if rule[0] == "add":
+            conditions, verdict = read_rule(rule)
+            values = [value for one in conditions if one.option == "--dport" for value in one.values]
+        else:
+            verdict, values = _of_filter(rule), [after(rule, "--dport"), after(rule, "--dports")]
+        is_losing = is_losing or verdict == "lost"
+        found += [part for value in values if value for part in ports_of(value)]
+    return found if is_losing else []
+
+
 def named_in_drop(rule: Rule) -> frozenset[str]:
     """Return the addresses and interfaces of a rule that loses packets of new connections; else nothing."""
+    named = (one.values for one in _of_loss(rule) if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
+    return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
+
+
+def other_end(rule: Rule) -> tuple[bool, _Prefix] | None:
+    """Return the only network that a rule names whose packets of new connections are lost, or None.
+
+    With it, whether these are the senders.
+    """
+    named = [one for one in _of_loss(rule) if one.option in {"-s", "-d"}]
+    if len(named) != 1 or named[0].is_negated or len(named[0].values) != 1:
+        return None
+    prefix = _prefix_of(named[0].values[0])
+    return (named[0].option == "-s", prefix) if prefix is not None and prefix.prefixlen else None
+
+
+def _of_loss(rule: Rule) -> list[Condition]:
+    """Return the conditions of a rule that loses packets of new connections; [] of other rules."""
     if rule[0] == "add":
         conditions, verdict = read_rule(rule)
     else:
         conditions = [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
         verdict = _of_filter(rule)
     states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
-    if verdict != "lost" or (states and "new" not in ",".join(states).lower()):
-        return frozenset()
-    named = (one.values for one in conditions if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
-    return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
+    return [] if verdict != "lost" or (states and "new" not in ",".join(states).lower()) else conditions
 
 
 def lost_prefixes(rule: Rule) -> list[tuple[bool, _Prefix]]:

@@ -191,12 +191,12 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
 def facts_of(node: NodeState) -> Facts:
     """Return the facts of the node's rules, by backend."""
     return {
-        "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in _iptables_of(node))),
+        "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in iptables_of(node))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
     }
 
 
-def _iptables_of(node: NodeState, family: str = "") -> list[str]:
+def iptables_of(node: NodeState, family: str = "") -> list[str]:
     """Return the variants of iptables and ip6tables, or of one of them, whose rules were read."""
     return [name for name in node.rules if name != "nft" and family in {"", name.partition("-")[0]}]
 
@@ -521,7 +521,7 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
                 (Place(program, table, chain), is_sent, what, None)
                 for table, chain, is_sent, what in _LOST_WITH
                 if is_masked or table != "nat"
-                for program in _iptables_of(node, program_of(address))
+                for program in iptables_of(node, program_of(address))
             ]
             parsed = ipaddress.ip_address(address)
             for place, is_sent, what, devices in (*of_iptables, *of_nft):
@@ -543,7 +543,7 @@ def _special(
     """Yield the packets whose fate depends on more than the container: those to outside, and those with a mark."""
     uplink, hop = node.way_out(address.version)
     documents = node.documents(attachment)
-    programs = _iptables_of(node, program_of(str(address)))
+    programs = iptables_of(node, program_of(str(address)))
     far = ipaddress.ip_address(_FAR[address.version])
     for program, interface in product(programs, gateways):
         if uplink is not None and any(one.get("ipMasq") is True for one in documents):
@@ -577,7 +577,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         if what == _UNMARKED:
             seen = "portmap's mark of the packets is removed by the rule"
         yield NodeFinding(
-            "rules", severity, "dropped", str(place), f"{seen} {_text_of(rule)}",
+            "rules", severity, "dropped", str(place), f"{seen} {text_of(rule)}",
             f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
@@ -600,7 +600,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         if names and rule not in lost:
             yield NodeFinding(
                 "rules", "note", "dropped-in-part", str(place),
-                f"a rule drops some packets of {some(list(names))}: {_text_of(rule)}",
+                f"a rule drops some packets of {some(list(names))}: {text_of(rule)}",
                 "somebody may want this", f"if not: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
 
@@ -645,7 +645,8 @@ def _rules_of_filters(node: NodeState) -> Iterator[tuple[Place, Rule]]:
                 yield from ((Place(program, name, chain), rule) for rule in rules if not is_own)
 
 
-def _text_of(rule: Rule) -> str:
+def text_of(rule: Rule) -> str:
+    """Return a rule in the words of its program."""
     return " ".join(rule[5:] if rule[0] == "add" else rule)
 
 
@@ -693,7 +694,7 @@ def removals(node: NodeState, mend: Mend) -> Iterator[tuple[str, str, Rule]]:
     recorded = {attachment.ifname for attachment in node.attached(network, container_id)}
     is_recorded = bool(recorded) and (ifname in recorded or not ifname)
     families = sorted({program_of(address) for address in addresses})
-    for program in [name for family in families for name in _iptables_of(node, family)]:
+    for program in [name for family in families for name in iptables_of(node, family)]:
         for table, rule in _iptables_removals(node, program, mend, is_recorded=is_recorded):
             yield program, table, rule
     mark = masquerade_mark(network, container_id, ifname)
@@ -744,7 +745,7 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
             owners.setdefault(owner, {})[fact.address] = None
     # A jump for an earlier address has no effect, but the first DEL of the next container with this ID fails because of
     # it: bridge empties the chain, and then cannot remove the chain.
-    for program in _iptables_of(node):
+    for program in iptables_of(node):
         for rule in node.table(program, "nat").chains.get("POSTROUTING", ()):
             if (source := _host_after(rule, "-s")) and (owner := _owner("iptables", rule)) is not None:
                 owners.setdefault(owner, {})[source] = None

@@ -1,0 +1,181 @@
+"""Find rules that lose the packets of a published port, or all packets between containers and an address outside."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain as joined
+
+from libcni.config.port_mappings import HostPort, ports_in
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.packets import Forwarding, Packet, Place, dropped_ports, other_end
+from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.report import NodeFinding, Observations
+from libcni.diagnosis.rules import gateway_interfaces, iptables_of, removal, text_of
+from libcni.errors import counted, some
+from libcni.kernel.netlink import Link
+from libcni.kernel.rules import Rule
+from libcni.store.attachments import Attachment
+
+_TRANSLATED = -100
+"""The priority at which published ports are translated: chains after it see the container's address."""
+_MOST_INTERFACES = 4
+"""The number of interfaces to containers for which the way to an address outside is followed."""
+_MOST_NEAR = 5
+"""The number of rules of a chain that are named one by one."""
+_RESOLVER, _LONGEST = "/etc/resolv.conf", 65_536
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def check_outside(node: NodeState) -> Observations:
+    """Find rules that drop what comes for a published port, and rules that refuse one address outside."""
+    own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
+    forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
+    live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
+    yield from _dropped_ports(node, live, forwarding)
+    yield from _refused(node, live, forwarding)
+
+
+def _dropped_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    users: dict[HostPort, list[Attachment]] = {}
+    for attachment in live:
+        if any(one.get("type") == "portmap" for one in node.documents(attachment)):
+            for port in ports_in(attachment.capability_args):
+                users.setdefault(port, []).append(attachment)
+    lost: dict[tuple[Place, Rule], dict[HostPort, None]] = {}
+    for link in node.uplinks if users else ():
+        for place in _before_translation(node, link):
+            table = node.table(place.program, place.table)
+            parts = dropped_ports(table)
+            for port in (one for one in users if any(one.number in part for part in parts)):
+                for address in _asked(link, port):
+                    packet = Packet(
+                        address, link.name, is_sent=False, beyond=link.name, port=(port.protocol, int(port.number))
+                    )
+                    if rule := forwarding.lost_by(*place, packet):
+                        lost.setdefault((place, rule), {})[port] = None
+    for (place, rule), ports in lost.items():
+        yield NodeFinding(
+            "rules", "error", "port-caught", str(place),
+            f"packets for {some([f'port {port}' for port in ports])} end at the rule {text_of(rule)}",
+            "clients outside of this node do not reach these published ports",
+            f"find out who added the rule, and remove it: {removal(node, place, rule)}", (),
+            tuple(dict.fromkeys(id_of(attachment) for port in ports for attachment in users[port])),
+        )  # fmt: skip
+
+
+def _before_translation(node: NodeState, link: Link) -> Iterator[Place]:
+    """Yield the chains that see packets of an interface before published ports are translated."""
+    for program in iptables_of(node):
+        yield from (Place(program, table, "PREROUTING") for table in ("raw", "mangle"))
+    for name, table in node.rules.get("nft", {}).items():
+        for chain, hook in table.hooks.items():
+            is_before = hook.name == "prerouting" and hook.priority < _TRANSLATED
+            if hook.kind == "filter" and (is_before or (hook.name == "ingress" and link.name in hook.devices)):
+                yield Place("nft", name, chain)
+
+
+def _asked(link: Link, port: HostPort) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Yield the addresses of an interface at which clients ask for a port."""
+    for cidr in link.addresses:
+        address = ipaddress.ip_interface(cidr).ip
+        wanted = port.address if port.address not in {"0.0.0.0", "::"} else ""  # noqa: S104 - nothing is bound
+        if not address.is_link_local and wanted in {"", str(address)}:
+            yield address
+
+
+def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    ways: dict[int, dict[str, str]] = {4: {}, 6: {}}  # an address of a container for each interface
+    containers: set[str] = set()
+    for attachment in live:
+        for address in node.addresses_of(attachment):
+            containers.add(address)
+            for interface in gateway_interfaces(node, attachment):
+                ways[6 if ":" in address else 4].setdefault(interface, address)
+    if not containers:
+        return
+    chains = grouped(
+        ((place, rule[4 if rule[0] == "add" else 1]), (rule, *end)) for place, rule in _rules(node)
+        if (end := other_end(rule)) is not None and _is_outside(end[1], ways)
+    )  # fmt: skip
+    for (place, _), found in chains.items():
+        near = [one for one in found if _what_is(node, one[2])]
+        far = [one for one in found if one not in near]
+        for rule, is_sender, network in (*near[:_MOST_NEAR], *far[:1]):
+            interfaces = [
+                interface for interface, address in list(ways[network.version].items())[:_MOST_INTERFACES]
+                if any(
+                    forwarding.lost_by(*hook, packet) == rule
+                    for hook in _hooks(node, place) for packet in _packets(node, address, interface, network, is_sender)
+                )
+            ]  # fmt: skip
+            if not interfaces:
+                continue
+            what = _what_is(node, network)
+            host = str(network).removesuffix("/32").removesuffix("/128")
+            more = f"; {counted(len(far) - 1, 'more rule')} of this chain name such addresses" * (
+                not what and len(far) > 1
+            )
+            way = f"from {host} to" if is_sender else f"to {host} from"
+            yield NodeFinding(
+                "rules", "warning" if what else "note", "dropped-in-part", str(place),
+                f"packets {way} the containers of {some(interfaces)} end at the rule {text_of(rule)}{more}",
+                f"these containers and {host}{what} do not reach each other; somebody may want this",
+                f"if not: {removal(node, place, rule)}",
+            )  # fmt: skip
+
+
+def _rules(node: NodeState) -> Iterator[tuple[Place, Rule]]:
+    """Yield the rules that may lose forwarded packets, except the plugins' own."""
+    for program, tables in node.rules.items():
+        for name, table in tables.items():
+            if program == "nft" or name in {"raw", "mangle", "filter"}:
+                for chain, rules in table.chains.items():
+                    if not chain.startswith("CNI-") or chain == "CNI-ADMIN":
+                        yield from ((Place(program, name, chain), rule) for rule in rules)
+
+
+def _hooks(node: NodeState, place: Place) -> list[Place]:
+    """Return the chains of a rule's table that the kernel asks for forwarded packets."""
+    if place.program != "nft":
+        return [place._replace(chain=one) for one in ("PREROUTING", "FORWARD")]
+    hooks = node.table(place.program, place.table).hooks
+    return [place._replace(chain=one) for one, hook in hooks.items() if hook.name in {"prerouting", "forward"}]
+
+
+def _packets(node: NodeState, address: str, interface: str, network: _Network, is_sender: bool) -> Iterator[Packet]:
+    other, uplink = network.network_address, node.way_out(network.version)[0]
+    if uplink is not None:
+        yield Packet(ipaddress.ip_address(address), interface, not is_sender, other, uplink.name)
+
+
+def _is_outside(network: _Network, ways: dict[int, dict[str, str]]) -> bool:
+    inside = (ipaddress.ip_address(address) for address in ways[network.version].values())
+    return not (network.is_loopback or network.is_multicast or any(address in network for address in inside))
+
+
+def _what_is(node: NodeState, network: _Network) -> str:
+    """Return what a node needs in a network outside; "" if nothing is known of it."""
+    _, gateway = node.way_out(network.version)
+    if gateway and ipaddress.ip_address(gateway) in network:
+        return " (the gateway of this node)"
+    if any(address in network for address in _name_servers() if address.version == network.version):
+        return " (a name server of this node)"
+    near = (ipaddress.ip_interface(cidr) for cidr in joined.from_iterable(link.addresses for link in node.uplinks))
+    if any(one.version == network.version and network.overlaps(one.network) for one in near):
+        return " (in the node's own network)"
+    return ""
+
+
+def _name_servers() -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
+    with suppress(OSError, UnicodeDecodeError), open(_RESOLVER, encoding="utf-8") as file:
+        for line in file.read(_LONGEST).splitlines():
+            words = line.split()
+            if words[:1] == ["nameserver"] and words[1:]:
+                with suppress(ValueError):
+                    found.append(ipaddress.ip_address(words[1]))
+    return found

@@ -1,0 +1,120 @@
+"""Rules that lose the packets of published ports, and those between containers and an address outside."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
+from libcni.diagnosis.outside import check_outside
+from libcni.diagnosis.report import NodeFinding
+from libcni.kernel.netlink import IPRoute, Link
+from libcni.kernel.rules import Table, nft_table
+
+
+@pytest.fixture
+def published(made: MadeNode) -> MadeNode:
+    made.attach("c1", BRIDGE, PORTMAP, capability_args=json.dumps(PORTS))
+    made.attach("c2", BRIDGE)
+    made.host.links["up0"] = Link("up0", 50, is_up=True, addresses=["192.0.2.1/24"])
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.254", 50)))
+    return made
+
+
+def found_with(made: MadeNode, table: str, *rules: str) -> list[NodeFinding]:
+    reading = made.reading()
+    added = reading.rules["iptables"].setdefault(table, Table())
+    for rule in reversed(rules):
+        added.chains.setdefault(rule.split()[1], []).insert(0, tuple(rule.split()))
+    return [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+
+
+def found_with_nft(made: MadeNode, name: str, hook: str, *rules: str) -> list[NodeFinding]:
+    reading = made.reading()
+    lines = "\n".join(f"{rule} # handle {number}" for number, rule in enumerate(rules, 4))
+    text = f"table {name} {{\nchain own {{\ntype filter hook {hook}; policy accept;\n{lines}\n}}\n}}"
+    reading.rules["nft"][name] = nft_table(name, text)
+    return [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-p tcp -m tcp --dport 8080 -j DROP", True),
+        ("-i up0 -p tcp -m multiport --dports 22,8000:8100 -j DROP", True),
+        ("-d 192.0.2.1/32 -p tcp -m tcp --dport 8080 -j DROP", True),
+        ("-i up9 -p tcp -m tcp --dport 8080 -j DROP", False),
+        ("-d 192.0.2.9/32 -p tcp -m tcp --dport 8080 -j DROP", False),
+        ("-p udp -m udp --dport 8080 -j DROP", False),
+        ("-p tcp -m tcp --dport 8081 -j DROP", False),
+        ("-p tcp -m tcp --sport 8080 -j DROP", False),
+        ("-p tcp -m tcp --dport 8080 -m set --match-set bad src -j DROP", False),
+        ("-s 10.9.0.0/16 -p tcp -m tcp --dport 8080 -j DROP", False),
+    ],
+)
+@pytest.mark.parametrize("table", ["raw", "mangle"])
+def test_a_rule_that_drops_a_published_port(published: MadeNode, table: str, rule: str, is_found: bool) -> None:
+    found = found_with(published, table, f"-A PREROUTING {rule}")
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("port-caught", "error", ("c1:eth0",))
+    ] * is_found
+    assert all(one.remedy.endswith(f"remove it: iptables -t {table} -D PREROUTING {rule}") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "hook", "rule", "is_found"),
+    [
+        ("netdev guard", 'ingress device "up0" priority 0', "tcp dport 8080 drop", True),
+        ("netdev guard", 'ingress device "up0" priority 0', "tcp dport { 22, 8000-8100 } counter drop", True),
+        ("netdev guard", 'ingress device "up9" priority 0', "tcp dport 8080 drop", False),
+        ("inet guard", "prerouting priority raw", "tcp dport 8080 drop", True),
+        ("inet guard", "prerouting priority raw", "udp dport 8080 drop", False),
+        ("inet guard", "prerouting priority raw", "tcp sport 8080 drop", False),
+        ("inet guard", "prerouting priority raw", "ip saddr 198.51.100.7 tcp dport 8080 drop", False),
+        ("inet guard", "prerouting priority filter", "tcp dport 8080 drop", False),  # translated before
+    ],
+)
+def test_a_rule_of_nft_that_drops_a_published_port(
+    published: MadeNode, name: str, hook: str, rule: str, is_found: bool
+) -> None:
+    found = found_with_nft(published, name, hook, rule)
+    assert [(one.name, one.containers) for one in found] == [("port-caught", ("c1:eth0",))] * is_found
+    assert all(one.remedy.endswith(f"remove it: nft delete rule {name} own handle 4") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "severity"),
+    [
+        ("-s 192.0.2.254/32 -j REJECT", "warning"),
+        ("-d 192.0.2.254/32 -j REJECT", "warning"),
+        ("-s 192.0.2.7/32 -j DROP", "warning"),
+        ("-s 198.51.100.7/32 -j DROP", "note"),
+        ("-d 169.254.169.254/32 -j DROP", "note"),
+        ("-d 198.51.100.7/32 -p tcp -m tcp --dport 25 -j DROP", ""),
+        ("-s 198.51.100.7/32 -m conntrack --ctstate INVALID -j DROP", ""),
+        ("-d 127.0.0.0/8 -j DROP", ""),
+        ("-s 198.51.100.7/32 -i up9 -j DROP", ""),
+    ],
+)
+def test_an_address_outside_that_a_chain_refuses(published: MadeNode, rule: str, severity: str) -> None:
+    """As fail2ban bans a client."""
+    for rules in (["-A FORWARD -p tcp -j BANS", f"-A BANS {rule}"], [f"-A FORWARD {rule}"]):
+        found = found_with(published, "filter", *rules)
+        assert [(one.name, one.severity) for one in found] == [("dropped-in-part", severity)] * bool(severity)
+        assert all(one.remedy == f"if not: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
+    assert found_with(published, "filter", f"-A BANS {rule}") == [], "no rule leads to the chain"
+    assert found_with(published, "filter", "-A FORWARD -j ACCEPT", f"-A FORWARD {rule}") == []
+
+
+def test_many_bans_are_one_note(published: MadeNode) -> None:
+    rules = [f"-A BANS -s 198.51.100.{last}/32 -j REJECT" for last in range(1, 40)]
+    [found] = found_with(published, "filter", "-A FORWARD -p tcp -j BANS", *rules)
+    assert "38 more rules of this chain name such addresses" in found.seen
+    assert found.containers == (), "this explains no packet that is lost elsewhere"
+
+
+def test_an_address_outside_that_nft_refuses(published: MadeNode) -> None:
+    [found] = found_with_nft(published, "inet fw", "forward priority filter", "ip daddr 192.0.2.254 drop")
+    assert (found.severity, found.remedy) == ("warning", "if not: nft delete rule inet fw own handle 4")
+    assert "(the gateway of this node)" in found.meaning
