@@ -20,7 +20,7 @@ _GO_ON = {
     "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
-_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "multiport", "state", "tcp", "udp"}
+_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "multiport", "set", "state", "tcp", "udp"}
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
@@ -307,8 +307,9 @@ class Forwarding:
                 is_certain = is_certain and mark is not None
                 continue
             prefix = _prefix_of(value) if option == ("-s" if packet.is_sent else "-d") else None
-            if prefix is not None:
-                prefixes.append((prefix, is_negated))
+            of_own = prefix if option != "--match-set" else _set_of(table, words, value, is_sent=packet.is_sent)
+            if of_own is not None:
+                prefixes.append((of_own, is_negated))
                 continue
             answer = self._matches(option, value, packet)
             if option == "--tcp-flags":
@@ -430,6 +431,11 @@ def _clears_mark(value: str, mask: str = "0xffffffff") -> bool:
         return bool(int(mask, 0) & _PORT_MARK) and not int(value, 0) & _PORT_MARK
     except ValueError:
         return False
+
+
+def _set_of(table: Table, words: Rule, name: str, *, is_sent: bool) -> AddressSet | None:
+    """Return a set of ipset whose addresses a rule compares with the container's, or None."""
+    return table.sets.get(name) if after(words, name) == ("src" if is_sent else "dst") else None
 
 
 def _has_port(option: str, value: str, protocol: str, number: int) -> _Answer:

@@ -29,7 +29,7 @@ from libcni.kernel.ipsec import IPsecPolicy, ipsec_policies
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
 from libcni.kernel.netlink import Network, RouteAnswer, RouteQuestion, read_network
-from libcni.kernel.rules import Table, filtering_tables, programs, saved_rules
+from libcni.kernel.rules import Table, filtering_tables, programs, read_sets, saved_rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.life_of_record import bridges_in, life_of, subject_of
@@ -167,6 +167,8 @@ class NodeReading:
                 rules[program] = saved_rules(program)
                 if program == "nft":
                     rules[program] = {**filtering_tables(), **rules[program]}
+                else:
+                    read_sets(rules[program])
         ipsec: tuple[IPsecPolicy, ...] = ()
         with _noting(unread, "the policies of IPsec"):
             ipsec = ipsec_policies()

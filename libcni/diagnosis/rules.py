@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain as joined
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
@@ -170,6 +170,12 @@ def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecke
     for name, table in node.rules.get("nft", {}).items() if live else ():
         if table.unknown:
             yield NotChecked("rules", f"a part of the table {name} of nft", f"not understood: {some(table.unknown)}")
+    unread = {
+        (program, name): why for program in (iptables_of(node) if live else ())
+        for table in node.rules[program].values() for name, why in table.unread.items()
+    }  # fmt: skip
+    for (program, name), why in unread.items():
+        yield NotChecked("rules", f"the set {name} of ipset in rules of {program}", why)
     unmasked = {attachment.network: None for attachment in live if _is_unmasked(node, attachment)}
     if unmasked:
         reason = "the network's plugins create no such rules; another program may, such as flannel's daemon"
@@ -608,11 +614,14 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
 def _banned(
     node: NodeState, live: list[Attachment], place: Place, rule: Rule, containers: Collection[str]
 ) -> list[str]:
-    """Return the commands that take the addresses of containers off the sets of a rule of nft."""
+    """Return the commands that take the addresses of containers off the sets of a rule."""
     sets = node.table(place.program, place.table).sets
+    named = [word.removeprefix("@") for option, word in pairwise(rule) if word[0] == "@" or option == "--match-set"]
     return [
-        f"nft delete element {place.table} {name} '{{ {address} }}'"
-        for name in dict.fromkeys(word[1:] for word in rule if word.startswith("@") and word[1:] in sets)
+        f"ipset del {name} {address}"
+        if rule[0] != "add"
+        else f"nft delete element {place.table} {name} '{{ {address} }}'"
+        for name in dict.fromkeys(named) if name in sets
         for attachment in live if id_of(attachment) in containers
         for address in node.addresses_of(attachment) if address in sets[name].hosts
     ]  # fmt: skip

@@ -40,11 +40,17 @@ Rule = tuple[str, ...]
 
 
 class AddressSet:
-    """The IP addresses of a named set of nft: single ones, and ranges as (version of IP, first, last)."""
+    """The IP addresses of a named set of nft or ipset: single ones, and ranges as (version of IP, first, last)."""
 
     def __init__(self, hosts: Iterable[str] = (), ranges: Iterable[tuple[int, int, int]] = ()) -> None:
         self.hosts = frozenset(hosts)
-        self._ranges = sorted(ranges)  # nft lets none of a set overlap
+        self._ranges: list[tuple[int, int, int]] = []
+        for version, low, high in sorted(ranges):  # those of ipset may overlap
+            last = self._ranges[-1] if self._ranges else (0, 0, 0)
+            if last[0] == version and low <= last[2]:
+                self._ranges[-1] = version, last[1], max(last[2], high)
+            else:
+                self._ranges.append((version, low, high))
 
     def __contains__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         key = address.version, int(address)
@@ -74,7 +80,8 @@ class Table:
 
     With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
     ``hooks``: where the kernel asks a chain of nft. ``handles``: the handles of nft's rules. ``sets``: the sets of
-    addresses in nft's rules that drop. ``unknown``: the lines of nft that are not understood.
+    addresses in rules that drop. ``unknown``: the lines of nft that are not understood. ``unread``: why sets of ipset
+    are not in ``sets``.
     """
 
     def __init__(self) -> None:
@@ -84,6 +91,7 @@ class Table:
         self.handles: dict[Rule, str] = {}
         self.unknown: list[str] = []
         self.sets: dict[str, AddressSet] = {}
+        self.unread: dict[str, str] = {}
         self._found: dict[tuple[str, str], list[Rule]] = {}
         self._jumps: dict[str, list[Rule]] = {}
 
@@ -239,14 +247,42 @@ def _sets_of_drops(table: Table) -> set[str]:
 
 def address_set(text: str) -> AddressSet:
     """Return the addresses of a set as ``nft list set`` prints it; those of pairs with a port are left out."""
+    _, _, listed = _QUOTED.sub("", text).partition("elements = {")
+    elements = (element.split() for element in listed.partition("}")[0].split(","))
+    return _addresses(words[0] for words in elements if words and "." not in words)
+
+
+def read_sets(tables: Mapping[str, Table]) -> None:
+    """Read the sets of ipset that rules of iptables name which drop packets, into their tables."""
+    for table in tables.values():
+        for rule in itertools.chain.from_iterable(table.chains.values()):
+            if "--match-set" not in rule or {"DROP", "REJECT"}.isdisjoint(rule):
+                continue
+            for option, name in itertools.pairwise(rule):
+                if option == "--match-set" and name not in {*table.sets, *table.unread}:
+                    try:
+                        table.sets[name] = ip_set(_run(["ipset", "save", name], None))
+                    except OSError as error:
+                        table.unread[name] = error.strerror or str(error)
+                    except ValueError as error:
+                        table.unread[name] = str(error)
+
+
+def ip_set(text: str) -> AddressSet:
+    """Return the addresses of a set as ``ipset save`` prints it. Raises ValueError if it has more than addresses."""
+    lines = [line.split() for line in text.splitlines()]
+    kind = lines[0][2] if lines and lines[0][2:] else ""
+    if kind not in {"bitmap:ip", "hash:ip", "hash:net"} or any("nomatch" in words for words in lines):
+        msg = f"a set of the type {kind or 'that is unknown'}, or with exceptions"
+        raise ValueError(msg)
+    return _addresses(words[2] for words in lines if words[:1] == ["add"] and words[2:])
+
+
+def _addresses(elements: Iterable[str]) -> AddressSet:
     hosts: set[str] = set()
     ranges: list[tuple[int, int, int]] = []
-    _, _, listed = _QUOTED.sub("", text).partition("elements = {")
-    for element in listed.partition("}")[0].split(","):
-        words = element.split()
-        if not words or "." in words:
-            continue
-        low, _, high = words[0].partition("-")
+    for element in elements:
+        low, _, high = element.partition("-")
         with suppress(ValueError):
             network = ipaddress.ip_network(low)
             if network.num_addresses == 1 and not high:

@@ -23,7 +23,7 @@ from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.report import NodeFinding, NotChecked
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.netlink import IPRoute, Link
-from libcni.kernel.rules import Table, address_set, filtering_tables, nft_table, ports_chain
+from libcni.kernel.rules import Table, address_set, filtering_tables, ip_set, nft_table, ports_chain, read_sets
 from libcni.verbs.port_rules import translations
 
 ADDRESS, CNI0 = "10.1.0.2", "cni0"
@@ -136,6 +136,70 @@ def test_the_rule_that_loses_all_packets_of_a_container(rules: list[str], lost: 
     found = Forwarding(tables(*rules)).lost_by("iptables", "filter", "FORWARD", packet)
     assert found == (None if lost is None else tuple(rules[lost].split()))
     assert Forwarding(tables(*rules)).lost_by("ip6tables", "filter", "FORWARD", packet) is None
+
+
+IPSET = "create bad hash:net family inet hashsize 1024 maxelem 65536\nadd bad 10.1.0.2\nadd bad 10.1.1.0/24\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "address", "is_lost"),
+    [
+        ("-m set --match-set bad src -j DROP", "10.1.0.2", True),
+        ("-m set --match-set bad src -j DROP", "10.1.1.7", True),
+        ("-m set --match-set bad src -j DROP", "10.1.0.3", False),
+        ("-m set ! --match-set bad src -j DROP", "10.1.0.3", True),
+        ("-m set ! --match-set bad src -j DROP", "10.1.0.2", False),
+        ("-m set --match-set bad dst -j DROP", "10.1.0.2", False),
+        ("-m set --match-set bad src,dst -j DROP", "10.1.0.2", False),
+        ("-m set --match-set other src -j DROP", "10.1.0.2", False),
+    ],
+)
+def test_a_set_of_ipset_that_drops_a_container(rule: str, address: str, is_lost: bool) -> None:
+    rules = tables(f"-A FORWARD {rule}")
+    rules["iptables"]["filter"].sets["bad"] = ip_set(IPSET)
+    packet = Packet(ipaddress.ip_address(address), CNI0)
+    assert bool(Forwarding(rules).lost_by("iptables", "filter", "FORWARD", packet)) == is_lost
+
+
+def test_sets_of_ipset_are_read_once_or_named(made: MadeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ipset"
+    program.write_text(
+        f"#!/bin/sh\necho $2 >>{tmp_path}/asked\n[ $2 = bad ] && printf '{IPSET}'\n".replace("\nadd", "\\nadd")
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    filters = reading.rules["iptables"]["filter"]
+    for name, target in (("bad", "DROP"), ("bad", "REJECT"), ("good", "ACCEPT"), ("gone", "DROP")):
+        filters.chains["FORWARD"].insert(0, tuple(f"-A FORWARD -m set --match-set {name} src -j {target}".split()))
+    filters.chains["FORWARD"].remove(("-A", "FORWARD", "-m", "set", "--match-set", "good", "src", "-j", "ACCEPT"))
+    read_sets(reading.rules["iptables"])
+    assert sorted((tmp_path / "asked").read_text().split()) == ["bad", "gone"]
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))]
+    assert found[0].remedy == "find out who banned them, and take them off the set: ipset del bad 10.1.0.2"
+    [unread] = [one for one in check_rules(reading) if isinstance(one, NotChecked) and "gone" in one.subject]
+    assert "exit status 1" in unread.reason
+    monkeypatch.setenv("PATH", "/none")
+    filters.sets.clear()
+    filters.unread.clear()
+    read_sets(reading.rules["iptables"])
+    assert filters.unread["bad"] == "the program is not in PATH"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "create bad hash:ip,port family inet\n", "create bad hash:net\nadd bad 10.0.0.0/8 nomatch\n"]
+)
+def test_a_set_of_more_than_addresses_is_not_understood(text: str) -> None:
+    with pytest.raises(ValueError, match="a set of the type"):
+        ip_set(text)
+
+
+def test_ranges_of_a_set_of_ipset_may_overlap() -> None:
+    found = ip_set("create bad hash:net\nadd bad 10.0.0.0/8\nadd bad 10.1.0.0/24\n")
+    assert ipaddress.ip_address("10.200.0.1") in found
+    assert ipaddress.ip_address("11.0.0.1") not in found
 
 
 def test_a_mark_that_another_table_may_set_decides_nothing() -> None:
