@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -88,6 +89,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
         yield from settings_that_stop(link, (), about, only=UPLINK)
     yield from _doubled_hardware_addresses(node)
     yield from _without_default_route(node)
+    yield from _other_gateways(node, host)
     for attachment, inside in node.live:
         if id_of(attachment) not in explained:
             yield from _inside(node, attachment, inside)
@@ -158,6 +160,37 @@ def _without_default_route(node: NodeState) -> Iterator[NodeFinding]:
                 "without it a container reaches its own network only",
                 f"{remedy}; until then: {some(commands, '; ')}" if commands else remedy, (), names,
             )  # fmt: skip
+
+
+def _other_gateways(node: NodeState, host: Network) -> Iterator[NodeFinding]:
+    """Find what has told containers that an address of their bridge is its own, such as a virtual machine.
+
+    The kernel may keep a neighbour's old hardware address for a while. So it must also be behind a port of the bridge.
+    """
+    own = grouped((text.partition("/")[0], link.mac) for link in host.links.values() for text in link.addresses)
+    users: dict[tuple[str, str, int, int], list[Attachment]] = {}
+    for attachment, inside in node.live:
+        for entry in inside.learned:
+            if entry.address in own and entry.mac not in own[entry.address] and entry.mac in host.ports_of:
+                masters = {end.master for end in node.host_ends(attachment)} - {0}
+                for port in host.ports_of[entry.mac]:
+                    link = node.host_links_by_index.get(port)
+                    if link is not None and link.master in masters:
+                        users.setdefault((entry.address, entry.mac, port, link.master), []).append(attachment)
+    for (address, mac, port, master), attachments in users.items():
+        name, bridge = node.host_links_by_index[port].name, node.host_links_by_index[master].name
+        owners = [one for one in node.attachments if any(end.index == port for end in node.host_ends(one))]
+        places = [f"{link.name} in {space.path}" for space in node.spaces.values() if space.network is not None
+                  for link in space.network.links.values() if link.mac == mac]  # fmt: skip
+        who = f"of container {owners[0].container_id}" if owners else "which no record names"
+        yield NodeFinding(
+            "interfaces", "error", "wrong-neighbour", f"bridge {bridge}",
+            f"the address {address} of the bridge is also behind its port {name}, {who}: "
+            f"the hardware address {mac}{f', {places[0]}' if places else ''}",
+            f"packets of {some([*map(id_of, attachments)])} for this address, and through it, go there",
+            f"find out what is behind {name}, and take the address {address} from it; to see all of its kind: "
+            f"bridge fdb show br {shlex.quote(bridge)}", (), tuple(map(id_of, attachments)),
+        )  # fmt: skip
 
 
 def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:

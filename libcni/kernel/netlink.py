@@ -48,6 +48,7 @@ _IFLA_AF_SPEC, _BRIDGE_VLAN_INFO, _PVID = 26, 2, 2
 _WITH_VLANS, _WITHOUT_STATISTICS = 2, 8
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_NOARP, _NUD_PERMANENT, _NTF_SELF = 0x40, 0x80, 2
+_NUD_LEARNED = 0x02 | 0x04 | 0x08 | 0x10  # the states REACHABLE, STALE, DELAY and PROBE
 _NUD_UNRESOLVED = 0x01 | 0x20  # the states INCOMPLETE and FAILED
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS = 1, 2, 4, 8
 _NO_PREFIX_ROUTE = 0x200
@@ -147,17 +148,19 @@ class IPRoute:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An entry in a table of neighbours (ARP, NDP) that somebody has made by hand: the kernel never changes it.
+    """An entry in a table of neighbours (ARP, NDP).
 
     Attributes:
         address: the IP address.
         mac: the hardware address to which the packets for the IP address are sent; "" if none is there.
         ifindex: the number of the interface.
+        is_learned: whether the kernel made it. It never changes an entry that somebody has made by hand.
     """
 
     address: str
     mac: str
     ifindex: int
+    is_learned: bool = False
 
 
 class RouteQuestion(NamedTuple):
@@ -246,6 +249,9 @@ class Network:
         bridge_entries: the entries that somebody made in the tables of its bridges; empty for other namespaces than the
             reader's own.
         routing_rules: its routing rules, in their order.
+        learned: the entries in its tables of neighbours that the kernel has made.
+        ports_of: for the reader's own namespace: the ports of bridges behind which a hardware address was seen, by
+            that address.
     """
 
     links: dict[str, Link]
@@ -255,6 +261,8 @@ class Network:
     neighbours: tuple[Neighbour, ...] = ()
     bridge_entries: tuple[BridgeEntry, ...] = ()
     routing_rules: tuple[RoutingRule, ...] = ()
+    learned: tuple[Neighbour, ...] = ()
+    ports_of: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read_network(netns: str | None = None) -> Network:
@@ -275,10 +283,12 @@ def network_of(kernel: Conversation) -> Network:
         for link in links.values():
             link.pvid = pvids.get(link.index, 0)
     routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
+    neighbours = kernel.neighbours()
     return Network(
         links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
-        tuple(kernel.neighbours()), tuple(kernel.bridge_entries() if kernel.is_own else ()),
-        tuple(kernel.routing_rules()),
+        tuple(one for one in neighbours if not one.is_learned),
+        tuple(kernel.bridge_entries() if kernel.is_own else ()), tuple(kernel.routing_rules()),
+        tuple(one for one in neighbours if one.is_learned), kernel.ports_of() if kernel.is_own else {},
     )  # fmt: skip
 
 
@@ -388,6 +398,16 @@ class Conversation:
         found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, body, _bridge_entry)
         return [entry for entry in found if entry is not None]
 
+    def ports_of(self) -> dict[str, list[int]]:
+        """Return the ports of bridges behind which a hardware address was seen, by that address. Raises OSError."""
+        found: dict[str, list[int]] = {}
+        for entry in self.dump(
+            _RTM_GETNEIGH, _RTM_NEWNEIGH, _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0), _seen_by_bridge
+        ):
+            if entry is not None:
+                found.setdefault(entry.mac, []).append(entry.port)
+        return found
+
     def routing_rules(self) -> list[RoutingRule]:
         """Return the routing rules of both versions of IP, each in their order. Raises OSError."""
         found = self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
@@ -419,7 +439,7 @@ class Conversation:
         return found
 
     def neighbours(self) -> list[Neighbour]:
-        """Return the permanent entries in the tables of neighbours. Raises OSError."""
+        """Return the entries in the tables of neighbours with a hardware address. Raises OSError."""
         found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
         return [neighbour for neighbour in found if neighbour is not None]
 
@@ -589,11 +609,11 @@ def _vlan(body: bytes) -> tuple[int, int]:
 
 def _neighbour(body: bytes) -> Neighbour | None:
     family, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
-    if family not in _IP_FAMILIES or not state & _NUD_PERMANENT:
+    if family not in _IP_FAMILIES or not state & (_NUD_PERMANENT | _NUD_LEARNED):
         return None
     attributes = _attributes(body[_NEIGHBOUR.size :])
     address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
-    return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index)
+    return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index, not state & _NUD_PERMANENT)
 
 
 def _unresolved(body: bytes) -> str:
@@ -626,6 +646,13 @@ def _bridge_entry(body: bytes) -> BridgeEntry | None:
     mac = _attributes(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
     # A permanent entry is the bridge's own, or that of its port; those with this flag are of other devices.
     return BridgeEntry(mac, port) if state & _NUD_NOARP and not flags & _NTF_SELF else None
+
+
+def _seen_by_bridge(body: bytes) -> BridgeEntry | None:
+    _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
+    if state & (_NUD_NOARP | _NUD_PERMANENT) or flags & _NTF_SELF:
+        return None
+    return BridgeEntry(_attributes(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":"), port)
 
 
 def _address(body: bytes) -> tuple[int, str] | None:

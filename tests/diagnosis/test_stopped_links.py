@@ -253,6 +253,22 @@ def test_a_bridge_that_drops_what_the_node_sends_to_its_own_ports(made: MadeNode
     assert made.findings(check_ports) == []
 
 
+def test_a_machine_on_the_bridge_that_says_it_has_the_gateways_address(made: MadeNode) -> None:
+    """A neighbour that the kernel has learned may be old: it counts if the bridge has seen it behind another port."""
+    inside = made.attach("c1")
+    made.host.links["br0"].mac = "02:00:00:00:00:01"
+    made.host.links["vnet0"] = Link("vnet0", 70, master=2, is_up=True)
+    learned = Neighbour("10.1.0.1", WRONG, 3, is_learned=True)
+    object.__setattr__(inside, "learned", (learned, Neighbour("10.1.0.1", "02:00:00:00:00:01", 3, is_learned=True)))
+    assert made.findings(check_interfaces) == []
+    made.host.ports_of[WRONG] = [70]
+    found = made.finding(check_interfaces)
+    assert (found.name, found.subject, found.containers) == ("wrong-neighbour", "bridge br0", ("c1:eth0",))
+    assert f"behind its port vnet0, which no record names: the hardware address {WRONG}" in found.seen
+    made.host.links["vnet0"].master = 0
+    assert made.findings(check_interfaces) == []
+
+
 def test_a_static_entry_of_a_bridge_that_leads_to_another_port(made: MadeNode) -> None:
     mac = made.attach("c1").links["eth0"].mac
     made.attach("c2")

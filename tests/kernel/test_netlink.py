@@ -234,6 +234,12 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
     with open_netlink(container.path) as kernel:
         talk = netlink.Conversation(kernel)
         assert talk.bridge_entries() == [("02:00:00:00:00:44", end.index)]
+        container.run("ip", "link", "set", "eth0", "up")
+        container.run("ip", "link", "set", "end", "up")
+        fdb = shutil.which("bridge", path="/usr/sbin:/sbin:/usr/bin:/bin") or "bridge"
+        container.run(fdb, "fdb", "replace", "02:00:00:00:00:45", "dev", "eth0", "master", "dynamic")
+        assert talk.ports_of()["02:00:00:00:00:45"] == [end.index]
+        assert not talk.ports_of().keys() & {end.mac, "02:00:00:00:00:44"}
         own = {(4, 0, 255), (4, 32766, 254), (4, 32767, 253), (6, 0, 255), (6, 32766, 254)}
         rules = [rule for rule in talk.routing_rules() if (rule.version, rule.priority, rule.table) not in own]
         assert [tuple(rule) for rule in rules if rule.is_whole] == [
@@ -251,6 +257,7 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         assert (ways[0].destination, ways[0].ifindex, ways[1].kind) == ("10.9.0.0/24", bridge.index, "local")
         assert (ways[3].destination, ways[3].gateway, ways[4].gateway) == ("fd0a::/32", "fd09::1", "10.9.0.1")
         assert talk.ways(asked * 50) == ways * 50, "more than one message has room for"
+    assert found.learned == (Neighbour("10.9.0.8", "02:00:00:00:00:08", bridge.index, is_learned=True),)
     assert set(found.neighbours) == {
         Neighbour("10.9.0.9", "02:00:00:00:00:09", bridge.index),
         Neighbour("fd09::9", "02:00:00:00:00:09", bridge.index),
