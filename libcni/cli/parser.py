@@ -73,7 +73,10 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
 
 def refusal(line: str) -> str:
     """Return why the parser of a command refuses a command line; "" if the parser accepts it."""
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:  # an apostrophe of the text
+        return f"{error}: {line}"
     command = next((known for known in COMMANDS if words[:2] == ["libcni", known.name]), None)
     if command is None:
         return f"there is no such command: {line}"

@@ -105,14 +105,15 @@ def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
 
 
 def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
-    # A command is never folded, because the user copies it.
-    remedy, colon, command = finding.remedy.partition(": libcni ")
+    # A command is never folded, because the user copies it. Only the end of the text may be one.
+    remedy, _, command = finding.remedy.rpartition(": libcni ")
+    is_command = bool(remedy) and not refusal(f"libcni {command}")
     rows = [
         ("seen", finding.seen),
         ("pods", some(finding.pods)),
         ("meaning", finding.meaning),
-        ("remedy", remedy),
-        ("type", Verbatim(f"libcni {command}" if colon and not refusal(f"libcni {command}") else "")),
+        ("remedy", remedy if is_command else finding.remedy),
+        ("type", Verbatim(f"libcni {command}" if is_command else "")),
         ("mends", "\n".join(summary(finding.mends))),
     ]
     return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", rows)

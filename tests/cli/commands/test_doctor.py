@@ -7,10 +7,12 @@ import os
 
 import pytest
 
+import libcni.diagnosis
 from cli.node import DBNET, GONE, CommandNode, containers
 from libcni import Attachment, CNIConfig, RecordError
 from libcni.cli import main
 from libcni.cli.listing import short_names
+from libcni.diagnosis import DoctorReport, NodeFinding, NodeRepair
 
 
 def test_a_name_with_control_characters_is_printed_as_text(node: CommandNode) -> None:
@@ -19,6 +21,28 @@ def test_a_name_with_control_characters_is_printed_as_text(node: CommandNode) ->
     path.touch()
     lines = node.run("doctor").out.splitlines()
     assert r"note " + str(path.parent) + r"/dbnet-\x1b[31m\nit's-eth0.1795338822684574478 (set-aside)" in lines
+
+
+@pytest.mark.parametrize(
+    ("remedy", "lines"),
+    [
+        (
+            "do: libcni forget; or: libcni show c1 --config",
+            ["remedy do: libcni forget; or", "type libcni show c1"],
+        ),
+        ("remove it: libcni forget; it's gone then", ["remedy remove it: libcni forget; it's gone then"]),
+        ("remove it: libcni forget; so that it is gone", ["remedy remove it: libcni forget; so that it is gone"]),
+    ],
+)
+def test_no_part_of_a_remedy_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], remedy: str, lines: list[str]
+) -> None:
+    """A remedy may name several commands, or go on after one."""
+    report = DoctorReport((NodeFinding("drift", "error", "no-file", "network net", "seen", remedy=remedy),))
+    monkeypatch.setattr(libcni.diagnosis, "repair_node", lambda *_, **__: NodeRepair((), report))
+    assert main(["doctor", "--cache-dir=/nowhere"]) == 2
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert all(any(line.startswith(wanted) for line in shown) for wanted in lines), shown
 
 
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
