@@ -1,4 +1,4 @@
-"""Find rules that lose the packets of a published port, or all packets between containers and an address outside."""
+"""Find what loses packets of published ports, of neighbour discovery, or between containers and an address outside."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import ipaddress
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain as joined
+from itertools import product
 
 from libcni.config.port_mappings import HostPort, ports_in
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import Forwarding, Packet, Place, dropped_ports, other_end
+from libcni.diagnosis.packets import NEIGHBOUR, Forwarding, Packet, Place, dropped_ports, other_end, ports_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
-from libcni.diagnosis.rules import gateway_interfaces, iptables_of, removal, text_of
+from libcni.diagnosis.rules import end_of, gateway_interfaces, iptables_of, removal, text_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.kernel.rules import Rule
 from libcni.store.attachments import Attachment
+from libcni.verbs.port_rules import PortRules, after, target_of
 
 _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""
+_MOST_PORTS = 100
+"""The number of ports that are followed through a chain."""
 _MOST_INTERFACES = 4
 """The number of interfaces to containers for which the way to an address outside is followed."""
 _MOST_NEAR = 5
@@ -35,28 +39,45 @@ def check_outside(node: NodeState) -> Observations:
     own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
     forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
-    yield from _dropped_ports(node, live, forwarding)
+    users = _users(node, live)
+    yield from _lost_ports(node, users, forwarding)
+    yield from _policy(node, users, forwarding)
+    yield from _neighbours(node, live, forwarding)
     yield from _refused(node, live, forwarding)
 
 
-def _dropped_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
-    users: dict[HostPort, list[Attachment]] = {}
+_Users = dict[HostPort, list[Attachment]]
+
+
+def _users(node: NodeState, live: list[Attachment]) -> _Users:
+    """Return the published ports that clients outside of the node can reach, each with its users."""
+    users: _Users = {}
     for attachment in live:
         if any(one.get("type") == "portmap" for one in node.documents(attachment)):
             for port in ports_in(attachment.capability_args):
-                users.setdefault(port, []).append(attachment)
+                if not port.address.startswith(("127.", "::1")):
+                    users.setdefault(port, []).append(attachment)
+    return users
+
+
+def _lost_ports(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
+    """Find the rules that drop packets for published ports, or lead them elsewhere, at the node's own interfaces."""
     lost: dict[tuple[Place, Rule], dict[HostPort, None]] = {}
+    known = PortRules(node.rules)
     for link in node.uplinks if users else ():
         for place in _before_translation(node, link):
-            table = node.table(place.program, place.table)
-            parts = dropped_ports(table)
-            for port in (one for one in users if any(one.number in part for part in parts)):
-                for address in _asked(link, port):
-                    packet = Packet(
-                        address, link.name, is_sent=False, beyond=link.name, port=(port.protocol, int(port.number))
-                    )
-                    if rule := forwarding.lost_by(*place, packet):
-                        lost.setdefault((place, rule), {})[port] = None
+            parts = _asked_ports(node, place)
+            asked = [one for one in users if any(one.number in part for part in parts)][:_MOST_PORTS]
+            for port, address in ((one, address) for one in asked for address in _asked(link, one)):
+                packet = Packet(
+                    address, link.name, is_sent=False, beyond=link.name, port=(port.protocol, int(port.number))
+                )
+                rule = forwarding.lost_by(*place, packet)
+                targets = [one for user in users[port] for one in node.addresses_of(user)]
+                # Those for packets of all interfaces are found with the ports.
+                is_known = rule in [one.rule for found in known.of(port) for one in found[:1]]
+                if rule is not None and target_of(rule) not in targets and not is_known:
+                    lost.setdefault((place, rule), {})[port] = None
     for (place, rule), ports in lost.items():
         yield NodeFinding(
             "rules", "error", "port-caught", str(place),
@@ -67,10 +88,81 @@ def _dropped_ports(node: NodeState, live: list[Attachment], forwarding: Forwardi
         )  # fmt: skip
 
 
+def _asked_ports(node: NodeState, place: Place) -> list[range]:
+    """Return the ports for which a chain is asked: a node has up to 10,000, and as many rules for them."""
+    table = node.table(place.program, place.table)
+    if place.table != "nat":
+        return dropped_ports(table)
+    foreign = [
+        rule for rules in table.chains.values() for rule in rules
+        if after(rule, "-j") == "REDIRECT"
+        or (after(rule, "-j") == "DNAT" and target_of(rule) not in node.recorded_addresses)
+    ]  # fmt: skip
+    parts = [part for rule in foreign for part in ports_of(after(rule, "--dport") or after(rule, "--dports"))]
+    # kube-proxy's last chains name no port: a rule before them does.
+    is_for_all = any({"--dport", "--dports"}.isdisjoint(rule) for rule in foreign if rule[1] == "PREROUTING")
+    return [range(65_536)] if is_for_all else parts
+
+
+def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
+    """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
+    dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
+    attachments = {attachment.path: attachment for found in users.values() for attachment in found}
+    for attachment in attachments.values():
+        protocols = {port.protocol for port in users if attachment in users[port]}
+        for address, interface in product(node.addresses_of(attachment), gateway_interfaces(node, attachment)):
+            parsed = ipaddress.ip_address(address)
+            uplink = node.way_out(parsed.version)[0]
+            if uplink is None or forwarding.dropped_by(address, interface):
+                continue
+            for protocol in sorted(protocols):
+                packet = Packet(parsed, interface, is_sent=False, beyond=uplink.name, port=(protocol, 0))
+                if place := forwarding.policy_drops(packet):
+                    names, ends = dropped.setdefault(place, ({}, {}))
+                    names[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
+    for place, (names, ends) in dropped.items():
+        yield NodeFinding(
+            "rules", "error", "port-caught", str(place),
+            "the policy drops packets for published ports, and no rule accepts them",
+            f"clients outside of this node do not reach the published ports of {counted(len(names), 'container')}",
+            f"accept these packets: {'; '.join(_accepting(place, end) for end in ends)}", (), tuple(names),
+        )  # fmt: skip
+
+
+def _accepting(place: Place, end: str) -> str:
+    if place.program == "nft":
+        to = f"{'ip6' if ':' in end else 'ip'} daddr {end}" if "/" in end else f"oifname {end}"
+        return f"nft insert rule {place.table} {place.chain} {to} ct status dnat accept"
+    to = f"{'-d' if '/' in end else '-o'} {end}"
+    return f"{place.program} -I {place.chain} {to} -m conntrack --ctstate DNAT -j ACCEPT"
+
+
+def _neighbours(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    """Find the rules that lose the node's questions for hardware addresses with IPv6, or the containers'."""
+    lost: dict[tuple[Place, Rule], dict[str, None]] = {}
+    for attachment, (chain, is_sent) in product(live, (("INPUT", True), ("OUTPUT", False))):
+        addresses = [ipaddress.ip_address(one) for one in node.addresses_of(attachment) if ":" in one]
+        for address, interface, program in product(
+            addresses, gateway_interfaces(node, attachment) if addresses else (), iptables_of(node, "ip6tables")
+        ):
+            place, packet = Place(program, "filter", chain), Packet(address, interface, is_sent, port=NEIGHBOUR)
+            if (rule := forwarding.lost_by(*place, packet)) and not forwarding.lost_by(
+                *place, packet._replace(port=None)
+            ):
+                lost.setdefault((place, rule), {})[id_of(attachment)] = None
+    for (place, rule), names in lost.items():
+        yield NodeFinding(
+            "rules", "error", "dropped", str(place),
+            f"questions for hardware addresses (neighbour discovery of IPv6) end at the rule {text_of(rule)}",
+            f"{counted(len(names), 'container')} and this node do not find each other with IPv6",
+            f"find out who added the rule, and remove it: {removal(node, place, rule)}", (), tuple(names),
+        )  # fmt: skip
+
+
 def _before_translation(node: NodeState, link: Link) -> Iterator[Place]:
     """Yield the chains that see packets of an interface before published ports are translated."""
     for program in iptables_of(node):
-        yield from (Place(program, table, "PREROUTING") for table in ("raw", "mangle"))
+        yield from (Place(program, table, "PREROUTING") for table in ("raw", "mangle", "nat"))
     for name, table in node.rules.get("nft", {}).items():
         for chain, hook in table.hooks.items():
             is_before = hook.name == "prerouting" and hook.priority < _TRANSLATED

@@ -20,10 +20,13 @@ _GO_ON = {
     "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
-_UNDERSTOOD_MODULES = {"comment", "conntrack", "mark", "multiport", "set", "state", "tcp", "udp"}
+_UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
+_OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type"}
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
+NEIGHBOUR = ("ipv6-icmp", 0)
+"""The port of a packet that asks for a hardware address with IPv6, or answers; such packets belong to no connection."""
 _PASSED: Rule = ("passed",)
 """The fate of packets that a rule may accept, and of packets whose fate is unknown."""
 
@@ -44,7 +47,7 @@ class Packet(NamedTuple):
         other: the address of the other end; None: any.
         beyond: the interface of the node to the other end; "": any that leads to another network.
         is_marked: whether only the loss of portmap's mark is looked for: it has published ports masqueraded.
-        port: the protocol and the port of the connection; None: any.
+        port: the protocol and the port of the connection, which the node translates; None: any. The port 0: unknown.
     """
 
     address: _Address
@@ -164,7 +167,10 @@ class Forwarding:
             interface: the interface of the node on which its packets arrive.
             chain: the chain of iptables, and in small letters the hook of nft: INPUT for connections to the node.
         """
-        packet = Packet(ipaddress.ip_address(address), interface)
+        return self.policy_drops(Packet(ipaddress.ip_address(address), interface), chain)
+
+    def policy_drops(self, packet: Packet, chain: str = "FORWARD") -> Place | None:
+        """Return the chain whose policy drops such packets, or None; see ``dropped_by``."""
         for program, tables in self._rules.items():
             for name, table in tables.items():
                 hooks = [one for one, hook in table.hooks.items() if hook.name == chain.lower()]
@@ -264,6 +270,8 @@ class Forwarding:
         if target == "NFQUEUE":
             queues = _numbers(after(rule, "--queue-balance") or after(rule, "--queue-num") or "0")
             return self._of_queue(queues, is_bypassed="--queue-bypass" in rule)
+        if table == "nat" and packet.port is not None:  # the rule that decides where a published port leads
+            return "lost" if target in {"DNAT", "REDIRECT"} else _of_filter(rule)
         is_lost = _masquerade_ends(rule, is_first=is_first) if table == "nat" else _is_altered(rule, table, chain)
         if is_lost or (target == "SNAT" and self._is_foreign(after(rule, "--to-source"))):
             return "lost"
@@ -360,7 +368,8 @@ class Forwarding:
             of_this = {"ipv4", "ip", "arp", "request", "reply"} if "." in str(packet.address) else {"ipv6", "ip6"}
             return "yes" if value in of_this else "no"
         if option == "--ctstatus":
-            return "no" if packet.is_sent and value == "dnat" else "maybe"
+            is_no = packet.is_sent and value == "dnat"
+            return "no" if is_no else "yes" if packet.port is not None and value == "dnat" else "maybe"
         if option in {"-s", "-d"}:
             prefix = _prefix_of(value)
             if prefix is not None and prefix.version != packet.address.version:
@@ -372,8 +381,8 @@ class Forwarding:
 
     def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""
-        if packet.port is not None and option in {"-p", "--dport", "--dports"}:
-            return _has_port(option, value, *packet.port)
+        if packet.port is not None and option in _OF_PORTS:
+            return _of_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
             return "yes" if "NEW" in value else "no"
         if option in {"-i", "-o"}:
@@ -395,7 +404,7 @@ class Forwarding:
             # Whose connections of TCP are lost has lost nearly everything.
             return "yes" if value in {"all", "tcp"} else "maybe" if value == "udp" else "no"
         is_understood = option == "--comment" or (
-            option == "-m" and (value in _UNDERSTOOD_MODULES or (value == "addrtype" and packet.other is not None))
+            option == "-m" and (value in _UNDERSTOOD_MODULES or (value == "addrtype" and (packet.other or packet.port)))
         )
         return "yes" if is_understood else "maybe"
 
@@ -438,12 +447,17 @@ def _set_of(table: Table, words: Rule, name: str, *, is_sent: bool) -> AddressSe
     return table.sets.get(name) if after(words, name) == ("src" if is_sent else "dst") else None
 
 
-def _has_port(option: str, value: str, protocol: str, number: int) -> _Answer:
+def _of_port(option: str, value: str, protocol: str, number: int) -> _Answer:
+    """Return whether the first packet for a published port meets a condition, or one of neighbour discovery."""
+    if option in {"--ctstate", "--state", "--ctstatus"}:
+        is_met = "NEW" in value or "DNAT" in value
+        return "maybe" if (protocol, number) == NEIGHBOUR else "yes" if is_met else "no"
+    if option in {"-p", "--dst-type"}:  # the type before the translation
+        return "yes" if value in ({"all", protocol} if option == "-p" else {"LOCAL"}) else "no"
     ports = ports_of(value)
-    if option != "-p" and not ports:  # a set
+    if not ports or not number:  # a set of ports, or any port
         return "maybe"
-    is_met = value in {"all", protocol} if option == "-p" else any(number in part for part in ports)
-    return "yes" if is_met else "no"
+    return "yes" if any(number in part for part in ports) else "no"
 
 
 def _is_first(mask: str, flags: str) -> _Answer:

@@ -441,7 +441,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
             for interface in gateway_interfaces(node, attachment):
                 if place := forwarding.dropped_by(address, interface, chain):
                     ends = everywhere.setdefault((chain, place), {})
-                    ends.setdefault(_end(node, attachment, interface, address), set()).add(id_of(attachment))
+                    ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
     for (chain, place), users in everywhere.items():
         names = tuple(sorted(set().union(*users.values())))
         # A plugin is only run for the next containers.
@@ -459,7 +459,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
         yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
 
 
-def _end(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
+def end_of(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
     """Return what a rule names to accept packets: the bridge, or the network of a container on a link of its own.
 
     Each of these containers has another interface, and the next one, too.
@@ -535,7 +535,7 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
                 for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
                     if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
                         containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
-                        containers[id_of(attachment)] = ends[_end(node, attachment, interface, address)] = None
+                        containers[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
             for place, packet, what in _special(node, attachment, parsed, gateways):
                 if rule := forwarding.lost_by(*place, packet):
                     containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))

@@ -118,3 +118,72 @@ def test_an_address_outside_that_nft_refuses(published: MadeNode) -> None:
     [found] = found_with_nft(published, "inet fw", "forward priority filter", "ip daddr 192.0.2.254 drop")
     assert (found.severity, found.remedy) == ("warning", "if not: nft delete rule inet fw own handle 4")
     assert "(the gateway of this node)" in found.meaning
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-i up0 -p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", True),
+        ("-i up0 -p tcp -m multiport --dports 8080,9090 -j DNAT --to-destination 172.17.0.9:5432", True),
+        ("-i up0 -p tcp -j REDIRECT --to-ports 5432", True),
+        ("-p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", False),  # the check of ports finds it
+        ("-i up9 -p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", False),
+        ("-i up0 -p tcp -m tcp --dport 9090 -j REDIRECT --to-ports 5432", False),
+        ("-i up0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80", False),
+        ("-m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT", False),
+    ],
+)
+def test_a_rule_that_leads_a_port_elsewhere_for_one_interface(published: MadeNode, rule: str, is_found: bool) -> None:
+    published.make_rules("c1", "10.1.0.2")
+    found = found_with(published, "nat", f"-A PREROUTING {rule}")
+    assert [(one.name, one.containers) for one in found] == [("port-caught", ("c1:eth0",))] * is_found
+    assert all(one.remedy.endswith(f"remove it: iptables -t nat -D PREROUTING {rule}") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", True),
+        ("-o br0 -m conntrack --ctstate DNAT -j ACCEPT", False),
+        ("-m conntrack --ctstatus DNAT -j ACCEPT", False),
+        ("-o br0 -p tcp -m tcp --dport 80 -j ACCEPT", False),
+        ("-i br0 -j ACCEPT", True),
+    ],
+)
+def test_a_policy_that_drops_published_ports_alone(published: MadeNode, rule: str, is_found: bool) -> None:
+    """As ufw's: the plugin firewall accepts a container's own connections and the answers."""
+    published.make_rules("c1", "10.1.0.2")
+    reading = published.reading()
+    filters = reading.rules["iptables"]["filter"]
+    filters.policies["FORWARD"] = "DROP"
+    filters.chains["FORWARD"].insert(0, ("-A", "FORWARD", *rule.split()))
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("port-caught", "error", ("c1:eth0",))
+    ] * is_found
+    for one in found:
+        assert one.remedy == "accept these packets: iptables -I FORWARD -o br0 -m conntrack --ctstate DNAT -j ACCEPT"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_found"),
+    [
+        (["-p ipv6-icmp -j DROP"], True),
+        (["-p ipv6-icmp -m icmp6 --icmpv6-type 135 -j ACCEPT", "-p ipv6-icmp -j DROP"], False),
+        (["-p ipv6-icmp -m icmp6 --icmpv6-type 128 -j DROP"], False),
+        (["-m conntrack --ctstate INVALID -j DROP"], False),
+        (["-p tcp -j DROP"], False),
+        (["-i br9 -p ipv6-icmp -j DROP"], False),
+    ],
+)
+@pytest.mark.parametrize("chain", ["INPUT", "OUTPUT"])
+def test_a_rule_that_drops_neighbour_discovery(made: MadeNode, chain: str, rules: list[str], is_found: bool) -> None:
+    made.attach("c1", address="fd00::2", gateway="fd00::1")
+    reading = made.reading()
+    table = Table()
+    for rule in rules:
+        table.add(chain, ("-A", chain, *rule.split()))
+    reading.rules["ip6tables"] = {"filter": table}
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))] * is_found
+    assert all(one.remedy.endswith(f"ip6tables -D {chain} {rules[-1]}") for one in found)
