@@ -43,7 +43,7 @@ class AddressSet:
     """The IP addresses of a named set of nft or ipset: single ones, and ranges as (version of IP, first, last)."""
 
     def __init__(self, hosts: Iterable[str] = (), ranges: Iterable[tuple[int, int, int]] = ()) -> None:
-        self.hosts = frozenset(hosts)
+        self.hosts: frozenset[str] = frozenset(hosts)
         self._ranges: list[tuple[int, int, int]] = []
         for version, low, high in sorted(ranges):  # those of ipset may overlap
             last = self._ranges[-1] if self._ranges else (0, 0, 0)
