@@ -35,6 +35,7 @@ _OPTIONS = {
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that a value follows."""
+_ALL_FLAGS = "FIN,SYN,RST,PSH,ACK,URG"
 _NO_CONDITIONS = {
     "counter",
     "log",
@@ -67,7 +68,7 @@ class Condition(NamedTuple):
     is_negated: bool = False
 
 
-def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901 - a table of words
+def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912 - a table of words
     """Return the conditions of a rule of nft, and ``lost``, ``passed``, ``return``, the chain that decides, or ""."""
     conditions: list[Condition] = []
     verdict = ""
@@ -96,6 +97,15 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901 - a tabl
             # Of the states of connections only "new" is asked for.
             if value == "vmap" and (option != "--ctstate" or "new" in named):
                 verdict = _of_map(values)
+        elif (before, word) == ("tcp", "flags"):
+            conditions.append(_flags(words))
+        elif word == "/" and conditions and conditions[-1].option == "--tcp-flags":
+            flags = conditions[-1].values[0].partition(" ")[2]
+            conditions[-1] = conditions[-1]._replace(values=(f"{next(words, '').upper()} {flags}",))
+        elif word == "limit":
+            conditions.append(_limit(words))
+        elif word == "burst":
+            next(words, ""), next(words, "")  # its number and unit
         elif word in {"tcp", "udp"}:
             conditions.append(Condition("-p", (word,)))
         elif word == "vmap":
@@ -105,6 +115,27 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901 - a tabl
             conditions.append(Condition(""))
         before = word
     return conditions, verdict
+
+
+def _limit(words: Iterator[str]) -> Condition:
+    """Read ``rate [over] 5/second``."""
+    if next(words, "") != "rate":
+        return Condition("")  # one with a name
+    is_over = next(words, "") == "over"
+    if is_over:
+        next(words, "")
+    return Condition("--limit-above" if is_over else "--limit", ("",))
+
+
+def _flags(words: Iterator[str]) -> Condition:
+    """Read the flags of TCP; a mask behind ``/`` follows. The value is a mask and the flags, as of iptables."""
+    flags = next(words, "")
+    is_negated, is_equal = flags == "!=", flags == "=="
+    flags = (next(words, "") if is_negated or is_equal else flags).upper()
+    if not flags.replace(",", "").isalpha():
+        return Condition("")
+    mask = _ALL_FLAGS if is_equal else "SYN" if "SYN" in flags.split(",") else flags
+    return Condition("--tcp-flags", (f"{mask} {flags}",), is_negated)
 
 
 def _of_map(values: str) -> str:

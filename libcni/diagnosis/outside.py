@@ -25,7 +25,7 @@ _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""
 _MOST_PORTS = 100
 """The number of ports that are followed through a chain."""
-_MOST_INTERFACES = 4
+_MOST_INTERFACES = 2
 """The number of interfaces to containers for which the way to an address outside is followed."""
 _MOST_NEAR = 5
 """The number of rules of a chain that are named one by one."""
@@ -44,6 +44,7 @@ def check_outside(node: NodeState) -> Observations:
     yield from _policy(node, users, forwarding)
     yield from _neighbours(node, live, forwarding)
     yield from _refused(node, live, forwarding)
+    yield from _limited(node, live, forwarding)
 
 
 _Users = dict[HostPort, list[Attachment]]
@@ -107,9 +108,9 @@ def _asked_ports(node: NodeState, place: Place) -> list[range]:
 def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
     """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
     dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
-    attachments = {attachment.path: attachment for found in users.values() for attachment in found}
-    for attachment in attachments.values():
-        protocols = {port.protocol for port in users if attachment in users[port]}
+    published = grouped((attachment.path, port.protocol) for port, found in users.items() for attachment in found)
+    for path, found in published.items():
+        attachment, protocols = node.by_path[path], set(found)
         for address, interface in product(node.addresses_of(attachment), gateway_interfaces(node, attachment)):
             parsed = ipaddress.ip_address(address)
             uplink = node.way_out(parsed.version)[0]
@@ -179,16 +180,17 @@ def _asked(link: Link, port: HostPort) -> Iterator[ipaddress.IPv4Address | ipadd
             yield address
 
 
-def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
-    ways: dict[int, dict[str, str]] = {4: {}, 6: {}}  # an address of a container for each interface
-    containers: set[str] = set()
+def _ways(node: NodeState, live: list[Attachment]) -> dict[int, dict[str, str]]:
+    """Return an address of a container for each interface of the node to containers, by the version of IP."""
+    ways: dict[int, dict[str, str]] = {4: {}, 6: {}}
     for attachment in live:
-        for address in node.addresses_of(attachment):
-            containers.add(address)
-            for interface in gateway_interfaces(node, attachment):
-                ways[6 if ":" in address else 4].setdefault(interface, address)
-    if not containers:
-        return
+        for address, interface in product(node.addresses_of(attachment), gateway_interfaces(node, attachment)):
+            ways[6 if ":" in address else 4].setdefault(interface, address)
+    return ways
+
+
+def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    ways = _ways(node, live)
     chains = grouped(
         ((place, rule[4 if rule[0] == "add" else 1]), (rule, *end)) for place, rule in _rules(node)
         if (end := other_end(rule)) is not None and _is_outside(end[1], ways)
@@ -220,6 +222,37 @@ def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
             )  # fmt: skip
 
 
+def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    """Find the rules that lose connections of all containers of an interface above a limit."""
+    ways = _ways(node, live)
+    lost: dict[tuple[Place, Rule], dict[str, None]] = {}
+    for version, interfaces in ways.items():
+        uplink = node.way_out(version)[0]
+        for interface, address in list(interfaces.items())[:_MOST_INTERFACES] if uplink is not None else ():
+            for hook, is_sent in product(_tables(node), (True, False)):
+                packet = Packet(ipaddress.ip_address(address), interface, is_sent, beyond=uplink.name if uplink else "")
+                rule = forwarding.lost_by(*hook, packet._replace(is_above=True))
+                if rule is not None and not forwarding.lost_by(*hook, packet):
+                    lost.setdefault((hook, rule), {})[interface] = None
+    for (place, rule), names in lost.items():
+        yield NodeFinding(
+            "rules", "note", "dropped-in-part", str(place),
+            f"above a limit, packets of the containers of {some(list(names))} end at the rule {text_of(rule)}",
+            "some of their connections fail when there are many; somebody may want this",
+            f"if not: {removal(node, place, rule)}",
+        )  # fmt: skip
+
+
+def _tables(node: NodeState) -> Iterator[Place]:
+    """Yield the chains that the kernel asks for forwarded packets, of tables with a limit."""
+    for program, tables in node.rules.items():
+        for name, table in tables.items():
+            rules = joined.from_iterable(table.chains.values())
+            is_asked = program == "nft" or name in {"raw", "mangle", "filter"}
+            if is_asked and not all({"limit", "hashlimit", "connlimit"}.isdisjoint(rule) for rule in rules):
+                yield from _hooks(node, Place(program, name, ""))
+
+
 def _rules(node: NodeState) -> Iterator[tuple[Place, Rule]]:
     """Yield the rules that may lose forwarded packets, except the plugins' own."""
     for program, tables in node.rules.items():
@@ -235,7 +268,10 @@ def _hooks(node: NodeState, place: Place) -> list[Place]:
     if place.program != "nft":
         return [place._replace(chain=one) for one in ("PREROUTING", "FORWARD")]
     hooks = node.table(place.program, place.table).hooks
-    return [place._replace(chain=one) for one, hook in hooks.items() if hook.name in {"prerouting", "forward"}]
+    return [
+        place._replace(chain=one) for one, hook in hooks.items()
+        if hook.kind == "filter" and hook.name in {"prerouting", "forward"}
+    ]  # fmt: skip
 
 
 def _packets(node: NodeState, address: str, interface: str, network: _Network, is_sender: bool) -> Iterator[Packet]:

@@ -22,6 +22,14 @@ _GO_ON = {
 """The targets after which the next rule sees the packet."""
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
 _OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type"}
+_LIMITS = {
+    f"--{word}"
+    for word in (
+        "limit", "limit-above", "limit-burst", "hashlimit-upto", "hashlimit-above", "hashlimit-burst",
+        "hashlimit-mode", "hashlimit-name", "connlimit-upto", "connlimit-above", "connlimit-mask", "connlimit-saddr",
+        "connlimit-daddr", "hashlimit-htable-expire",
+    )
+}  # fmt: skip
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
@@ -48,6 +56,7 @@ class Packet(NamedTuple):
         beyond: the interface of the node to the other end; "": any that leads to another network.
         is_marked: whether only the loss of portmap's mark is looked for: it has published ports masqueraded.
         port: the protocol and the port of the connection, which the node translates; None: any. The port 0: unknown.
+        is_above: whether there are more packets than any limit of a rule allows.
     """
 
     address: _Address
@@ -57,6 +66,7 @@ class Packet(NamedTuple):
     beyond: str = ""
     is_marked: bool = False
     port: tuple[str, int] | None = None
+    is_above: bool = False
 
 
 class Place(NamedTuple):
@@ -321,7 +331,7 @@ class Forwarding:
                 continue
             answer = self._matches(option, value, packet)
             if option == "--tcp-flags":
-                answer = _is_first(value, after(words, value))
+                answer = _is_first(f"{value} {after(words, value)}")
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" else "yes"
             if answer == "no":
@@ -362,7 +372,7 @@ class Forwarding:
             is_certain = is_certain and answer == "yes"
         return _Step(rule, verdict, is_certain, tuple(prefixes), mark) if verdict else None
 
-    def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:
+    def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
         if option == "nfproto":
             # Whose questions for hardware addresses are lost, or their answers, is cut off, too.
             of_this = {"ipv4", "ip", "arp", "request", "reply"} if "." in str(packet.address) else {"ipv6", "ip6"}
@@ -377,10 +387,14 @@ class Forwarding:
             if prefix is not None and packet.other is not None:
                 return "yes" if packet.other in prefix else "no"
             return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
+        if option == "--tcp-flags":
+            return _is_first(value)
         return self._matches(option, value.upper() if option == "--ctstate" else value, packet) if option else "maybe"
 
-    def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
+    def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: C901, PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""
+        if packet.is_above and (option in _LIMITS or value in {"limit", "hashlimit", "connlimit"}):
+            return "no" if option in {"--limit", "--hashlimit-upto", "--connlimit-upto"} else "yes"
         if packet.port is not None and option in _OF_PORTS:
             return _of_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
@@ -460,8 +474,9 @@ def _of_port(option: str, value: str, protocol: str, number: int) -> _Answer:
     return "yes" if any(number in part for part in ports) else "no"
 
 
-def _is_first(mask: str, flags: str) -> _Answer:
-    """Return whether the first packet of a connection of TCP has these flags."""
+def _is_first(value: str) -> _Answer:
+    """Return whether the first packet of a connection of TCP has the flags of ``MASK FLAGS``."""
+    mask, _, flags = value.partition(" ")
     return "yes" if {"SYN"} & set(mask.split(",")) == set(flags.split(",")) - {"NONE"} else "no"
 
 

@@ -187,3 +187,37 @@ def test_a_rule_that_drops_neighbour_discovery(made: MadeNode, chain: str, rules
     found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))] * is_found
     assert all(one.remedy.endswith(f"ip6tables -D {chain} {rules[-1]}") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_found"),
+    [
+        (["-A FORWARD -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j FLOOD",
+          "-A FLOOD -m limit --limit 1/sec --limit-burst 3 -j RETURN", "-A FLOOD -j DROP"], True),
+        (["-A FORWARD -m limit --limit 1/sec -j ACCEPT", "-A FORWARD -j DROP"], True),
+        (["-A FORWARD -p tcp -m connlimit --connlimit-above 20 --connlimit-mask 32 --connlimit-saddr -j DROP"], True),
+        (["-A FORWARD -m limit --limit 1/sec -j LOG"], False),
+        (["-A FORWARD -m limit --limit 1/sec -j DROP"], False),
+        (["-A FORWARD -m set --match-set bad src -m limit --limit 1/sec -j ACCEPT"], False),
+    ],
+)  # fmt: skip
+def test_a_limit_of_connections_is_a_note(published: MadeNode, rules: list[str], is_found: bool) -> None:
+    """As guides against floods of SYN have it."""
+    found = found_with(published, "filter", *rules)
+    assert [(one.name, one.severity) for one in found] == [("dropped-in-part", "note")] * is_found
+    assert all(one.remedy == f"if not: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "numbers"),
+    [
+        (["limit rate 5/second burst 5 packets accept", "drop"], [5]),
+        (["limit rate over 10/second burst 5 packets counter packets 0 bytes 0 drop"], [4]),
+        (["tcp flags syn limit rate 5/second accept", "tcp flags syn / fin,syn,rst,ack drop"], [5]),
+        (["limit rate 5/second burst 5 packets log"], []),
+        (["tcp flags != syn / fin,syn,rst,ack limit rate over 5/second drop"], []),
+    ],
+)
+def test_a_limit_of_nft(published: MadeNode, rules: list[str], numbers: list[int]) -> None:
+    found = found_with_nft(published, "inet fw", "forward priority filter", *rules)
+    assert [one.remedy for one in found] == [f"if not: nft delete rule inet fw own handle {one}" for one in numbers]
