@@ -193,7 +193,7 @@ def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
     ways = _ways(node, live)
     chains = grouped(
         ((place, rule[4 if rule[0] == "add" else 1]), (rule, *end)) for place, rule in _rules(node)
-        if (end := other_end(rule)) is not None and _is_outside(end[1], ways)
+        if (end := other_end(rule)) is not None and _is_outside(node, end[1], ways)
     )  # fmt: skip
     for (place, _), found in chains.items():
         near = [one for one in found if _what_is(node, one[2])]
@@ -280,9 +280,13 @@ def _packets(node: NodeState, address: str, interface: str, network: _Network, i
         yield Packet(ipaddress.ip_address(address), interface, not is_sender, other, uplink.name)
 
 
-def _is_outside(network: _Network, ways: dict[int, dict[str, str]]) -> bool:
-    inside = (ipaddress.ip_address(address) for address in ways[network.version].values())
-    return not (network.is_loopback or network.is_multicast or any(address in network for address in inside))
+def _is_outside(node: NodeState, network: _Network, ways: dict[int, dict[str, str]]) -> bool:
+    inside = [ipaddress.ip_network(address) for address in ways[network.version].values()]
+    # docker keeps others from its containers' addresses.
+    links = (link for link in node.host_links_by_index.values() if link not in node.uplinks)
+    inside += [ipaddress.ip_interface(cidr).network for link in links for cidr in link.addresses]
+    is_near = any(one.version == network.version and network.overlaps(one) for one in inside)
+    return not (network.is_loopback or network.is_multicast or is_near)
 
 
 def _what_is(node: NodeState, network: _Network) -> str:

@@ -107,6 +107,11 @@ def test_an_address_outside_that_a_chain_refuses(published: MadeNode, rule: str,
     assert found_with(published, "filter", "-A FORWARD -j ACCEPT", f"-A FORWARD {rule}") == []
 
 
+def test_docker_keeps_others_from_its_containers(published: MadeNode) -> None:
+    published.host.links["docker0"] = Link("docker0", 51, is_up=True, addresses=["172.17.0.1/16"])
+    assert found_with(published, "raw", "-A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP") == []
+
+
 def test_many_bans_are_one_note(published: MadeNode) -> None:
     rules = [f"-A BANS -s 198.51.100.{last}/32 -j REJECT" for last in range(1, 40)]
     [found] = found_with(published, "filter", "-A FORWARD -p tcp -j BANS", *rules)
