@@ -65,8 +65,9 @@ def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> N
 def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> NodeFinding:
     space, link, attachments = node.holders[address][0]
     if recorded := next((id_of(attachment) for attachment in attachments if attachment.network == network), ""):
-        meaning = f"the address {address} belongs to the recorded attachment {recorded}: a release would free it"
-        return replace(about, name="wrong-reservation", meaning=meaning, remedy=f"detach or reload {recorded} first")
+        meaning = f"the recorded attachment {recorded} has this address: without the reservation another ADD may get it"
+        remedy = f"detach or reload {recorded}, then repair again"
+        return replace(about, name="wrong-reservation", meaning=meaning, remedy=remedy)
     where = f"the address {address} is on {link.name} in {space.path}"
     if about.containers[0].partition(":")[0] == os.path.basename(space.path):
         # Its name is that of the namespace: a mend of "unreserved" has reserved the address.

@@ -141,7 +141,7 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
         if attachment.record.has_ended:
             works = space.network is not None and attachment.ifname in space.network.links
             return about(seen, meaning, *reloads(node, attachment, interrupts=works))
-        remedy = "if the container has failed, or may lose this network, detach it"
+        remedy = "if the container has failed, or does not need this network, detach it"
         return about(seen, meaning, remedy, (mend_of("detach", attachment, interrupts=True),))
     if verb == "ADD" and age is not None and age <= node.pending_after:
         return about(

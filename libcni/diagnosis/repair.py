@@ -49,7 +49,8 @@ class MendOutcome:
     Attributes:
         mend: the mend.
         finding: the name of the finding that it is for.
-        state: ``planned``, ``mended``, ``failed``, ``not needed`` (its cause was gone when its turn came), or ``left``.
+        state: ``planned``, ``mended``, ``failed``, ``not needed`` (its cause was gone when its turn came), or ``left``
+            (not carried out without the options in ``needs``).
         needs: the options with which the repair would carry it out, as pairs: ``interrupt``, ``include_go`` or
             ``owner``, and the value.
         reason: why it failed, else "".
@@ -71,7 +72,7 @@ class NodeRepair:
     """The outcome of a repair, or its plan.
 
     Attributes:
-        outcomes: the mends in their order; the mends that are left come last.
+        outcomes: each mend with its outcome, in the order of the work; those that are ``left`` come last.
         report: the diagnosis after the repair.
         stopped: what a living container lost during the repair, if that stopped the repair; else "".
 

@@ -246,7 +246,9 @@ def _of_route(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
     command += f" table {table}" * (table != "main")
     seen = f"the route to {answer.destination} of table {table} leads over {device or 'several interfaces'}"
     if answer.kind:
-        seen = f"the {answer.kind} route to {answer.destination} of table {table} takes the packets to these addresses"
+        seen = (
+            f"the {answer.kind} route to {answer.destination} of table {table} catches the packets to these containers"
+        )
         if answer.protocol == _GOOGLE:
             seen += "; Google's guest agent makes such routes, unless its configuration has ip_aliases = false"
     return _Cause(f"route to {answer.destination}", seen, command)

@@ -44,7 +44,7 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
         else:
             return candidate
     if hint is None and path and (others := other_plugin_dirs(tuple(path), plugin)):
-        hint = Hint(f"{plugin} is in {others}: pass the directory with {{argument}}", argument="path", value=None)
+        hint = Hint(f"{plugin} is in {others}: add this directory to {{argument}}", argument="path", value=None)
     elif hint is None and (similar := _closest(plugin, path)):
         text = f"did you mean {similar}? If not, install {plugin}, or pass its directory with {{argument}}"
         hint = Hint(text, argument="path", value=None)

@@ -40,7 +40,8 @@ class Delegate:
     def __init__(self, call: ReceivedCall, plugin_type: str, stdin: bytes, changes: Mapping[str, str]) -> None:
         path = find_plugin(plugin_type, call.path)
         if unknown := changes.keys() - _VARIABLES.keys():
-            raise TypeError(f"a delegate has no {', '.join(sorted(unknown))}: only {', '.join(_VARIABLES)} can differ")
+            names = ", ".join(sorted(unknown))
+            raise TypeError(f"{names} cannot be changed for a delegate; only {', '.join(_VARIABLES)} can")
         own = {name: value for name, value in call.env.items() if name.startswith("CNI_")}
         own.update({_VARIABLES[name]: value for name, value in changes.items()})
         attachment = call.name, call.container_id, own.get("CNI_IFNAME", "")

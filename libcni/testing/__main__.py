@@ -77,7 +77,7 @@ def _check(options: argparse.Namespace) -> int:
     }  # fmt: skip
     plugin, config = Path(options.plugin).absolute(), _json("CONFIG", options.config)
     if sys.stderr.isatty():
-        sys.stderr.write(f"{plugin}: up to a minute\n")
+        sys.stderr.write(f"examining {plugin}, which takes up to a minute\n")
     with network_namespace() if options.namespace else nullcontext() as namespace:
         report = check_plugin(plugin, config, namespace=namespace, **given)
     sys.stdout.write(f"{report}\n")

@@ -40,7 +40,7 @@ def test_the_error_of_a_missing_directory_names_those_of_this_node(k3s: Path) ->
     assert "pass that directory with" not in str(unusable.value.hint), "the file's error is the one to mend"
     with pytest.raises(PluginNotFoundError) as missing:
         cni.find_plugin("bridge")
-    assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): pass the directory with path"
+    assert str(missing.value.hint) == f"bridge is in {k3s}/k3s/bin (k3s, nerdctl): add this directory to path"
     remedies = [one.remedy for one in diagnose(cni).findings]
     assert f"configurations may be in {both}: choose one with --conf-dir" in remedies
     assert f"plugins may be in {k3s}/k3s/bin (k3s, nerdctl): choose one with --path" in remedies

@@ -245,7 +245,7 @@ def test_a_wrong_word_for_a_delegate_is_an_error_of_the_author(tmp_path: Path) -
     def add(request: Request) -> None:
         with pytest.raises(ValueError, match="'VERSION' is no verb for a delegate"):
             request.delegate("VERSION", "ipam")
-        with pytest.raises(TypeError, match="a delegate has no mtu: only ifname, netns, args can differ"):
+        with pytest.raises(TypeError, match="mtu cannot be changed for a delegate; only ifname, netns, args can"):
             request.delegate_add("ipam", mtu="1")
 
     write_delegate(tmp_path)

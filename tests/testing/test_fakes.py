@@ -168,7 +168,7 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
     )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
     capsys.readouterr()
-    for words, text in (((plugin, "{}", "--only", "live"), "there is no group of checks live: only refusals"),):
+    for words, text in (((plugin, "{}", "--only", "live"), "there is no group of checks live; there are refusals"),):
         assert main(["check", *words]) == 2
         assert text in capsys.readouterr().err
 
@@ -191,7 +191,7 @@ def test_the_command_takes_cni_path_and_names_the_option_for_a_namespace(
         (["[]"], "CONFIG is no JSON object, and no file: []: No such file or directory"),
         (["{}", "--prev-result", "nosuch"], "--prev-result is no JSON object, and no file: nosuch: "),
         (["{}", "--known", "ADD"], "--known needs CHECK=REASON, not ADD"),
-        (["{}", "--versions", "1.1"], "there is no version of the specification 1.1: only 0.1.0, "),
+        (["{}", "--versions", "1.1"], "there is no version of the specification 1.1; there are 0.1.0, "),
         (["{}"], "/nosuch cannot be started: there is no such file"),
     ],
 )

@@ -372,7 +372,7 @@ def test_a_chained_plugin_that_breaks_at_a_broken_result_is_found(cni_netns: Net
 
 
 def test_unknown_groups_of_checks_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is no group of checks live: only refusals, life, several"):
+    with pytest.raises(ValueError, match="there is no group of checks live; there are refusals, life, several"):
         check_plugin(Recorder().plugin, {}, only=["life", "live"])
 
 

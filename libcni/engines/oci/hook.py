@@ -140,7 +140,7 @@ class Hook:
         pins = self._pins.all()
         for pin in pins:
             if pin.identity in identities and pin.is_alive:
-                return f"process {pin.pid} of container {pin.container_id} still runs in its network namespace"
+                return f"process {pin.pid} of container {pin.container_id} still runs in the same network namespace"
         if not identities:
             return ""
         from libcni.kernel.life import Life  # not needed for a container without attachments
