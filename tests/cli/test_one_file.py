@@ -89,6 +89,7 @@ def test_it_has_the_licences_of_what_it_holds_and_nothing_compiled(libcni: Path)
     assert {Path(name).suffix for name in names if not name.startswith("licenses/")} == {".py"}
 
 
+@pytest.mark.slow
 def test_the_commands_of_an_operator(node: OneFileNode) -> None:
     ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
     node.ok("add", "front", node.netns("web"), "-c", "web", "--capabilities", json.dumps(ports), *node.words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 
+import pytest
+
 from cli.node import DBNET, HANGING, CommandNode
 from libcni.testing import wait_until
 
@@ -26,6 +28,7 @@ def test_verbose_tells_each_call_as_it_happens(node: CommandNode) -> None:
     assert calls[1].endswith(" s")
 
 
+@pytest.mark.slow
 def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: CommandNode) -> None:
     refusal = {"ADD": {"sleep": 1.6, "error": {"code": 7, "msg": "no"}}, "DEL": {"sleep": 1.6}}
     slow = {"cniVersion": "1.1.0", "name": "slow", "plugins": [{"type": "fake", "fake": refusal}]}

@@ -233,6 +233,7 @@ def test_arguments_whose_record_could_not_be_read_back_are_refused(
     assert cni.get_cached_attachments() == []
 
 
+@pytest.mark.slow
 def test_the_largest_that_is_accepted_is_read_back(cni: libcni.CNIConfig, executor: RecordingExecutor) -> None:
     """A configuration and a result as large as ADD accepts, and large arguments."""
     plugin = '{"type":"a","capabilities":{"tier":true},"x":[' + "1," * (MAX_CONFIG_ELEMENTS - 20) + "1]}"

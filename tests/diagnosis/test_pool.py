@@ -302,6 +302,7 @@ def test_two_networks_with_one_pool(pods: PodNode) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_5000_dead_reservations_are_released_in_seconds(pods: PodNode) -> None:
     pods.configure("net", pods.bridge(f"{pods.net.rpartition('.')[0]}.0.0/16"))
     directory = pods.leases / "net"
@@ -319,6 +320,7 @@ def test_5000_dead_reservations_are_released_in_seconds(pods: PodNode) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("after", [0, 4])
+@pytest.mark.slow
 def test_a_repair_that_is_killed_is_repeated(pods: PodNode, after: int) -> None:
     pods.configure_pods(flannel=True)
     living = pods.fill(2, dead=8)
@@ -409,6 +411,7 @@ def test_in_a_pod_with_the_processes_of_the_node_only_the_dead_are_freed(pods: P
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_a_full_pool_with_ipv6_is_freed(pods: PodNode) -> None:
     ranges = [[{"subnet": f"{pods.net6}::/124"}], [{"subnet": f"{pods.net}.0/28"}]]
     ipam = {"type": "host-local", "dataDir": str(pods.leases), "ranges": ranges}
@@ -441,6 +444,7 @@ sys.exit(subprocess.run([binary], input=json.dumps({"cniVersion": conf["cniVersi
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_a_full_pool_of_a_delegate_of_multus_is_freed(pods: PodNode) -> None:
     """The pods' records name Multus's network, and host-local's directory the delegate's."""
     (pods.bin / "multus").write_text(MULTUS, encoding="utf-8")

@@ -111,6 +111,7 @@ def test_a_list_that_changed_meanwhile_is_read_again() -> None:
     assert conversation(*for_ever, is_own=True).links()
 
 
+@pytest.mark.slow
 def test_a_namespace_that_is_too_large_is_an_error() -> None:
     large = [answers.link() * 600] * (netlink._MOST_BYTES // len(answers.link() * 600) + 1)
     with pytest.raises(OSError, match="more than 16 MiB"):

@@ -105,6 +105,7 @@ def test_the_chained_example_says_what_cannot_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_delegating_plugin_of_the_page_conforms(
     tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]
 ) -> None:

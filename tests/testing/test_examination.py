@@ -29,6 +29,7 @@ def test_a_log_line_on_stdout_is_found(tmp_path: Path) -> None:
         ("sleep 60 &", "the plugin has ended, but a process that it started keeps its output open; "),
     ],
 )
+@pytest.mark.slow
 def test_a_call_that_hangs_ends_the_check_and_loses_no_finding(tmp_path: Path, command: str, note: str) -> None:
     path = write_shell_plugin(tmp_path, STATUS=command)
     report = check_plugin(path, {}, versions=NEWEST, timeout=3.0)

@@ -311,6 +311,7 @@ def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, 
     assert (node.attached, node.pinned) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process) -> None:
     """On a busy machine a part of the time is too little, and nobody runs poststop again."""
     node.configure_capable("front", "a")
