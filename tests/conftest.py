@@ -220,6 +220,16 @@ def why_no_real_plugins() -> str | None:
 
 
 @pytest.fixture
+def firewall_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the programs of firewalls into PATH, for a user without /usr/sbin and a machine that has none of them."""
+    directory = tmp_path / "sbin"
+    directory.mkdir()
+    for name in ("iptables", "ip6tables", "nft"):
+        (directory / name).touch(0o755)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{directory}")
+
+
+@pytest.fixture
 def sees_all() -> Iterator[None]:
     """Let the library in this process see all of a node made by hand, whoever runs the tests."""
     with see_all():

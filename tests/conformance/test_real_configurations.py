@@ -78,6 +78,7 @@ def test_the_networks_of_a_node_are_read_without_a_warning(
     assert caplog.messages == []
 
 
+@pytest.mark.usefixtures("firewall_programs")
 def test_the_doctor_gives_no_advice(node: ConfiguredNode) -> None:
     # The doctor sees the whole machine: a container of another test may have an address of the same range for a while.
     # The files of the plugins' daemons are not here.

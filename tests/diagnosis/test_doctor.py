@@ -95,6 +95,7 @@ def test_a_failed_check_alone_is_no_reason_to_interrupt_a_container(
     assert unanswered == ([] if is_answer else ["container c1, net, eth0"])
 
 
+@pytest.mark.usefixtures("firewall_programs")
 def test_a_known_fault_of_a_plugin_is_a_note_about_the_plugin(healthy: FakeNode) -> None:
     message = CHECK_FAILS.replace("eth0 has gone", "could not check ipv6 dnat: chain not found")
     healthy.plugin("portmap", f"[ $CNI_COMMAND != CHECK ] || {{ {message}; }}", result={"cniVersion": "1.0.0"})
