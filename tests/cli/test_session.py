@@ -41,6 +41,7 @@ def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: Command
     assert "ADD: plugin fake" not in node.run("add", "slow", node.netns("b"), "-c", "b").err
 
 
+@pytest.mark.slow
 def test_a_verb_that_waits_says_for_whom(node: CommandNode) -> None:
     node.write("hanging.conflist", HANGING)
     first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a", "-c", "a"], env=node.env)

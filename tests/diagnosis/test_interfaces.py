@@ -513,6 +513,7 @@ def test_the_kernels_route_to_the_network_of_a_ptp_address(made: MadeNode, is_by
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_a_restarted_daemon_that_flushed_both_ends_of_ptp(node: OperatorNode) -> None:
     ranges = [[{"subnet": f"{node.net}.0/24"}], [{"subnet": f"{node.net6}::/64"}]]
     routed = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]

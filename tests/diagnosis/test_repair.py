@@ -448,6 +448,7 @@ def test_a_pool_is_made_anew_with_the_modes_of_host_local_whatever_the_umask(nod
     node.assert_healthy()
 
 
+@pytest.mark.slow
 def test_the_holder_of_a_lock_is_named_within_the_timeout(node: OperatorNode) -> None:
     lease = node.lease(77, "lost\r\neth0")
     with subprocess.Popen(["flock", "--no-fork", str(node.leases / "net" / "lock"), "sleep", "60"]) as holder:
@@ -472,6 +473,7 @@ def test_nothing_is_read_while_the_lock_of_host_local_is_held(
     assert [one.state for one in node.repair().outcomes] == ["mended"]
 
 
+@pytest.mark.slow
 def test_a_host_local_that_hangs_does_not_hang_the_repair(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = node.lease(77, "lost\r\neth0")
     monkeypatch.setattr(acts, "_SECONDS", 0.2)

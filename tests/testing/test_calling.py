@@ -19,6 +19,7 @@ def test_the_answer_of_a_call_can_be_looked_into() -> None:
 
 
 @pytest.mark.parametrize(("end", "notes"), [("wait", False), ("exit 0", True)])
+@pytest.mark.slow
 def test_a_plugin_and_its_children_are_killed_at_the_timeout(cni_fakes: FakePlugins, end: str, notes: bool) -> None:
     fake = cni_fakes.shell("fake", f'sleep 300 & echo $! > "$0.child"; {end}', result=None)
     with pytest.raises(TimeoutExpired) as caught:

@@ -148,6 +148,7 @@ def test_a_container_that_ends_before_its_mend_is_no_failure(
     assert (outcome.state, outcome.reason) == ("not needed", "")
 
 
+@pytest.mark.slow
 def test_pods_and_starts_of_ids_are_taken_and_printed(node: CommandNode) -> None:
     """A pod with a network that its plugin finds damaged can be attached again only if it is named."""
     ids = {"web-0": "ab" * 32, "web-1": "ac" * 32, "": "1c" * 32}

@@ -302,6 +302,7 @@ def test_a_container_that_ends_while_it_is_attached_is_detached_again(node: Hook
     assert plugin.verbs == ("ADD", "DEL")
 
 
+@pytest.mark.slow
 def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
     # In shell: the roll-back has a second, and Python's start may take longer than that.
