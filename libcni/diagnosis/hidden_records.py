@@ -11,7 +11,7 @@ from contextlib import suppress
 import libcni.kernel.system as system
 from libcni.config.host_local import range_sets, reservations_in
 from libcni.diagnosis.mends import id_of
-from libcni.diagnosis.mounts import Mount, hides_a_mount, mount_of
+from libcni.diagnosis.mounts import Mount, mount_of, read_mounts
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import NodeFinding
 from libcni.errors import CNIError, some
@@ -23,10 +23,11 @@ def hidden_records(node: NodeState) -> Iterator[NodeFinding]:
     """Find mounts over directories that have records or reservations of containers that live, and of no other file."""
     top = node.cni.cache_dir
     reserving = [path for _, path in node.reservations]
+    mounts = list(read_mounts())
     for path in sorted({top, f"{top}/results", *reserving, *map(os.path.dirname, reserving)}):
-        mount = mount_of(path)
+        mount = mount_of(path, mounts)
         if mount.point == os.path.realpath(path) != "/":
-            if hides_a_mount(mount):  # what is below it cannot be read
+            if sum(one.point == mount.point for one in mounts) > 1:  # what is below the upper one cannot be read
                 yield from _above(node, path, mount)
                 continue
             # A user namespace may not look below a mount.

@@ -14,7 +14,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import NEIGHBOUR, Forwarding, Packet, Place, dropped_ports, other_end, ports_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
-from libcni.diagnosis.rules import end_of, gateway_interfaces, iptables_of, removal, text_of
+from libcni.diagnosis.rules import end_of, gateway_interfaces, iptables_of, remedy_of, removal, text_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.kernel.rules import Rule
@@ -84,7 +84,7 @@ def _lost_ports(node: NodeState, users: _Users, forwarding: Forwarding) -> Obser
             "rules", "error", "port-caught", str(place),
             f"packets for {some([f'port {port}' for port in ports])} end at the rule {text_of(rule)}",
             "clients outside of this node do not reach these published ports",
-            f"find out who added the rule, and remove it: {removal(node, place, rule)}", (),
+            remedy_of(node, place, rule), (),
             tuple(dict.fromkeys(id_of(attachment) for port in ports for attachment in users[port])),
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ def _neighbours(node: NodeState, live: list[Attachment], forwarding: Forwarding)
             "rules", "error", "dropped", str(place),
             f"questions for hardware addresses (neighbour discovery of IPv6) end at the rule {text_of(rule)}",
             f"{counted(len(names), 'container')} and this node do not find each other with IPv6",
-            f"find out who added the rule, and remove it: {removal(node, place, rule)}", (), tuple(names),
+            remedy_of(node, place, rule), (), tuple(names),
         )  # fmt: skip
 
 

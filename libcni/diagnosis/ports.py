@@ -10,7 +10,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Place
 from libcni.diagnosis.reading import LOCALNET, grouped
 from libcni.diagnosis.report import NodeFinding, Observations, finding_about
-from libcni.diagnosis.rules import gateway_interfaces, removal
+from libcni.diagnosis.rules import gateway_interfaces, remedy_of
 from libcni.errors import some
 from libcni.kernel.rules import ports_chain
 from libcni.store.attachments import Attachment
@@ -89,7 +89,7 @@ def _caught(node: NodeState, attachment: Attachment, rule: PortRule) -> NodeFind
         (program, name) for program, tables in node.rules.items() for name, one in tables.items()
         if any(found.rule in rules for rules in one.chains.values())
     )  # fmt: skip
-    remedy = f"find out who added the rule, and remove it: {removal(node, Place(program, table, ''), found.rule)}"
+    remedy = remedy_of(node, Place(program, table, ""), found.rule)
     if others:
         remedy = "publish another port for one of the two containers" if others[0].state in LIVING else ""
         remedy = remove_replaced(others[:1]) if others[0].path in node.replaced else remedy

@@ -568,7 +568,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
     """Find the rules that lose all packets of a container, or some of them."""
     losses = _losses(node, live, forwarding)
     for (place, rule), (containers, ends, what) in losses.items():
-        remedy = f"find out who added the rule, and remove it: {removal(node, place, rule)}"
+        remedy = remedy_of(node, place, rule)
         asked = node.table(place.program, place.table).hooks.get(place.chain)
         hook = asked.name if asked is not None else ""
         if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
@@ -665,6 +665,11 @@ def removal(node: NodeState, place: Place, rule: Rule) -> str:
     if program == "nft":
         return f"nft delete rule {table} {rule[4]} handle {node.table(program, table).handles.get(rule, 'HANDLE')}"
     return shlex.join([program, *(["-t", table] if table != "filter" else []), "-D", *rule[1:]])
+
+
+def remedy_of(node: NodeState, place: Place, rule: Rule) -> str:
+    """Return what to do about a rule that somebody has added."""
+    return f"find out who added the rule, and remove it: {removal(node, place, rule)}"
 
 
 def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:

@@ -91,8 +91,10 @@ def _devices(node: NodeState, host: Network, attachment: Attachment) -> Iterator
     for document in node.documents(attachment):
         if document.get("type") == "bridge" and is_gateway(document) and bridge_of(document) in host.links:
             bridge = host.links[bridge_of(document)]
-            vlans = [one for one in host.links.values() if one.kind == "vlan" and one.peer == bridge.index]
-            yield from (one for one in (vlans if document.get("vlan") else []) or [bridge] if one.is_up)
+            # All links only for a VLAN: a node has as many links as containers.
+            links = host.links.values() if document.get("vlan") else ()
+            vlans = [one for one in links if one.kind == "vlan" and one.peer == bridge.index]
+            yield from (one for one in vlans or [bridge] if one.is_up)
         elif document.get("type") == "ptp":
             yield from (link for link in node.host_ends(attachment) if link.is_up)
 

@@ -420,14 +420,19 @@ def test_networks_in_order_are_quiet(node: OperatorNode, monkeypatch: pytest.Mon
     assert "network second, packets to other machines" in [one.subject for one in found]
 
 
-@pytest.mark.real
-@pytest.mark.usefixtures("fast")
-def test_answers_of_others_do_not_count(host: Namespace, container: Namespace) -> None:
-    """A container can send what it likes to a socket in its namespace."""
+def connect(host: Namespace, container: Namespace) -> None:
+    """Connect two namespaces: 192.0.2.1 and 192.0.2.2."""
     host.run("ip", "link", "add", "there", "type", "veth", "peer", "name", "eth0", "netns", container.name)
     for space, name, last in ((host, "there", 1), (container, "eth0", 2)):
         space.run("ip", "address", "add", f"192.0.2.{last}/24", "dev", name)
         space.run("ip", "link", "set", name, "up")
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("fast")
+def test_answers_of_others_do_not_count(host: Namespace, container: Namespace) -> None:
+    """A container can send what it likes to a socket in its namespace."""
+    connect(host, container)
     identity = namespace_identity(container.path)
     request = EchoRequest("192.0.2.1", "192.0.2.2", container.path, identity)
     wait_until(lambda: send_echoes([request])[0].is_answered)  # the kernel takes a second for a new link
@@ -472,10 +477,7 @@ def test_without_the_right_to_send_nothing_is_known(monkeypatch: pytest.MonkeyPa
 @pytest.mark.real
 @pytest.mark.usefixtures("fast")
 def test_what_a_rule_refuses_is_told_with_its_sender(host: Namespace, container: Namespace) -> None:
-    host.run("ip", "link", "add", "there", "type", "veth", "peer", "name", "eth0", "netns", container.name)
-    for space, name, last in ((host, "there", 1), (container, "eth0", 2)):
-        space.run("ip", "address", "add", f"192.0.2.{last}/24", "dev", name)
-        space.run("ip", "link", "set", name, "up")
+    connect(host, container)
     container.run("iptables", "-A", "INPUT", "-j", "REJECT", "--reject-with", "icmp-host-prohibited")
     [echo] = wait_until(lambda: [one for one in send_echoes([EchoRequest("192.0.2.2")]) if one.reporter])
     assert (echo.is_answered, echo.error, echo.reporter) == (False, errno.EHOSTUNREACH, "192.0.2.2")

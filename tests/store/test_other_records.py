@@ -320,14 +320,8 @@ def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_
     assert plugins.handed == {"c20": []}
 
 
-def test_a_del_looks_at_all_records_once(
-    store: RecordStore, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And before each further plugin at those of which the ADD has not ended, however many addresses there are."""
-    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"},{"type":"c"}]')
-    result = RESULT.replace("10.0.0.9/24", '10.0.0.9/24"},{"address":"fd00::9/64')
-    detached = keep(store, record("c9", "", config=config).with_fields(result=result))
-    written(store, record("c8", "10.0.0.8"))
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the names that each further look asks for; None: all."""
     looks: list[object] = []
     look = RecordStore.look
 
@@ -336,6 +330,18 @@ def test_a_del_looks_at_all_records_once(
         return look(store, names)
 
     monkeypatch.setattr(RecordStore, "look", counted)
+    return looks
+
+
+def test_a_del_looks_at_all_records_once(
+    store: RecordStore, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And before each further plugin at those of which the ADD has not ended, however many addresses there are."""
+    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"},{"type":"c"}]')
+    result = RESULT.replace("10.0.0.9/24", '10.0.0.9/24"},{"address":"fd00::9/64')
+    detached = keep(store, record("c9", "", config=config).with_fields(result=result))
+    written(store, record("c8", "10.0.0.8"))
+    looks = counted_looks(monkeypatch)
     plugins = RecordingExecutor()
     CNIConfig("/bin", tmp_path, executor=plugins, durable=False).del_network_list("net", RuntimeConf("c9", "", "eth0"))
     assert all(b"fd00::9" in call.invocation.stdin for call in plugins.calls)
@@ -378,14 +384,7 @@ def test_a_del_of_thousands_waits_a_tick_for_a_stamp_instead_of_looking_at_all_f
         keep(store, record(f"c{number}", f"10.0.0.{number}", config=config))
     for number in range(3, 6):
         written(store, record(f"c{number}", f"10.0.0.{number}"))
-    looks: list[object] = []
-    look = RecordStore.look
-
-    def counted(store: RecordStore, names: list[str] | None = None) -> Any:
-        looks.append(names)
-        return look(store, names)
-
-    monkeypatch.setattr(RecordStore, "look", counted)
+    looks = counted_looks(monkeypatch)
     cni.del_network_list("net", RuntimeConf("c1", "", "eth0"))
     looks.clear()
     # The time of files stands still until the verb sleeps.
