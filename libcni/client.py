@@ -107,7 +107,7 @@ class CNIConfig(ClientBase[Executor]):
     ) -> None:
         """Check an attachment with the recorded configuration (spec 1.1.0, section 3, Checking an attachment).
 
-        ``use_given``: use the caller's configuration, arguments and capabilities instead of the recorded ones.
+        ``use_given``: use the caller's configuration, namespace, arguments and capabilities, not the recorded ones.
 
         Raises:
             PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not

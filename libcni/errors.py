@@ -617,8 +617,8 @@ class NotAttachedError(_AttachmentError):
         container_id (str): the container.
         ifname (str): the interface's name.
         network (str): the network.
-        state (str): the state of the attachment: ``pending``, ``detaching``, ``gone``, ``lost-path`` or ``stale-boot``;
-            "" if there is no record.
+        state (str): the state of the attachment, such as ``pending``, ``gone`` or ``lost-path``; "" if there is no
+            record.
     """
 
     def _usual_hint(self) -> Hint | None:

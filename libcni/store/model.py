@@ -469,6 +469,7 @@ class Row(NamedTuple):
             ``empty`` CNI_NETNS.
         reload: whether it can be reloaded; see ``can_reload``.
         after: the state after each possible event.
+        check: whether CHECK runs the plugins.
     """
 
     meaning: str
@@ -476,6 +477,7 @@ class Row(NamedTuple):
     delete: Literal["nothing", "ask", "empty"]
     reload: bool = False
     after: Mapping[Event, State] = MappingProxyType({})
+    check: bool = False
 
 
 _AFTER_READY: Final[Mapping[Event, State]] = {"detach": DETACHING, "reload": PENDING}
@@ -488,7 +490,7 @@ STATES: Final[Mapping[State, Row]] = {
     "pending": Row("the ADD has not ended", "detach", "ask", True, {
         "refused": REFUSED, "step": PENDING, "complete": READY, "detach": DETACHING, "reload": PENDING,
     }),
-    "ready": Row("it is attached", "refuse", "ask", True, _AFTER_READY),
+    "ready": Row("it is attached", "refuse", "ask", True, _AFTER_READY, check=True),
     "detaching": Row("a DEL has begun and has not ended", "detach", "ask", True, {
         "detach": DETACHING, "reload": PENDING,
     }),
@@ -496,7 +498,8 @@ STATES: Final[Mapping[State, Row]] = {
     "lost-path": Row("the namespace lives, but its path no longer leads to it", "refuse", "ask", False, _AFTER_READY),
     "lost": Row("the interface no longer exists", "detach", "ask", True, _AFTER_READY),
     "renamed": Row("the interface was renamed or moved", "refuse", "ask", False, _AFTER_READY),
-    "unknown": Row("the record names no namespace", "refuse", "ask", False, _AFTER_READY),
+    # The caller has to name the namespace.
+    "unknown": Row("the record names no namespace", "refuse", "ask", False, _AFTER_READY, check=True),
     # After a reboot nothing of the ADD exists. The kernel numbers namespaces and interfaces anew, so equal numbers
     # prove nothing.
     "stale-boot": Row("the attachment is from before the last reboot", "detach", "empty", after={"detach": STALE_BOOT}),

@@ -8,7 +8,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import Hint, NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import recorded_conf, recorded_result
-from libcni.store.model import READY, STATES, Identity, Record, State, is_interrupted_reload
+from libcni.store.model import STATES, Identity, Record, State, is_interrupted_reload
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_to_use
@@ -66,9 +66,10 @@ def _find_record(run: VerbRun, identity: Identity) -> Record | None:
 
 def _check_state(run: VerbRun, record: Record, path: str, *, use_given: bool) -> None:
     """Raise NotAttachedError if CHECK cannot check a recorded attachment."""
-    state = run.sight.state_of(record, path)
-    # "unknown": no namespace is recorded, but the caller named a namespace.
-    if state not in {READY, "unknown"} and not (use_given and state in {"gone", "lost"}):
+    # With ``use_given`` the caller decides on the namespace, and the plugins compare the result with what is there. So
+    # the record alone counts: whether an ADD of this boot has ended and no DEL has begun.
+    state = record.state if use_given else run.sight.state_of(record, path)
+    if not STATES[state].check:
         raise _error_of(run, record, path, state)
 
 
@@ -80,4 +81,9 @@ def _error_of(run: VerbRun, record: Record, path: str, state: State) -> NotAttac
     error = not_attached(record.identity, problem, state)
     if is_interrupted_reload(record, state):
         error.suggest(Hint.about(error, "the reload was interrupted: reload the container again", "reload"))
+    # The container lives, so do not advise to detach it.
+    elif state == "lost-path":
+        error.suggest(Hint("see how to restore the path", "doctor"))
+    elif state == "renamed":
+        error.suggest(Hint("rename the interface back, or move it back"))
     return error

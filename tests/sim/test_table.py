@@ -43,8 +43,7 @@ def expected(verb: str, state: State, row: Row) -> set[str]:
         return {"AttachmentExistsError"} if row.add == "refuse" else {after}
     if verb == "check":
         # The caller names the namespace that the record does not.
-        refused = {"corrupt": "RecordError", "ready": "ok", "unknown": "ok"}
-        return {refused.get(state, "NotAttachedError")}
+        return {"ok" if row.check else "RecordError" if state == "corrupt" else "NotAttachedError"}
     if verb == "gc":
         # The plugins' own GC does not run beside a record that cannot be read.
         return {"CNIErrorGroup"} if state in {"corrupt", "renamed"} else {"ok"}

@@ -431,8 +431,31 @@ def test_what_check_does_in_each_state(state: State, record: Record, change: Cal
         return
     with pytest.raises(RecordError if state == "corrupt" else NotAttachedError) as caught:
         world.run(check, "net", CHAIN, BARE)
+    assert not row.check
     problem = "the interface eth0 is now net1" if state == "renamed" else row.meaning
     assert state == "corrupt" or problem in str(caught.value)
+    assert world.calls == []
+    # A living container is not to be detached.
+    advice = {"lost-path": "doctor", "renamed": ""}.get(state, "del")
+    assert state == "corrupt" or (caught.value.hint is not None and caught.value.hint.command == advice)
+
+
+@pytest.mark.parametrize(("state", "record", "change"), PLACES)
+@pytest.mark.parametrize("netns", ["/here", "/alias", "/other", "/none", ""])
+def test_check_with_use_given_runs_in_the_given_namespace_if_the_record_says_attached(
+    netns: str, state: State, record: Record, change: Callable[[World], object] | None
+) -> None:
+    """The caller has decided: it does not matter what is at the recorded path, or whether its namespace lives."""
+    world = World(records=[record])
+    if change is not None:
+        change(world)
+    given = replace(HERE, netns=netns)
+    if record.state == READY:
+        world.run(check, "net", CHAIN, given, use_given=True)
+        assert world.netns_of("CHECK") == [netns, netns]
+        return
+    with pytest.raises(RecordError if state == "corrupt" else NotAttachedError):
+        world.run(check, "net", CHAIN, given, use_given=True)
     assert world.calls == []
 
 
