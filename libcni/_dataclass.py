@@ -1,7 +1,7 @@
 """``dataclass``, ``field`` and ``replace`` of the standard library, without their cost at start.
 
-The standard ``dataclass`` imports ``inspect`` and compiles six functions for each class. This takes a fifth of the time
-in which the hook of an OCI runtime starts. This module compiles ``__init__`` when it is first used, and shares the
+The standard ``dataclass`` imports ``inspect`` and compiles six functions for each class. That is a fifth of the
+start-up time of the OCI hook. This module compiles ``__init__`` when it is first used, and shares the
 other methods. Its classes are dataclasses for ``dataclasses.fields``, ``replace`` and ``asdict``, for type checkers,
 and as base classes of a standard dataclass.
 """

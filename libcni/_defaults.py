@@ -13,6 +13,6 @@ _PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbi
 
 
 def complete_path(path: str) -> str:
-    """Return a PATH with the directories of iptables. Cron and su give a PATH without them, an engine may give none."""
+    """Return a PATH with the directories of iptables added: cron and su omit them, an engine may set no PATH at all."""
     given = [name for name in path.split(":") if name]
     return ":".join([*given, *(name for name in _PROGRAMS if name not in given)])

@@ -38,7 +38,7 @@ class Fault(NamedTuple):
         return bool(self.releases) and not self.releases.startswith("to ")
 
 
-_MISSED = "another change of the network interrupted the kernel's answer to the plugin"
+_MISSED = "the kernel's answer to the plugin was incomplete, because the network changed meanwhile"
 
 FAULTS = (
     Fault("", "ADD", r"chain already exists|chain_(user_)?add failed \(file exists\)",
@@ -86,7 +86,7 @@ FAULTS = (
         "CHECK of bridge 1.1.1 ignores the route's gateway, and does not find the route",
         "1.1.1", "tests/plugin/test_real_plugins.py", "none"),
     Fault("bridge", "CHECK", r"failed to find gateway",
-        "CHECK of bridge searches the main table for routes, but sbr has moved them to another table",
+        "CHECK of bridge searches only the main routing table, but the plugin sbr moved the routes to another",
         "to 1.9.1", "tests/plugin/test_real_plugins.py", "none"),
     Fault("bridge", "CHECK", r"^bridge interface \S+ mac doesn't match",
         "a bridge without an address changes its MAC when a port is added or removed",

@@ -41,17 +41,17 @@ _P = ParamSpec("_P")
 
 
 class CNIConfig(ClientBase[Executor]):
-    """Run the verbs of networks, blocking; safe to share between threads.
+    """A client that runs the CNI verbs, blocking; safe to share between threads.
 
     ``net`` is a NetworkConfigList, or the name of a network in ``conf_dir``; DEL, CHECK and GC need no file if there is
-    a record. ``rt`` has the attachment's parameters; DEL and CHECK take those that are None from the record.
+    a record. ``rt`` has the attachment's parameters; DEL and CHECK read those that are None from the record.
     ``attachment`` comes from ``get_cached_attachments``. ``timeout``: seconds for the whole verb, the wait for locks
-    included; for several attachments, seconds for each. None means no limit; the default is the client's timeout.
+    included; for several attachments, seconds for each one. None means no limit; the default is the client's timeout.
     ``policy``: how a DEL may differ from the specification; None: not at all.
 
     At most ``max_verbs`` verbs run at once. For each container one verb runs at a time, in the order of their calls.
 
-    Each verb may raise these errors; then it has run no plugin. Its own docstring lists what else it may raise.
+    Each verb may raise these errors, before it runs a plugin. Its own docstring lists the others.
     LockTimeoutError: until the deadline, other verbs held a lock that the verb needs, or too many verbs ran.
     NetworkNotFoundError: the network has no file; for DEL, no record either. PluginNotFoundError: an executable is
     missing.
@@ -84,14 +84,14 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``. After a known
                 temporary fault, the ADD was repeated first; see the client's ``retries``.
-            InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
+            InvalidOutputError: a kind of PluginError; the plugin exited with 0, but its stdout is not a result.
             AttachmentExistsError: the container has that interface already, or another container publishes the host
                 port; with ``strict``, also if a program or a firewall rule uses the port. Nothing was run.
-            InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
-                says that this library created it; nothing was run. ADD does not check this for ``lo``, with
+            InterfaceExistsError: a kind of AttachmentExistsError; the namespace has that interface, and no record says
+                that this library created it; nothing was run. ADD does not check this for ``lo``, with
                 ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
             NamespaceMismatchError: the namespace at the path was replaced while the ADD ran; the ADD was rolled back.
-                Or the container is attached in another namespace that lives; nothing was run.
+                Or the container is attached in another namespace that still exists; nothing was run.
             ConfigError: the namespace is this program's own; the file at its path is no namespace; the environment is
                 too large to start a plugin; an argument is too large for a record; or, with ``strict``, no plugin
                 declares a capability argument. Nothing was run.
@@ -212,7 +212,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity). The
                 plugins after it are not asked.
-            PluginTimeoutError: a PluginError: the plugin did not answer before the deadline.
+            PluginTimeoutError: a kind of PluginError; the plugin did not answer before the deadline.
         """
         from libcni.verbs.status import status_or_raise
 
@@ -290,14 +290,14 @@ class CNIConfig(ClientBase[Executor]):
 
         This restores removed firewall rules, interfaces and routes. It uses the recorded configuration and arguments.
         Addresses of host-local, of the recorded arguments and of ``static`` stay the same; other IPAM plugins may give
-        other addresses. The attachment keeps its owner. Other attachments of the container that share rules with it
+        different addresses. The attachment keeps its owner. Other attachments of the container that share rules with it
         are reloaded with it.
 
         ``attachment`` must be in the state ``ready`` or ``lost``, or ``pending`` or ``detaching`` after an interrupted
         reload.
 
         Returns:
-            The new result. It has other addresses if the container could not get the earlier ones again.
+            The new result. Its addresses differ if the container could not get the earlier ones again.
 
         Raises:
             RecordError: the record cannot be written, or rules of another runtime carry the container's ID; nothing
@@ -315,8 +315,8 @@ class CNIConfig(ClientBase[Executor]):
     def reload_attachments(self, attachments: Iterable[Attachment], *, timeout: Timeout = DEFAULT) -> list[Result]:
         """Reload recorded attachments, go on after errors, and return the results; see ``reload_attachment``.
 
-        The attachments of different containers are reloaded in parallel, in threads. An attachment that was reloaded
-        with an earlier attachment, because they share rules, is not reloaded again.
+        The attachments of different containers are reloaded in parallel, in threads. An attachment that shares
+        rules with an earlier one was reloaded with it, and is not reloaded again.
 
         Raises:
             CNIErrorGroup: all errors of ``reload_attachment``; ``report`` is the list of outcomes in the order of

@@ -72,11 +72,11 @@ _NEEDED = {
 
 
 class Hint:
-    """What to do about an error: in words, and as the parts of a ``libcni`` command if a command does it.
+    """The remedy for an error: a text, and the parts of a ``libcni`` command if there is one for it.
 
     ``str`` of the hint is a text for programmers: it names the argument of the library's function, and adds to the
-    command the options of the client that raised the error. A program with options of its own can build another text
-    from the fields.
+    command the directories and owner of the client that raised the error. A program with options of its own can
+    build another text from the fields.
 
     Attributes:
         text (str): what to do, in words. ``{argument}`` in it stands for the argument.
@@ -85,7 +85,7 @@ class Hint:
         ifname (str): the interface that the command is about, or "".
         network (str): the network that the command is about, or "".
         options (tuple[str, ...]): further options of the command, such as ``--validate``.
-        argument (str): the argument of the failed call that would change its outcome, such as ``on_existing``; "" for
+        argument (str): the argument of the failed call that would change the outcome, such as ``on_existing``; "" for
             none.
         value (object): the argument's value; None if the caller has to choose a value.
         client (Mapping[str, str]): the client that raised the error: its ``conf_dir``, ``path`` (with colons between
@@ -144,7 +144,8 @@ class Hint:
     def shell_command(self, client: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> str:
         """Return the command for a shell, or "". Settings of ``client`` that differ from the defaults become options.
 
-        ``defaults``: the settings that the command has without options; None: also without environment variables.
+        ``defaults``: the settings that the command uses without options; None: the built-in ones, which apply if no
+        environment variable is set.
         """
         from shlex import join  # plugins start without these
 
@@ -227,7 +228,7 @@ class CNIError(Exception):
         return None
 
     def suggest(self, hint: Hint) -> None:
-        """Set ``hint``, unless the error has a hint without a command, which names the cause."""
+        """Set ``hint``, but keep an existing hint that has no command: such a hint names the cause."""
         if self._hint is None or self._hint.command:
             self._hint = hint
 
@@ -604,7 +605,7 @@ class NamespaceMismatchError(_AttachmentError):
     """
 
     def _usual_hint(self) -> Hint | None:
-        text = "detach the container from the recorded namespace, or use the caller's namespace ({argument})"
+        text = "detach the container from the recorded namespace, or use the given namespace ({argument})"
         return Hint.about(self, text, "del", argument="use_given")
 
 
@@ -690,14 +691,14 @@ class RecordError(CNIError):
 
     def _usual_hint(self) -> Hint | None:
         if self.missing == "attachment":
-            text = "detach the container with libcni del NETWORK NETNS, or move the record to the folder corrupt"
+            text = "detach the container with libcni del NETWORK NETNS, or move the record aside, to the folder corrupt"
             return Hint(text, "repair", options=("--yes",))
         if self.errno in {EACCES, EPERM} and os.geteuid():
             return Hint("run this program as root")
         if self.errno in LIMIT_HINTS:
             return Hint(LIMIT_HINTS[self.errno])
         if self.errno == ENOTDIR:
-            return Hint("a file, or a link that leads nowhere, is in the place of a directory; see which", "doctor")
+            return Hint("a file or a dangling link stands where a directory is needed; see which", "doctor")
         return Hint("see what is wrong with the disk", "doctor") if self.errno else None
 
 
@@ -776,7 +777,7 @@ def _decoded_start(data: bytes) -> str:
 
 
 def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:
-    """Return the first ``limit`` characters of ``text``, or the last if ``end``, and the number of those missing."""
+    """Return the first ``limit`` characters of ``text``, or the last if ``end``, and the number of the others."""
     if len(text) <= limit:
         return text
     cut = f"… ({len(text) - limit} more characters)"
@@ -793,7 +794,7 @@ def short_repr(value: object, limit: int = 80) -> str:
 
 
 def some(texts: Sequence[str], separator: str = ", ", most: int = 3) -> str:
-    """Return the first texts, and the number of the others."""
+    """Join the first ``most`` texts, and say how many more there are: ``a, b, c, and 2 more``."""
     more = f"{separator}and {len(texts) - most} more" if len(texts) > most else ""
     return f"{separator.join(texts[:most])}{more}"
 

@@ -61,7 +61,7 @@ OnCancel = Literal["keep", "rollback"]
 """What a cancelled ADD does before it ends: keep its record pending, for a later DEL or GC; or roll back."""
 
 StartAhead = Literal["auto", "always", "never"]
-"""Which plugins may start before their configuration is known: ``auto`` (those that read it first), all or none."""
+"""Which plugins may start early and wait for their configuration: ``auto`` (those that read it first), all or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class GCOptions(TypedDict, total=False):
         dry_run: run nothing, only report.
         policy: the policy of the DELs of stale attachments. ``skip_missing`` also applies to the plugins'
             GC. ``use_given`` has no effect: GC uses the recorded configurations.
-        include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
-            the running containers of podman or containerd.
+        include_go: also detach attachments that Go libcni recorded. They have no owner, and may belong to running
+            containers of podman or containerd. Only for a client without an owner.
 
     Examples:
         >>> options: GCOptions = {"dry_run": True}

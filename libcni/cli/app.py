@@ -96,7 +96,7 @@ def _run(argv: Sequence[str]) -> None:
     except KeyboardInterrupt as interruption:
         # All other commands leave the records as they are.
         if command.name in _CHANGING:
-            note = f"if a verb had begun, its record is pending or detaching; see: {session.hint_command(_DOCTOR)}"
+            note = f"an attachment may be unfinished (pending or detaching); see: {session.hint_command(_DOCTOR)}"
             print(f"{_signal_of(interruption).name}: {note}", file=sys.stderr)
         raise
 

@@ -63,10 +63,10 @@ NETWORK = Argument(
 )  # fmt: skip
 NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The path of a network namespace.")
 OPTIONAL_NETNS = NETNS.but(nargs="?", default=None)
-IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, like cnitool.")
+IGNORED_NETNS = OPTIONAL_NETNS.but(help="Accepted and ignored, as in cnitool.")
 CONTAINER = Argument(
     "container", metavar="CONTAINER", complete=containers,
-    help="A container's ID; of a random ID, the first twelve digits are enough.",
+    help="A container's ID; of a generated ID, the first twelve digits are enough.",
 )  # fmt: skip
 OPTIONAL_CONTAINER = CONTAINER.but(nargs="?", default=None)
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
@@ -76,7 +76,7 @@ SELECTION = (CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
 OPTIONAL_SELECTION = (OPTIONAL_CONTAINER, ONLY_IFNAME, ONLY_NETWORK)
 CONTAINER_ID = Argument(
     "--container", "-c", metavar="ID", complete=containers,
-    help="The container's ID; by default derived from NETNS, like cnitool.",
+    help="The container's ID; by default derived from NETNS, as in cnitool.",
 )  # fmt: skip
 IFNAME = Argument(
     "--ifname", "-i", variable="CNI_IFNAME", default="eth0", metavar="NAME", help="The interface inside the container."
@@ -90,9 +90,9 @@ TARGET = (NETWORK, NETNS, IFNAME, CONTAINER_ID, CNI_ARGS, CAPABILITIES)
 """The fields of ``libcni.cli.inputs.Target``. A command with these arguments gets a Target."""
 RECORDED_OR_TARGET = (
     NETWORK.but(nargs="?", default="", metavar="CONTAINER|NETWORK",
-        help="A container's ID, or its first twelve digits. With NETNS: a network, like cnitool."),
-    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: with NETNS eth0, else all."), CONTAINER_ID,
-    CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
+        help="A container's ID, or its first twelve digits. If NETNS is given: a network, as in cnitool."),
+    OPTIONAL_NETNS, IFNAME.but(default="", help="The interface. Default: eth0 if NETNS is given, else all."),
+    CONTAINER_ID, CNI_ARGS, CAPABILITIES, ONLY_NETWORK.but(dest="only"),
 )  # fmt: skip
 """A container with -i and -n, or cnitool's NETWORK and NETNS."""
 INCLUDE_GO = Argument("--include-go", action="store_true",
@@ -109,7 +109,7 @@ DIRECTORIES = (
 )  # fmt: skip
 OWNER = Argument(
     "--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
-    help="The owner that add records. gc, repair and reload --all change only attachments of this owner.",
+    help="The owner: add writes it to the record; gc, repair and reload --all change only its attachments.",
 )  # fmt: skip
 COMMON = (
     *DIRECTORIES, OWNER,

@@ -67,7 +67,7 @@ def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
         meant = _probably_meant(word, flags)
         parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {meant}?" if meant else ""))
     if getattr(options, "include_go", False) and options.owner:
-        parser.error("--include-go and --owner exclude each other: records of Go libcni have no owner")
+        parser.error("--include-go cannot be used with --owner: records of Go libcni have no owner")
     return vars(options)
 
 

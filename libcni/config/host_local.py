@@ -45,7 +45,7 @@ class AddressRange:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An address that host-local has reserved; ``changed``: when, in seconds since 1970."""
+    """An address that host-local has reserved; ``changed``: when its file was written, in seconds since 1970."""
 
     address: str
     container_id: str

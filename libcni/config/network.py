@@ -174,7 +174,7 @@ class NetworkConfigList:
         return _Reader(file).list_of_one(_checked(plugin))
 
     def with_version(self, version: str) -> NetworkConfigList:
-        """Return a copy of this list at another spec version."""
+        """Return a copy of this list with another spec version."""
         return self if version == self.cni_version else replace(self, cni_version=version)
 
     def with_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
@@ -199,7 +199,8 @@ class NetworkConfigList:
 
 def _checked(plugin: PluginConfig) -> PluginConfig:
     if not isinstance(plugin, PluginConfig):
-        raise TypeError(f"a plugin is a PluginConfig, not {type(plugin).__name__}; PluginConfig.from_dict makes one")
+        wrong = type(plugin).__name__
+        raise TypeError(f"each plugin must be a PluginConfig, not {wrong}; PluginConfig.from_dict makes one")
     return plugin
 
 

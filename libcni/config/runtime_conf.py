@@ -26,9 +26,8 @@ class RuntimeConf:
 
     Attributes:
         container_id: the container's ID.
-        netns: the container's isolation domain, normally a path. It need not exist.
-            None on CHECK and DEL: the recorded path. A relative path of a file becomes absolute when the verb
-            begins, for the record and for the plugins.
+        netns: the container's network namespace, normally a path; it need not exist. None: on CHECK and DEL the
+            recorded path. If a file is at a relative path, the record and the plugins get the absolute path.
         ifname: the interface's name inside the container.
         args: CNI_ARGS, as ordered pairs or a mapping. None: empty on ADD; the recorded values on CHECK and DEL.
         capability_args: capability name to a JSON value, or CapabilityArgs. Example:

@@ -75,7 +75,7 @@ def versions_starting_from(version: str) -> tuple[str, ...]:
 
 
 def supports(version: str, feature: str) -> bool:
-    """Return whether a configuration of ``version`` has ``feature``, a key of ``SINCE``."""
+    """Return whether the spec version ``version`` has ``feature``, a verb or rule in ``SINCE``."""
     return parse_version(version) >= parse_version(SINCE[feature])
 
 

@@ -11,7 +11,7 @@ from libcni.engines.netavark import OWNER as PODMAN
 from libcni.engines.oci import OWNER, Ended, collect, find_ended
 from libcni.manager import Item
 
-_DETACH = Hint("this detaches them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
+_DETACH = Hint("to detach them", "gc", options=("--runtime", "runc", "--runtime", "crun"))
 _MEANING = "the container's addresses, ports and firewall rules stay in use"
 
 

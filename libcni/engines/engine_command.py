@@ -23,7 +23,7 @@ _PATHS = (
     ("conf-dir", "NETCONFPATH", CONF_DIR, "network configurations"),
     ("path", "CNI_PATH", PLUGIN_PATH, "directories of plugins"),
     ("cache-dir", "LIBCNI_CACHE_DIR", CACHE_DIR, "records and locks"),
-    ("log", "", "", "a file to which every plugin call is appended, with its documents"),
+    ("log", "", "", "a log file for every plugin call, with its stdin and stdout"),
 )
 """The options that are paths: the name, the variable that replaces the default, the default, and the help."""
 _TIMEOUT, _SHORTEST = 50.0, 0.1
@@ -130,7 +130,7 @@ def _check_file(file: str) -> None:
     """Raise ConfigError if another user could replace the one file that the engine will run with this user's rights."""
     if place := _open_to_others(file):
         problem = f"other users may change {place}, and the engine would run {file} with your rights"
-        raise ConfigError(problem, hint="move libcni.pyz to a directory such as /usr/local/bin, and call it there")
+        raise ConfigError(problem, hint="move libcni.pyz to a directory such as /usr/local/bin, and call it from there")
 
 
 def command_line() -> list[str]:

@@ -72,7 +72,7 @@ def _read_member(value: Any, key: str, field: Field, file: str) -> Any:
     if not field.least <= size <= field.most:
         what = "the number" if isinstance(value, int) else "its length"
         raise ConfigError(
-            f"{key}: {what} {shorten(str(size), 20)} is not in {field.least} to {field.most:,}", file=file
+            f"{key}: {what} {shorten(str(size), 20)} is not between {field.least} and {field.most:,}", file=file
         )
     if field.items is not None:
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):

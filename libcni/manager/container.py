@@ -42,7 +42,7 @@ class NetworkRequest:
         network_args: members for ``args`` of the network's configuration, as in RuntimeConf.
 
     Raises:
-        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
+        InvalidIdentifierError: ``args`` are not pairs, or CNI_ARGS cannot hold a key or value.
 
     Examples:
         >>> NetworkRequest("front", ifname="eth0", args={"K8S_POD_NAME": "web"}).ifname
@@ -75,7 +75,7 @@ class Container:
     Raises:
         TypeError: ``networks`` is a string other than "none".
         ConfigError: ``networks`` is empty: it may be a forgotten option, or an iterator that was read before.
-        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
+        InvalidIdentifierError: ``args`` are not pairs, or CNI_ARGS cannot hold a key or value.
 
     Examples:
         >>> Container("c1", "/run/netns/c1", ["front", NetworkRequest("back", ifname="net1")]).id

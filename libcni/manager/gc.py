@@ -32,7 +32,7 @@ that returns them."""
 class LiveSet:
     """The live containers and attachments.
 
-    ``possible_names`` returns the interface names that a live container or ID may have, if no record says them.
+    ``possible_names`` returns the interface names that a live container or ID may have if no record names them.
 
     Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
     rules.

@@ -59,8 +59,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             InvalidIdentifierError: a name breaks the rules; nothing was run.
             ConfigError: the container has no namespace and the manager makes none; nothing was run.
             TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
-            LockTimeoutError: another operation held the container's lock, or a GC that of a network; nothing
-                was run.
+            LockTimeoutError: another operation held the container's lock, or a GC held the lock of a network;
+                nothing was run.
             CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
             NamespaceError: the namespace could not be made, or this manager did not make the existing one.
         """
@@ -76,7 +76,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
                 then has the item ``not-recorded``. Or a Container, to detach also those of its networks that have no
                 record, with the present configuration; default networks only if no record has their interface.
                 The Container's ``netns`` completes records of Go libcni that name no namespace.
-            timeout: seconds for each network, and for the wait for the container.
+            timeout: seconds for each network, and for the wait for the container's lock.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
@@ -87,10 +87,10 @@ class NetworkManager(ManagerBase[CNIConfig]):
     def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container.
 
-        The report marks those whose version has no CHECK (``unsupported``), and those for which CHECK failed by a known
-        fault of the plugin (``known-fault``).
+        The report marks those whose version has no CHECK (``unsupported``), and those whose CHECK failed because of a
+        known fault of the plugin (``known-fault``).
 
-        ``timeout``: seconds for each network, and for the wait for the container.
+        ``timeout``: seconds for each network, and for the wait for the container's lock.
 
         Raises:
             NotAttachedError: the container has no record.
@@ -119,7 +119,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Only attachments of the client's own owner are detached, with ``include_go`` also those of Go libcni. Only
         namespaces that a set-up made are removed.
-        Containers are detached side by side, while set-ups go on. Set-ups on a network wait while one of its plugins
+        Containers are detached in parallel, while set-ups go on. Set-ups on a network wait while one of its plugins
         runs GC.
 
         Args:
@@ -132,13 +132,13 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached and removed.
-            TypeError: ``live`` is None or an empty iterator, or holds an object of another type. No container was
-                detached because of this mistake.
+            TypeError: ``live`` is None or an empty iterator, or holds an object of another type. No live
+                container was detached.
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
 
     def recover(self, live: Live, *, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
-        """Run GC when the program starts. Errors are in the report: one stale record must not stop a start.
+        """Run GC when the program starts. Errors are only reported: one stale record must not stop the start.
 
         Parameters as for ``gc``. The next GC repeats what failed.
 
@@ -173,7 +173,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
         """Lock a container for several operations of this thread, so that no other operation of a manager works on it.
 
-        ``timeout``: seconds to wait for the container.
+        ``timeout``: seconds to wait for the container's lock.
 
         Raises:
             LockTimeoutError: another operation held the container's lock.

@@ -73,11 +73,11 @@ class ManagerBase(Generic[ClientT]):
                 AsyncCNIConfig. Its ``conf_dir`` has the configurations.
             networks: configurations given in code; they come before those of the directory.
             default: the name of the network of containers that request none; None: the first network.
-            default_count: how many networks a container gets that requests none, in their order; None: all.
-            default_needs_plugins: whether a network with a missing plugin is no default network.
-            interface_prefix: the interfaces without a name are called ``eth0``, ``eth1``, ... with this prefix.
+            default_count: how many networks, in order, a container gets if it requests none; None: all.
+            default_needs_plugins: whether networks with a missing plugin are left out of the default networks.
+            interface_prefix: the prefix of interface names that no request gives; ``eth`` makes ``eth0``, ``eth1``, ...
             loopback: whether to attach ``lo`` of every container first, with the plugin ``loopback``.
-            policy: the policy for DEL. In addition, CNI_NETNS is empty if the namespace no longer exists.
+            policy: the policy for DEL. With any policy, CNI_NETNS is empty if the namespace no longer exists.
             namespaces: the directory in which the manager makes a namespace for each container without one, for example
                 ``/run/netns``, which ``ip netns`` shows; None: ``set_up`` refuses such containers.
             namespace_maker: makes, identifies and removes these namespaces; None: the kernel. Give your own in tests
@@ -85,7 +85,7 @@ class ManagerBase(Generic[ClientT]):
 
         Raises:
             TypeError: ``cni`` is a client of the other kind, or another argument has a wrong type.
-            ValueError: ``default_count`` is less than 1, or not 1 although ``default`` names a network.
+            ValueError: ``default_count`` is less than 1, or other than 1 although ``default`` names a network.
             InvalidIdentifierError: no interface can have the prefix.
         """
         if not isinstance(cni, self._client_class):

@@ -57,7 +57,7 @@ class NamespaceMaker(Protocol):
     """
 
     def make(self, path: str, announce: Callable[[str], object], /) -> None:
-        """Make a namespace; call ``announce`` with another path of it before it gets its name. Raises OSError."""
+        """Make a namespace; call ``announce`` with a temporary path of it before ``path`` exists. Raises OSError."""
         ...
 
     def remove(self, path: str, /) -> bool:
@@ -76,12 +76,12 @@ class KernelNamespaces:
     """The kernel's namespaces."""
 
     def make(self, path: str, announce: Callable[[str], object]) -> None:
-        """Make a namespace, and the directory of its name."""
+        """Make a namespace, and the directory of its path."""
         make_directory(os.path.dirname(path), mode=0o755)  # as ip netns add makes it
         make_namespace(path, announce)
 
     def remove(self, path: str) -> bool:
-        """Remove a name."""
+        """Unmount a namespace's path, and remove the file; return whether it existed."""
         return unbind(path)
 
     def identity(self, path: str) -> DatedNamespaceId | None:
@@ -241,7 +241,7 @@ class ContainerNamespaces:
         except (FileNotFoundError, InvalidIdentifierError):
             return None
         except (ValueError, KeyError, TypeError, OverflowError, UnusableFileError) as error:
-            logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
+            logger.warning("%s: this record of a namespace cannot be used, so the namespace is kept: %s", path, error)
             return None
         if maker != (self._owner, self.path(container_id)):
             return None

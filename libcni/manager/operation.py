@@ -124,7 +124,7 @@ class ManagerOperation:
                 self._cleanup.callback(block.leave)
                 return
         request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
-        await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+        await self._lock(request, f"container {container_id}", "another operation of a manager held its lock")
 
     @contextmanager
     def block(self, container_id: str) -> Iterator[None]:
@@ -140,12 +140,12 @@ class ManagerOperation:
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
         """Acquire the locks of a set-up's networks, shared with other set-ups, against GC; raises LockTimeoutError."""
         request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
-        await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
+        await self._lock(request, f"container {container_id}", "a GC of a manager held the lock of one of its networks")
 
     async def lock_network_for_gc(self, name: str) -> None:
         """Acquire a network's lock exclusively for GC, so that no set-up uses it; raises LockTimeoutError."""
         request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
-        await self._lock(request, f"network {name}", "set-ups of containers held the network")
+        await self._lock(request, f"network {name}", "set-ups of containers held its lock")
 
     def release_locks(self) -> None:
         """Release all locks before the operation ends."""

@@ -132,7 +132,8 @@ class SetUp:
         for planned, outcome in zip(done, outcomes, strict=True):
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
-                error.add_note(f"the roll-back could not detach network {planned.net.name}: {outcome}")
+                text = f"the roll-back could not detach the container from network {planned.net.name}"
+                error.add_note(f"{text}: {outcome}")
         namespaces, container_id = self.namespaces, self.container.id
         # If a DEL failed, its record keeps the namespace: a later DEL needs it. A namespace that existed before also
         # stays. The container may live in it: a tear-down or GC removes it.

@@ -71,7 +71,7 @@ class PluginResult:
             source = whole.get("cniVersion") or version
             for name in (source, version):
                 if name not in ALL_VERSIONS:
-                    raise ConversionError(f"a result has the unknown cniVersion {name!r}")
+                    raise ConversionError(f"the result has the unknown cniVersion {name!r}")
             # A deep copy: a change of the result must not show in the configuration, which prev_result reads again.
             plain = _copy(as_plain(convert(whole, source, version)))
             result.interfaces, result.ips, result.routes = (objects(plain, key) for key in _LISTS)

@@ -70,16 +70,16 @@ class RuntimeConfig(NamedTuple):
     Upper and lower case of keys do not matter: containerd sends ``HostPort`` for ``hostPort``.
 
     Attributes:
-        port_mappings: ``portMappings``.
-        bandwidth: ``bandwidth``.
-        dns: ``dns``.
-        ip_ranges: ``ipRanges``: for each requested address, the ranges that it may come from.
-        ips: ``ips``: the requested addresses, with or without a prefix length.
-        mac: ``mac``.
-        infiniband_guid: ``infinibandGUID``.
-        device_id: ``deviceID``, such as a PCI address.
-        aliases: ``aliases``: the container's names on this network.
-        cgroup_path: ``cgroupPath``.
+        port_mappings: the ports to forward, ``portMappings``.
+        bandwidth: the limits of the interface, ``bandwidth``.
+        dns: the resolver's settings, ``dns``.
+        ip_ranges: for each requested address, the ranges that it may come from, ``ipRanges``.
+        ips: the requested addresses, with or without a prefix length, ``ips``.
+        mac: the requested hardware address, ``mac``.
+        infiniband_guid: the requested InfiniBand GUID, ``infinibandGUID``.
+        device_id: the device to use, such as a PCI address, ``deviceID``.
+        aliases: the container's names on this network, ``aliases``.
+        cgroup_path: the container's cgroup, ``cgroupPath``.
 
     Examples:
         >>> config = {"name": "net", "runtimeConfig": {"portMappings": [{"HostPort": 80, "ContainerPort": 8080}]}}

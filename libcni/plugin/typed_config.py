@@ -73,7 +73,7 @@ def check_kind(kind: Any, path: str = "", seen: tuple[Any, ...] = ()) -> None:
             f"{path or shown}: {shown} cannot be loaded from JSON; use str, int, float, bool, object, Literal, list, "
         )
         raise TypeError(
-            problem + "tuple[X, ...], dict[str, X], unions, classes with annotations, or that take one string"
+            problem + "tuple[X, ...], dict[str, X], unions, classes with annotations, or classes that take one string"
         )
 
 

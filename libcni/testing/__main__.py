@@ -28,21 +28,21 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("directory")
     command.add_argument("names", nargs="*", metavar="NAME[=KIND]", help=f"the plugins (default: {' '.join(_FAKES)})")
     command.set_defaults(run=_write_fakes)
-    about = "Compare with the specification what a plugin answers, and what it leaves behind."
+    about = "Compare a plugin's answers, and what it leaves behind, with the specification."
     command = commands.add_parser("check", help=about, description=about)
     command.add_argument("plugin", help="the path of the executable")
     command.add_argument("config", help="a configuration with which its ADD succeeds: a JSON file, or the JSON text")
     command.add_argument(
         "--namespace",
         action="store_true",
-        help="for a plugin that enters a namespace: make one for each version, with the links of --prev-result (root)",
+        help="for a plugin that enters a namespace: make one per version, with the links of --prev-result; needs root",
     )
     command.add_argument("--ipam", action="store_true", help="the plugin is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")
     path = os.environ.get("CNI_PATH", PLUGIN_PATH)
     command.add_argument("--path", default=path, help="CNI_PATH (%(default)s)")
     command.add_argument("--args", default="", help="CNI_ARGS")
-    command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="only these versions")
+    command.add_argument("--versions", nargs="+", default=ALL_VERSIONS, metavar="VERSION", help="check only these")
     command.add_argument("--only", nargs="+", default=GROUPS, metavar="GROUP", help=f"run only {', '.join(GROUPS)}")
     command.add_argument(
         "--known", nargs="+", action="extend", default=[], metavar="CHECK=REASON", help="a check that is known to fail"
@@ -89,9 +89,9 @@ def _json(argument: str, text: str) -> dict[str, Any]:
     try:
         document = json.loads(text if text.lstrip().startswith("{") else Path(text).read_bytes())
     except OSError as error:
-        raise ValueError(f"{argument} is no JSON object, and no file: {text}: {error.strerror}") from error
+        raise ValueError(f"{argument} is neither a JSON object nor a file: {text}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{argument} is no JSON: {text[:80]}: {error}") from error
+        raise ValueError(f"{argument} is not JSON: {text[:80]}: {error}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{argument} must be a JSON object: {text[:80]}")  # noqa: TRY004 - one error for all wrong arguments
     return document

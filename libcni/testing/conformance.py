@@ -87,12 +87,12 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         keeps_state: whether CHECK must fail after DEL and after GC. None: only if the helper sees state: allocated
             addresses, an interface, or another change of the host or the namespace.
         known: checks that the plugin is known to fail, with the reasons, such as ``{"VERSION echoes cniVersion": "Go's
-            skel"}``. They are reported and are no failures. A known check that passes is a failure.
+            skel"}``. They are reported, but do not count as failures. A known check that passes counts as a failure.
         surroundings: makes a context for each version; the context gives the namespace, in place of ``namespace``, and
             may make links on the host. The host is a namespace of its own then, and the ``sandbox`` of ``prev_result``
             becomes the new namespace. Without ``surroundings``, a chained plugin with a ``namespace`` gets a new
             namespace for each version, with the interfaces, addresses and routes of ``prev_result``.
-        only: the groups of checks to run, while you mend a failure: ``refusals`` (wrong calls), ``life`` (one
+        only: the groups of checks to run, while you correct a failure: ``refusals`` (wrong calls), ``life`` (one
             attachment, in each version), ``several`` (attachments), ``addresses``
             (of an IPAM plugin), ``failures`` (ADDs that fail).
         timeout: seconds for each call of an executable. A Plugin is called in this thread, which nothing can stop.
@@ -144,7 +144,7 @@ def _check_words(kind: str, given: Collection[str], words: Collection[str]) -> N
     unknown = [word for word in given if word not in words]
     if unknown or not given:
         mistake = f"there is no {kind} {', '.join(unknown)}" if unknown else f"no {kind} is given"
-        raise ValueError(f"{mistake}; there are {', '.join(words)}")
+        raise ValueError(f"{mistake}; choose from {', '.join(words)}")
 
 
 def _check_examined(

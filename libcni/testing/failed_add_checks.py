@@ -69,7 +69,7 @@ def _troubles(exam: Examination, seconds: float) -> Iterator[tuple[str, Trouble]
         yield "an attachment whose IPAM plugin refuses other verbs", _ipam_refuses_later
     if exam.prev_result is not None:
         yield "an ADD with a broken prevResult", _prev_result_is_broken
-        yield "an ADD beside another interface", _is_beside
+        yield "an ADD with two interfaces in prevResult", _is_beside
     # Only a plugin that makes the interface must refuse: "loopback" and chained plugins change an existing one.
     elif exam.namespace is not None and exam.makes_interface:
         yield "an ADD whose interface name is taken", _name_is_taken
@@ -188,7 +188,7 @@ def _is_beside(what: str, one: Attachment) -> None:
         after = _set_by_programs(links_of(namespace).get(_OTHER, {}))
         changed = sorted(key for key in before if after.get(key) != before[key])
         problem = f"CNI_IFNAME is {one.ifname}, and ADD has changed {_OTHER}: {', '.join(changed)}" if changed else ""
-        exam.add_finding(f"{what} changes only its own", problem)
+        exam.add_finding(f"{what} changes only its own interface", problem)
         one.call("DEL")
     finally:
         run_ip(*where, "delete", _OTHER, check=False)

@@ -228,7 +228,7 @@ def _checked(steps: str | Mapping[str, Any] | None) -> dict[str, Any]:
         try:
             document = yaml.safe_load(dedent(steps))
         except yaml.YAMLError as error:
-            raise ValueError(f"the steps of a fake plugin are no YAML: {error}") from error
+            raise ValueError(f"the steps of a fake plugin are not YAML: {error}") from error
     document = dict(document or {}) if isinstance(document, Mapping | None) else document
     problem = runpy.run_path(str(_engine() / "fakecni/language.py"))["problem_of"](document)
     if problem:

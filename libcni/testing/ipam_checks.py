@@ -48,7 +48,7 @@ def _check_full_pool(exam: Examination, attached: list[Attachment]) -> None:
     exam.add_finding("an ADD that finds no address fails", problem or error_problems(document))
     if exam.has_verb("STATUS"):
         status = exam.call("STATUS", exam.config(), env=ATTACHMENT)
-        text = f"no address is free (ADD: {shown(refused)}), and STATUS says that the plugin is ready"
+        text = f"no address is free (ADD: {shown(refused)}), but STATUS says that the plugin is ready"
         exam.add_finding("STATUS fails if no address is free", "" if status.status else text)
     # The CHECK of an attachment that is gone must not take the address.
     gone = attached.pop(0)

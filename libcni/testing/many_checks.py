@@ -48,7 +48,7 @@ def check_many(exam: Examination) -> None:
         exam.add_finding("DEL of several attachments leaves nothing", sorted({*filter(None, left)}))
         # A chained plugin may leave changes to the plugin that removes the interface: no second ADD on it.
         if not isinstance(exam.plugin, Plugin) and (exam.prev_result is None or exam.namespace is None):
-            exam.add_finding("ADD beside DEL", _side_by_side(exam, second))
+            exam.add_finding("verbs of several containers at once", _side_by_side(exam, second))
 
 
 @contextmanager
@@ -145,4 +145,4 @@ def _side_by_side(exam: Examination, other: Attachment) -> str:
         failed = [*chain(*threads.map(live, likes))]
     for one in earlier:
         one.call("DEL")
-    return f"{len(failed)} calls failed beside calls of other containers, first {failed[0]}" if failed else ""
+    return f"{len(failed)} calls failed during calls of other containers, first {failed[0]}" if failed else ""

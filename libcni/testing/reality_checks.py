@@ -98,8 +98,8 @@ def _unheard(exam: Examination, view: PluginResult) -> Iterator[str]:
     for address in [given.get("IP"), *(capabilities.get("ips") or [])] if exam.prev_result is None and view.ips else ():
         if address:
             missing = address.partition("/")[0] not in has
-            yield f"{address} is asked for, and the result has {', '.join(sorted(has))}" if missing else ""
+            yield f"{address} was requested, but the result has {', '.join(sorted(has))}" if missing else ""
     macs = {str(part.get("mac")).lower() for part in view.interfaces if part.get("sandbox")}
     for mac in filter(None, {given.get("MAC"), capabilities.get("mac")}) if macs else ():
         missing = mac.lower() not in macs
-        yield f"the hardware address {mac} is asked for, and the result has {', '.join(macs)}" if missing else ""
+        yield f"the hardware address {mac} was requested, but the result has {', '.join(macs)}" if missing else ""

@@ -88,7 +88,7 @@ def _refuse_no_namespace(run: VerbRun, netns: str) -> None:
     place = run.sight.namespace(netns) if netns else Place()
     if place.netns is not None and not place.cookie and run.sight.is_other_file(netns):
         hint = "give the path of a namespace, such as /run/netns/NAME or /proc/PID/ns/net"
-        raise ConfigError(f"{netns} is no network namespace, but another file", location="netns", hint=hint)
+        raise ConfigError(f"{netns} is a file, but not a network namespace", location="netns", hint=hint)
 
 
 def _unused_capabilities(

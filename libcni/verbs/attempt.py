@@ -44,7 +44,7 @@ class Attempt:
     result: Result | None = None
 
     def start(self, *, may_exist: bool, has_damaged: bool) -> None:
-        """Check the namespace and the interface, and write that the first plugin begins.
+        """Check the namespace and the interface, and record that the first plugin begins.
 
         Args:
             may_exist: go on if the interface exists. Then it does not belong to this ADD.
@@ -130,7 +130,7 @@ class Attempt:
             self.chain.run.records.rewrite(changed, "restored")
 
     def learn_after_failure(self) -> None:
-        """Record the interface that a failed plugin has left, or that it has left none."""
+        """Record which interface a failed plugin has left, if any."""
         if not self.claim.learn_after_failure():
             return
         record = self.journal.record
@@ -242,7 +242,7 @@ def _name_holder(chain: Chain, error: PluginError) -> None:
         record = run.records.find(identity) if ifname else None
         text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")
         if record is None or isinstance(record, Unreadable):
-            error.hint = Hint(f"{text}, which has no record here; find out whether it lives, and what to do", "doctor")
+            error.hint = Hint(f"{text}, which has no record here; find out whether that container lives", "doctor")
         else:
             state = run.sight.state_of(record)
             error.hint = Hint.about(

@@ -1,4 +1,4 @@
-"""The claim of an attachment to the interface that its ADD made: is the interface of this name still that one?
+"""Whether the interface that now has an attachment's interface name is the one that its ADD made.
 
 | verb         | when                      | question                                        | method              |
 |--------------|---------------------------|-------------------------------------------------|---------------------|
@@ -45,7 +45,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 @dataclass(slots=True)
 class Claim:
-    """The interface of an attachment: its recorded or learned place, compared with the present one.
+    """Compares an attachment's interface, as recorded or observed, with the one that has its name now.
 
     Attributes:
         run: examines the namespace.
@@ -100,7 +100,7 @@ class Claim:
         return "interface" if isinstance(seen.interface, Known) else ""
 
     def learn_before(self, seen: Place) -> None:
-        """Learn, before the first plugin of an ADD, that the ADD has not created an interface that exists already."""
+        """Note, before the first plugin of an ADD, that an interface that exists already is not of this ADD."""
         self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
 
     def learn(self, result: Result, *, is_last: bool) -> None:
@@ -248,14 +248,15 @@ class Claim:
         try:
             self.run.sight.remove(self.path, self.place.number)
         except OSError as error:
-            text = "%s: the interface that was %s, and has another name now, cannot be removed: %s"
+            text = "%s: the renamed interface, formerly %s, cannot be removed: %s"
             logger.warning(text, self.path, self.ifname, error)
             raise self._renamed(found_as) from error
-        text = "%s: nothing lives there, so the interface that was %s was removed"
+        text = "%s: nothing uses this namespace, so the renamed interface, formerly %s, was removed"
         logger.warning(text, self.path, self.ifname)
 
     def _renamed(self, found_as: str) -> NamespaceMismatchError:
-        hint = Hint("move it back; or remove the interface that has this name now ({argument})", argument="use_given")
+        text = "undo that change; or let DEL remove the interface that has the old name now, if any ({argument})"
+        hint = Hint(text, argument="use_given")
         return mismatch(self.record, f"the interface {self.ifname} is now {found_as}", self.path, hint)
 
     def _refuse_address_in_use(self, seen: Place) -> None:
@@ -269,7 +270,7 @@ class Claim:
         addresses = own_addresses(record)
         name = self.run.sight.carrier(self.path, addresses) if addresses else ""
         if name and not is_abandoned(self.run.settings.cache_dir, self.path):
-            problem = f"the interface {self.ifname} is not there, but {name} has its address {', '.join(addresses)}"
+            problem = f"the interface {self.ifname} is missing, but {name} has its address {', '.join(addresses)}"
             hint = Hint(
                 "remove the address from that interface; or free the address although it is in use ({argument})",
                 argument="use_given",
@@ -347,7 +348,7 @@ def replaced_interface(record: Record) -> NamespaceMismatchError:
 def interface_exists(record: Record) -> InterfaceExistsError:
     """Return the error for an ADD whose interface exists already, and belongs to no attachment that is known."""
     return InterfaceExistsError(
-        f"the namespace {record.netns} already has an interface {record.ifname}, and the container no record of it",
+        f"the namespace {record.netns} already has an interface {record.ifname}, of which the container has no record",
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,

@@ -104,7 +104,7 @@ class ClientBase(Generic[ExecutorT]):
         Raises:
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, ``max_verbs`` is below
                 1, or ``retries`` is negative.
-            InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
+            InvalidIdentifierError: a kind of ValueError; ``owner`` is not printable text.
             TypeError: ``env``, ``executor``, ``observer``, ``max_verbs`` or ``retries`` is of another type than this
                 client needs.
         """

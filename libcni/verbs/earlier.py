@@ -1,4 +1,4 @@
-"""Find the attachments that refuse an ADD, and those that the ADD detaches before it writes its record.
+"""Find the attachments that make an ADD fail, and those that the ADD detaches before it writes its record.
 
 These are earlier attachments of the same interface, and dead ones of other containers with the same host ports.
 """
@@ -142,7 +142,7 @@ def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach:
     usual = [(network, container_id, ifname) for ifname in _USUAL_IFNAMES if ifname != own]
     for other in run.records.candidates(*usual):
         if other not in to_detach and other.state in LIVING and _lives_elsewhere(run, other, place):
-            text = "use another container ID, or detach the container first; to attach it in both, use {argument}"
+            text = "use another container ID, or detach the container first; {argument} attaches it in both namespaces"
             hint = Hint.about(other, text, "del", argument="on_existing", value="allow")
             raise _other_namespace(other, record.netns, hint)
 
@@ -241,7 +241,7 @@ async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
 
 def _note_left(report: DelReport, note: Note) -> None:
     for what in report.left:
-        note(f"{what}, after the earlier attachment {what.container_id}:{what.ifname} was detached")
+        note(f"{what} when the earlier attachment {what.container_id}:{what.ifname} was detached")
 
 
 @contextmanager

@@ -48,7 +48,6 @@ async def forget(run: VerbRun, attachment: Attachment) -> ForgetReport:
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
     run.records.forget(attachment.record)
     # The caller asked for it, and receives the plugins in the report.
-    logger.info(
-        "%s: the record was removed; what these plugins created may be left: %s", attachment.path, ", ".join(plugins)
-    )
+    text = "%s: the record was removed; interfaces, addresses or rules of these plugins may remain: %s"
+    logger.info(text, attachment.path, ", ".join(plugins))
     return ForgetReport(attachment.path, plugins)

@@ -96,8 +96,8 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         valid: the attachments to keep.
         policy: the policy of the DELs; see ``libcni.options.GCOptions``.
         dry_run: run nothing, only report.
-        include_go: for a client without an owner: also detach records of Go libcni. They name no owner, and may be
-            the running containers of podman or containerd.
+        include_go: also detach attachments that Go libcni recorded. They have no owner, and may belong to running
+            containers of podman or containerd. Only for a client without an owner.
         before: keep attachments whose ADD began later; in seconds since the boot, like Record.uptime.
 
     Raises:
@@ -214,7 +214,7 @@ def _may_be_of(record: Record, network: str) -> bool:
 
 def _unreadable_errors(corrupt: Iterable[Record]) -> tuple[CNIError, ...]:
     """Return an error for each unreadable record: its container may run, and plugins would free its address."""
-    text = "if its container has ended, move the record to the folder corrupt"
+    text = "if its container has ended, move the record aside, to the folder corrupt"
     return tuple(
         RecordError(
             f"{record.path}: {record.problem or 'it names no attachment'}; the plugins' own GC was not called",

@@ -56,7 +56,7 @@ class PortUser(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A program of the host that waits for clients at a port of a container: its port, its name, and the container."""
+    """A program of the host that listens on a host port of a container: the port, the program, the container."""
 
     port: HostPort
     who: str
@@ -67,7 +67,7 @@ class Listener(NamedTuple):
 
 
 class PortRule(NamedTuple):
-    """A rule that leads a container's port elsewhere."""
+    """A rule that forwards a host port of a container to another address."""
 
     user: PortUser
     port: HostPort
@@ -76,7 +76,8 @@ class PortRule(NamedTuple):
     def __str__(self) -> str:
         target, rule = self.found.target or "this host", " ".join(self.found.rule)
         return (
-            f"host port {self.port} leads to {target} already, by the rule {rule}; only one of the two gets the clients"
+            f"host port {self.port} is already forwarded to {target} by the rule {rule}; only one of the two gets the "
+            "connections"
         )
 
 
@@ -90,7 +91,7 @@ class PortHolders(NamedTuple):
 
     @property
     def dead(self) -> list[PortOwner]:
-        """The attachments of this client that are dead with proof."""
+        """The attachments of this client that are proved dead."""
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
     def check_owners(self, *, but: Collection[PortOwner] = ()) -> None:
@@ -108,7 +109,7 @@ class PortHolders(NamedTuple):
         wrong = [(str(rule), "remove that rule") for rule in self.rules]
         wrong += [(str(listener), "stop that program") for listener in self.listeners if strict]
         for text, cure in wrong:
-            words = f"publish another port, or {cure}; or let the container take the clients of the port ({{argument}})"
+            words = f"publish another port, or {cure}; or let the container take over the port ({{argument}})"
             hint = Hint(words, argument="on_existing", value="allow")
             raise AttachmentExistsError(text, container_id=self.container_id, hint=hint)
         for listener in self.listeners:

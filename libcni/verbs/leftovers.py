@@ -28,7 +28,7 @@ class Leftover:
 
     Examples:
         >>> str(Leftover("masquerade", "bridge", "net", "c1", "eth0", ("10.1.0.5",)))
-        'bridge leaves the masquerade rules of 10.1.0.5'
+        'bridge did not remove the masquerade rules of 10.1.0.5'
     """
 
     kind: Literal["masquerade", "reservation"]
@@ -40,7 +40,7 @@ class Leftover:
 
     def __str__(self) -> str:
         resources = {"masquerade": "the masquerade rules", "reservation": "the reservation"}[self.kind]
-        return f"{self.plugin} leaves {resources} of {', '.join(self.addresses) or 'its addresses'}"
+        return f"{self.plugin} did not remove {resources} of {', '.join(self.addresses) or 'its addresses'}"
 
 
 def left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:

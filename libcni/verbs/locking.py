@@ -222,7 +222,7 @@ class LockingRun:
             await self.sleep(_ORPHAN_POLL)
 
     def is_of_caller(self, record: Record) -> bool:
-        """Return whether this process is a plugin that is run by a verb which works on this record."""
+        """Return whether the verb that works on this record started this process, as a plugin."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
     async def plugins_have_ended(self, seconds: float) -> bool:

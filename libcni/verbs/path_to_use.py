@@ -111,5 +111,5 @@ def check_own_netns(run: VerbRun, record: Record, path: str) -> None:
     from libcni.store.life_of_record import life_of  # few attachments need it
 
     if not life_of(record).is_dead:
-        problem = "the ADD ran in its program's own network namespace, but this program is in another one"
+        problem = "the ADD attached its program's own network namespace, but this program is in another one"
         raise mismatch(record, problem, path, "repeat the command in that namespace, for example with nsenter")

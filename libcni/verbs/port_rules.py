@@ -1,4 +1,4 @@
-"""Follow a packet through the rules: to which address a port of the host leads."""
+"""Follow a packet through the firewall rules, to the address that a port of the host is forwarded to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from libcni.config.port_mappings import HostPort
 from libcni.kernel.rules import PORTS, Rule, Table, mark_of, program_of, saved_rules
 
 DEEPEST = 16
-"""The number of jumps that are followed: the rules of a broken firewall may jump in a circle."""
+"""The limit of jumps to follow: the rules of a broken firewall may jump in a circle."""
 _LEAD = {"DNAT", "REDIRECT"}
 _LET_GO = {"RETURN", "ACCEPT"}
 _SECONDS = 5.0
@@ -22,7 +22,7 @@ _FLAGS = {"-m", "--dst-type", "--to-destination", "--to-ports", "--random", "--p
 
 
 class Translation(NamedTuple):
-    """A rule that leads a port of the host elsewhere.
+    """A rule that forwards a port of the host, or ends the search for one that does.
 
     Attributes:
         port: the port. Its address is "" if the rule holds for all addresses of the host.
@@ -57,7 +57,7 @@ class _Match(NamedTuple):
 
 
 class PortRules:
-    """The rules that lead ports of the host elsewhere, with a quick search by a port.
+    """The rules that forward ports of the host, with a quick search by a port.
 
     Args:
         rules: the rules by program and table.
@@ -87,7 +87,7 @@ class PortRules:
 
 
 def port_rules_now(ports: Collection[HostPort]) -> PortRules:
-    """Read the rules that may lead these ports elsewhere: of iptables, or of nftables on a node without iptables.
+    """Read the rules that may forward these ports: of iptables, or of nftables on a node without iptables.
 
     An ADD waits for this, so only the doctor reads the other variant of iptables. Rules that cannot be read are left
     out.
@@ -132,7 +132,7 @@ def target_of(rule: Rule) -> str:
 def translations(rules: Mapping[str, Mapping[str, Table]]) -> Iterator[list[Translation]]:
     """Yield, for each program, the translations of ports of the host in the order in which the kernel tries them.
 
-    Rules with a condition that is not understood are left out: they may not see a packet.
+    Rules with an unknown condition are left out: they may match no packet.
     """
     for program, tables in rules.items():
         if program == "nft":

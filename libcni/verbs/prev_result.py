@@ -58,7 +58,7 @@ class PrevResult:
         """Return the text for the next plugin, without the addresses that another attachment has now.
 
         An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
-        all rules of an address, whichever container has it. ``look``: a look at all records just now.
+        all rules of an address, whichever container has it. ``look``: a listing of all records, made just now.
         """
         record, result = self.record, self.result
         if record is None or result is None:

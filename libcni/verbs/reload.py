@@ -315,7 +315,7 @@ class _Part:
                 if self.run.is_interrupted or again == self.chain.rt:
                     raise
                 first = str(error)
-            logger.warning("%s: ADD with the same address failed; now with any address: %s", self.record.path, first)
+            logger.warning("%s: ADD with the same address failed; trying with any address: %s", self.record.path, first)
             return await self._attempt(self.chain.rt)
         except CNIError as error:
             if first:

@@ -17,7 +17,7 @@ async def take_over(run: VerbRun, attachment: Attachment) -> Attachment:
     await run.lock([attachment.network], attachment.container_id)
     target = find_target(run, attachment.record.identity)
     if not isinstance(target, Recorded):
-        problem = f"{attachment.path}: the record no longer exists, or cannot be read: it cannot be taken over"
+        problem = f"cannot take over the attachment: its record {attachment.path} is missing or unreadable"
         raise RecordError(problem, path=attachment.path, hint="list the attachments again")
     taken = target.record.with_fields(owner=run.settings.owner)
     run.records.rewrite(taken, "taken over")

@@ -81,7 +81,7 @@ def test_a_dict_in_place_of_a_plugin_is_a_type_error_that_says_what_to_do() -> N
         lambda wrong: inject_conf(wrong, {"k": 1}),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=r"not dict; PluginConfig\.from_dict makes one"):
+        with pytest.raises(TypeError, match=r"not dict; use PluginConfig\.from_dict"):
             call(plugin)
 
 

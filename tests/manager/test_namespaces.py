@@ -204,7 +204,7 @@ def test_a_file_that_took_the_name_meanwhile_is_left_alone(
     (on_disk / "c1").write_text("of another program")
     tool.there.clear()
     if again:
-        with pytest.raises(ConfigError, match="is no network namespace"):
+        with pytest.raises(ConfigError, match="is a file, but not a network namespace"):
             manager.set_up(Container("c1"), on_existing="replace")
     else:
         assert removed(manager.tear_down("c1")) == []

@@ -148,7 +148,7 @@ def test_calls_of_an_example_do_not_disturb_each_other(tmp_path: Path, name: str
         versions=["0.4.0" if name == "meta" else "1.1.0"],
         only=["several"],
     )
-    assert "ADD beside DEL" in {finding.check for finding in report.findings}
+    assert "verbs of several containers at once" in {finding.check for finding in report.findings}
 
 
 def test_the_thick_plugin_of_the_examples_works(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_a_file_without_an_identity_cannot_be_taken_over(store: RecordStore, dat
     put(store, "net-c1-eth0", data)
     cni = CNIConfig([], store.cache_dir, owner="me")
     (found,) = cni.get_cached_attachments()
-    with pytest.raises(RecordError, match="it cannot be taken over"):
+    with pytest.raises(RecordError, match="cannot take over the attachment"):
         cni.take_over_attachment(found)
 
 

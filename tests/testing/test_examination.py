@@ -78,10 +78,10 @@ def test_an_executable_that_vanishes_is_a_finding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"versions": ["1.1"]}, r"there is no version of the specification 1\.1; there are 0\.1\.0, "),
-        ({"versions": []}, "no version of the specification is given; there are 0.1.0, "),
+        ({"versions": ["1.1"]}, r"there is no version of the specification 1\.1; choose from 0\.1\.0, "),
+        ({"versions": []}, "no version of the specification is given; choose from 0.1.0, "),
         ({"versions": ["0.4.0"]}, r"it supports 1\.1\.0, and versions has only 0\.4\.0"),
-        ({"only": []}, "no group of checks is given; there are refusals, "),
+        ({"only": []}, "no group of checks is given; choose from refusals, "),
         ({"only": ["addresses"]}, r'no ADD has succeeded: the group "addresses" is for IPAM plugins'),
         ({"only": ["several"]}, "no ADD has succeeded: exit status 1: .*no bridge"),
         ({"only": ["failures"]}, "no ADD has succeeded: exit status 1: .*no bridge"),

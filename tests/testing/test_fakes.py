@@ -143,7 +143,7 @@ def test_calls_in_pid_namespaces_are_kept_apart(cni_fakes: FakePlugins) -> None:
 
 
 def test_broken_yaml_is_a_value_error(cni_fakes: FakePlugins) -> None:
-    with pytest.raises(ValueError, match="the steps of a fake plugin are no YAML"):
+    with pytest.raises(ValueError, match="the steps of a fake plugin are not YAML"):
         cni_fakes.scenario("fake", "ADD: [")
 
 
@@ -168,7 +168,7 @@ def test_the_command_writes_fakes_and_checks_a_plugin(tmp_path: Path, capsys: py
     )
     assert "ADD: it passes: remove it from known (why)" in capsys.readouterr().out
     capsys.readouterr()
-    for words, text in (((plugin, "{}", "--only", "live"), "there is no group of checks live; there are refusals"),):
+    for words, text in (((plugin, "{}", "--only", "live"), "there is no group of checks live; choose from refusals"),):
         assert main(["check", *words]) == 2
         assert text in capsys.readouterr().err
 
@@ -187,11 +187,11 @@ def test_the_command_takes_cni_path_and_names_the_option_for_a_namespace(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["{x"], "CONFIG is no JSON: {x: Expecting property name"),
-        (["[]"], "CONFIG is no JSON object, and no file: []: No such file or directory"),
-        (["{}", "--prev-result", "nosuch"], "--prev-result is no JSON object, and no file: nosuch: "),
+        (["{x"], "CONFIG is not JSON: {x: Expecting property name"),
+        (["[]"], "CONFIG is neither a JSON object nor a file: []: No such file or directory"),
+        (["{}", "--prev-result", "nosuch"], "--prev-result is neither a JSON object nor a file: nosuch: "),
         (["{}", "--known", "ADD"], "--known needs CHECK=REASON, not ADD"),
-        (["{}", "--versions", "1.1"], "there is no version of the specification 1.1; there are 0.1.0, "),
+        (["{}", "--versions", "1.1"], "there is no version of the specification 1.1; choose from 0.1.0, "),
         (["{}"], "/nosuch cannot be started: there is no such file"),
     ],
 )

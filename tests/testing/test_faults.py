@@ -320,7 +320,8 @@ def test_a_chained_plugin_that_changes_the_first_interface_is_found(cni_netns: N
         with request.in_namespace():
             ip("link", "set", inside[0], "mtu", "1300")
 
-    found = chained(cni_netns, "failures", add=add)["an ADD beside another interface changes only its own"]
+    check = "an ADD with two interfaces in prevResult changes only its own interface"
+    found = chained(cni_netns, "failures", add=add)[check]
     assert found.startswith("CNI_IFNAME is eth0, and ADD has changed cniother0: mtu")
     assert chained(cni_netns, "failures") == {}
 
@@ -372,7 +373,7 @@ def test_a_chained_plugin_that_breaks_at_a_broken_result_is_found(cni_netns: Net
 
 
 def test_unknown_groups_of_checks_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is no group of checks live; there are refusals, life, several"):
+    with pytest.raises(ValueError, match="there is no group of checks live; choose from refusals, life, several"):
         check_plugin(Recorder().plugin, {}, only=["life", "live"])
 
 
@@ -386,7 +387,7 @@ def test_a_requested_hardware_address_that_is_ignored_is_found() -> None:
         (finding,) = report.failures
         assert (
             finding.problem
-            == "the hardware address 02:00:00:00:00:02 is asked for, and the result has 02:00:00:00:00:01"
+            == "the hardware address 02:00:00:00:00:02 was requested, but the result has 02:00:00:00:00:01"
         )
 
 

@@ -111,7 +111,7 @@ def test_an_ipam_plugin_that_does_not_hear_what_is_asked_for_is_found() -> None:
     for options in ({"config": {}, "args": "IP=10.9.0.7"}, {"config": {"runtimeConfig": {"ips": ["10.9.0.7/24"]}}}):
         report = check_plugin(recorder.plugin, ipam=True, versions=NEWEST, only=["life"], **options)
         (problem,) = [f.problem for f in report.failures if f.check == "ADD gives what the runtime asks for"]
-        assert "is asked for, and the result has 10.9.0.2" in problem
+        assert "was requested, but the result has 10.9.0.2" in problem
 
 
 def test_a_pool_of_one_address_is_enough() -> None:
@@ -137,8 +137,8 @@ SHELL_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
     (
         "fails if a file vanishes while it looks at all of them",
         "several",
-        "ADD beside DEL",
-        "calls failed beside calls of other containers",
+        "verbs of several containers at once",
+        "calls failed during calls of other containers",
         [
             ("    for file", '    set -- "$1" "$pool"/*\n    sleep 0.01\n    for file'),
             ("|| found=\n", '|| [ "$found$file" = "$pool/*" ] || fail 100 gone\n'),

@@ -45,7 +45,7 @@ def test_another_file_at_the_path_is_refused_before_anything_runs(
 ) -> None:
     (tmp_path / "plain").touch()
     for path in (str(tmp_path / "plain"), str(tmp_path), "/proc/self/ns/mnt"):
-        with pytest.raises(ConfigError, match="is no network namespace"):
+        with pytest.raises(ConfigError, match="is a file, but not a network namespace"):
             real_node.cni.add_network_list(net, rt("c1", path))
     assert real_node.states() == []
 
@@ -96,7 +96,7 @@ def test_a_restart_in_a_new_namespace_says_what_is_left_of_the_old_one(
         subprocess.run(["ip", "netns", "del", "next-gone"], check=True)
     _, note = real_node.cni.add_network_list(net, rt("c1", container.path)).notes
     address = first.ips[0].address.partition("/")[0]
-    assert note.startswith(f"bridge leaves the masquerade rules of {address}, ")
+    assert note.startswith(f"bridge did not remove the masquerade rules of {address} ")
 
 
 def test_the_hint_names_who_has_a_static_address(
@@ -179,9 +179,8 @@ def test_with_strict_an_older_rule_for_the_port_is_refused(
     real_node.host.run("iptables", "-t", "nat", "-A", "PREROUTING", *rule.split())
     wanted = rt("c1", container.path, capability_args=port(8099, protocol))
     if is_refused:
-        with pytest.raises(
-            AttachmentExistsError, match=f"host port 8099/{protocol} leads to (10.9.9.9|this host) already"
-        ):
+        text = f"host port 8099/{protocol} is already forwarded to (10.9.9.9|this host) by the rule"
+        with pytest.raises(AttachmentExistsError, match=text):
             real_node.cni.add_network_list(net, wanted, strict=True)
         assert real_node.states() == []
     real_node.cni.add_network_list(net, wanted, strict=not is_refused)

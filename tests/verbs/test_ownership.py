@@ -1179,7 +1179,7 @@ def test_del_says_which_rules_stay(
     for one in left:
         assert (one.plugin, one.network, one.container_id, one.ifname) == ("bridge", "net", "c1", "eth0")
         assert one.addresses == ("192.0.2.77",)
-        assert str(one) == "bridge leaves the masquerade rules of 192.0.2.77"
+        assert str(one) == "bridge did not remove the masquerade rules of 192.0.2.77"
 
 
 OWN_CHAIN = rules.masquerade_chain("net", "c1")
@@ -1256,7 +1256,8 @@ def test_del_says_which_reservation_stays(state: State, kinds: list[str]) -> Non
     record = attached(DEVICE, HERE, netns_id=(4, 7), netns_cookie=70, interface=Known(2, MAC), state=state)
     world = World(records=[record])
     report = delete(world, None, BARE)
-    assert [str(one) for one in report.left] == ["host-device leaves the reservation of 192.0.2.77" for _ in kinds]
+    text = "host-device did not remove the reservation of 192.0.2.77"
+    assert [str(one) for one in report.left] == [text for _ in kinds]
     assert world.recorded == {}
 
 

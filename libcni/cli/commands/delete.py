@@ -40,11 +40,11 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
         report = session.client().del_network_list(target.net(), target.conf(), policy=policy)
         if report.record == "missing":
             # The container may live, and be recorded in another directory.
-            ran = ", ".join(plugin.plugin for plugin in report.plugins if plugin.state == "done") or "no plugin"
+            ran = ", ".join(plugin.plugin for plugin in report.plugins if plugin.state == "done") or "none"
             what = f"container {target.conf().container_id}, interface {target.conf().ifname}"
             note(
-                f"there was no record of {what} in {session.cache_dir}; the DEL of {ran} has freed the container's "
-                "addresses, ports and rules without it"
+                f"there was no record of {what} in {session.cache_dir}; these plugins ran DEL without it, and freed "
+                f"the container's addresses, ports and rules: {ran}"
             )
         _note_left(session, report)
     elif not selection.container:

@@ -35,7 +35,7 @@ def doctor(session: Session, container: str | None, check: bool, traffic: bool) 
     """Check this node, and print the commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
-    With CONTAINER, prints only its findings. The exit code is 0 (ok), 1 (warnings), 2 (errors) or 3 (the
+    With CONTAINER, prints only that container's findings. The exit code is 0 (ok), 1 (warnings), 2 (errors) or 3 (the
     doctor could not run, or a bug ended one of its checks, and the others found nothing).
 
     Example:

@@ -19,7 +19,9 @@ from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
 ARGUMENTS = (
-    NETWORK, NETNS.but(nargs="?", default="/run/netns/example", help="As for add."), *TARGET[2:],
+    NETWORK,
+    NETNS.but(nargs="?", default="/run/netns/example", help="The path of a network namespace, which need not exist."),
+    *TARGET[2:],
     Argument("--verb", action="append", type=str.upper, choices=_VERBS, metavar="VERB",
         help="Show only this verb: add, check, del, gc, status; repeatable."),
 )  # fmt: skip

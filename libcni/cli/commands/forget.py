@@ -35,9 +35,9 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
         rows.append([*identity_row(attachment), attachment.state, resources])
         data.append({**identity_data(attachment), "path": attachment.path, "plugins": plugins, "dropped": yes})
     title = (
-        "removed; what these plugins created may be left:"
+        "removed; interfaces, addresses or rules of these plugins may remain:"
         if yes
-        else "would be removed; what these plugins created stays:"
+        else "would be removed; interfaces, addresses and rules of these plugins remain:"
     )
     session.show(data, Table(("container", "network", "interface", "state", "created"), rows, title))
     if not yes:

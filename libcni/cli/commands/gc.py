@@ -30,8 +30,8 @@ ARGUMENTS = (
     INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
     Argument("--runtime", action="append", metavar="NAME|DIR",
-        help="In place of NETWORK: detach what oci-hook attached, unless this runtime (runc, crun, youki, or its "
-            "--root) has the container or a process runs in it; podman: what netavark-plugin attached; repeatable."),
+        help="In place of NETWORK: detach containers of oci-hook that have no process, and that this runtime (runc, "
+            "crun, youki, or its --root) does not have; podman: the same for netavark-plugin; repeatable."),
 )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if runtime:
         if network or valid or from_file or none_valid or include_go:
-            raise UsageError("--runtime excludes NETWORK, --valid, --from-file, --none-valid and --include-go")
+            raise UsageError("--runtime cannot be used with NETWORK, --valid, --from-file, --none-valid, --include-go")
         ended = collect_ended(lambda owner: replace(session, owner=owner).client(), runtime, dry_run=dry_run)
         _show(session, ended, dry_run=dry_run, data={})
         return
@@ -66,12 +66,12 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     net = network_of(network)
     recorded = cni.get_cached_attachments()
     for text, near in unknown(recorded, valid or ()):
-        note(f"nothing is recorded of {text}" + (f"; did you mean {near}?" if near else ""))
+        note(f"no record names {text}" + (f"; did you mean {near}?" if near else ""))
     pairs = pairs_of(recorded, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     data = {"made_by_go": [identity_data(item) for item in report.made_by_go], "plugins": list(report.plugins)}
     if report.disabled:
-        note("the configuration says disableGC, so nothing was done")
+        note("the configuration sets disableGC, so nothing was done")
     _show(session, report.stale if dry_run else report.detached, dry_run=dry_run, data=data)
     if session.output == "text":
         note_left(len(report.made_by_go), "of Go libcni (--include-go)")
@@ -87,9 +87,9 @@ def _wanted(valid: list[str] | None, from_file: str, *, none_valid: bool) -> lis
     if not wanted and not none_valid:
         # An empty file is more often a failed pipe than a node without containers.
         problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
-        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
+        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid if none is")
     if wanted and none_valid:
-        raise UsageError("--none-valid excludes --valid and --from-file")
+        raise UsageError("--none-valid cannot be used with --valid or --from-file")
     return wanted
 
 

@@ -44,8 +44,8 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Repair this node.
 
-    Prints the plan. --yes makes the repairs that interrupt no container, and --interrupt allows it to interrupt the
-    named ones. Each repair is made only if the node still needs it, and all stop if another container loses anything.
+    Prints the plan. --yes makes the repairs that interrupt no container; --interrupt adds those that interrupt the
+    named containers. Each repair is made only if the node still needs it. All stop if another container loses anything.
     The exit code is 1 if a repair failed or if errors are left, and 4 if NAME is neither a finding nor a container.
     Attachments of other owners and of Go libcni are detached and reloaded only with their --owner, with --include-go or
     if they are named.
@@ -75,7 +75,8 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     ]  # fmt: skip
     # "nothing to repair" must not include objects that this program cannot see.
     empty = "nothing to repair" + (" among the checked objects" if unseen else "")
-    session.show(data, Table(("state", "mend", "finding", "why"), rows_of(done.outcomes), empty=empty))
+    columns = ("state", "repair", "finding", "why")
+    session.show(data, Table(columns, rows_of(done.outcomes), empty=empty))
     for one, more in examples((one.check, one) for one in unseen):
         what = f"{more} more of the check {one.check}" if more else f"{one.subject}: {one.reason}"
         note(f"not checked, so not repaired: {what}")

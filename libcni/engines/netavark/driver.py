@@ -99,7 +99,7 @@ class Driver:
         return status
 
     def undo(self, request: Request, error: BaseException) -> None:
-        """Detach the attachments of ``setup``; ``error``: the reason why podman will not know of them."""
+        """Detach what ``setup`` attached, because podman does not store it; ``error``: the reason."""
         try:
             self._cni.del_attachments(self._recorded(request)[0], policy=_POLICY)
         except CNIError as problem:
@@ -143,7 +143,7 @@ class Driver:
 
 
 def _remedy(rt: RuntimeConf) -> Hint:
-    text = "if that program no longer uses the interface, detach it"
+    text = "if that program no longer uses the interface, detach the container from its network"
     return Hint(text, "del", container_id=rt.container_id, ifname=rt.ifname)
 
 

@@ -58,9 +58,9 @@ def _parser() -> Parser:
     about = "Attach podman's containers to CNI networks, as a driver of netavark. --install writes the driver."
     parser = Parser("netavark-plugin", about, "seconds for each attach and detach", presets=user)
     directory = user.get("install", _DIRECTORY)
-    text = f"write the driver cni with these options into a directory ({directory})"
+    text = f"write the driver, a script named cni with these options, into a directory ({directory})"
     parser.add_argument("--install", nargs="?", const=directory, metavar="DIRECTORY", help=text)
-    text = "what netavark asks for, with a document on stdin"
+    text = "the operation that netavark requests, with a JSON document on stdin"
     parser.add_argument("verb", nargs="?", choices=("create", "setup", "teardown", "info"), help=text)
     parser.add_argument("netns", nargs="?", default="", help="the container's network namespace")
     return parser

@@ -38,7 +38,7 @@ def install(options: argparse.Namespace) -> list[str]:
             make_directory(needed, mode=0o755)
         install_file(file, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o755)
     except OSError as error:
-        raise not_written(error, file, "without DIRECTORY: then it goes to your home directory") from error
+        raise not_written(error, file, "leave out DIRECTORY to use your home directory") from error
     lines = [
         f"installed as {file}",
         *what_must_stay(),

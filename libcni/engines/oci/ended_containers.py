@@ -1,4 +1,4 @@
-"""Find and detach attachments whose container has ended without its hook or its driver, from the records.
+"""From the records, find and detach attachments whose container ended without a run of its hook or driver.
 
 A container is alive while a runtime has a state directory for it, or podman lists it, or while a process is in its
 network namespace. Each sign is needed: a runtime with an unknown ``--root`` still has processes, and a container
@@ -100,10 +100,10 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
 
 
 def has_process(life: Life, identity: NamespaceId | None) -> bool:
-    """Return whether a thread was seen in a namespace.
+    """Return whether a thread runs in a namespace.
 
-    Only the hook and podman's driver ask this, of containers that their runtime no longer has: a mount or an open
-    descriptor alone does not keep an address from others.
+    Only the hook and podman's driver call this, for containers that their runtime no longer has. There a mount or an
+    open descriptor alone does not count as use of the address.
     """
     return identity is not None and life.inhabitant(identity).sign == "thread"
 

@@ -199,9 +199,8 @@ class Hook:
         except CNIError as error:
             # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
             # detaches such an attachment with the corrected configuration, or fails for the same reason.
-            logger.warning(
-                "container %s: cannot detach the earlier container of this ID, and goes on: %s", container_id, error
-            )
+            text = "container %s: the earlier container of this ID cannot be detached; the hook goes on: %s"
+            logger.warning(text, container_id, error)
 
     def _set_up(
         self,

@@ -72,7 +72,7 @@ def write(file: str, text: str, *, resolv_conf: bool) -> None:
             source = os.path.join(os.path.dirname(file), "resolv.conf")
             os.close(os.open(source, os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
     except OSError as error:
-        raise not_written(error, file, "use --print, and write the file where its owner may") from error
+        raise not_written(error, file, "use --print, and let the owner of the file write the output") from error
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pins: names for containers' network namespaces that outlive the containers' processes.
+"""Pins: bind mounts that keep containers' network namespaces after the containers' processes have ended.
 
 A hook gets a process number. ``/proc/PID/ns/net`` leads to the container's namespace only while that process lives;
 later it leads nowhere, or to another process's namespace. Plugins need the namespace for a complete DEL (bridge removes
@@ -22,14 +22,14 @@ from libcni.store.files import check_own_directory, make_directory
 __all__ = ["OWNER", "Pin"]
 
 DIRECTORY = "/run/libcni/netns"
-"""The directory of pins for records in /var/lib/cni. /run is empty after a reboot, and no namespace survives one."""
+"""The directory of pins for records in /var/lib/cni. A reboot empties /run, and ends all namespaces."""
 
 OWNER = "oci-hook"
 """The owner of the hook's attachments. ``libcni gc --runtime`` detaches only attachments of this owner."""
 
 
 class Pin(NamedTuple):
-    """One pin.
+    """A pin: a bind mount of a container's network namespace.
 
     Attributes:
         path (str): the pin's path, which the plugins receive as CNI_NETNS.

@@ -100,7 +100,7 @@ def test_gc_says_which_valid_name_has_no_record(node: CommandNode) -> None:
     node.add("web")
     assert "web-1 " in node.run("gc", "dbnet", "--valid", "web", "--dry-run").out
     ran = node.run("gc", "dbnet", "--valid", "web1", "--dry-run")
-    assert "note: nothing is recorded of web1; did you mean web-1?\n" in ran.err
+    assert "note: no record names web1; did you mean web-1?\n" in ran.err
     ran = node.run("gc", "dbnet", "--valid", "web:eht0", "--valid", "web-1:eth0", "--dry-run")
-    assert ran.err.startswith("note: nothing is recorded of web:eht0; did you mean web:eth0?\n")
+    assert ran.err.startswith("note: no record names web:eht0; did you mean web:eth0?\n")
     assert ran.err.count("note: ") == 1

@@ -207,7 +207,8 @@ def test_an_interface_of_another_owner_is_refused_and_stays(
     node.configure("back", "bridge")
     node.client(owner=owner).add_network_list("back", RuntimeConf(ID, node.netns_path, "eth0"))
     node.forget_calls()
-    remedy = f"if that program no longer uses the interface, detach it: libcni del {ID} -i eth0"
+    remedy = "if that program no longer uses the interface, detach the container from its network"
+    remedy += f": libcni del {ID} -i eth0"
     refused = node.error("setup", request())
     assert f"interface eth0: {whose} has already attached this interface to network back ({remedy} " in refused
     assert f"--cache-dir {node.cache}" in refused

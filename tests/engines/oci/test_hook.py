@@ -154,7 +154,7 @@ def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, pro
     manager = NetworkManager(node.client())
     with manager.locked("c1"), ThreadPoolExecutor() as other:
         for hook in (lambda: node.attach(pid, "--timeout=0.2"), lambda: node.detach("--timeout=0.2")):
-            assert "container c1: another operation of a manager held the container" in other.submit(hook).result()
+            assert "container c1: another operation of a manager held its lock" in other.submit(hook).result()
         assert plugin.verbs == ()
         assert node.attach(process(), container_id="c2") == ""
     assert node.attach(pid) == ""
