@@ -68,7 +68,7 @@ _NEEDED = {
     # Without the client's owner, these commands would detach the attachments that have no owner.
     "gc": ("conf_dir", "path", "cache_dir", "owner"), "repair": ("conf_dir", "path", "cache_dir", "owner"),
 }  # fmt: skip
-"""The client's settings that each command needs as options. All other commands need the three directories."""
+"""The client's settings that these commands need as options. All others need the three directories."""
 
 
 class Hint:

@@ -56,7 +56,7 @@ def exit_code(error: CNIError) -> int:
 
 
 def without_findings(code: int, command: str) -> int:
-    """Return the exit code of a command that could not run: not one of the codes that mean findings."""
+    """Return the exit code of a command that could not run: never a code that means findings."""
     return CONFIGURATION if command == "doctor" and code in _DOCTORS else code
 
 

@@ -1,4 +1,4 @@
-"""Find the recorded attachments that the arguments of ``libcni gc`` name, and the arguments that name none."""
+"""Match the arguments of ``libcni gc`` with the recorded attachments, and find arguments that match none."""
 
 from __future__ import annotations
 

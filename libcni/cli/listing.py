@@ -140,14 +140,14 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) 
 
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
-    """Return names with the whole ID in place of a pod, or of the start of an ID, in ``ID[:IFNAME]``."""
+    """Replace, in names of the form ``ID[:IFNAME]``, a pod or the start of an ID by the whole ID."""
     parts = [name.partition(":") for name in names]
     # Of the names of findings only "dead" could be the start of an ID.
     return ["".join([recorded_container(cni, text, least=5 if text == "dead" else 1), *rest]) for text, *rest in parts]
 
 
 def short_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
-    """Return the shortest words that ``whole_names`` takes for attachments, ``ID:IFNAME``: for example a pod."""
+    """Return the shortest form of each attachment ``ID:IFNAME`` that ``whole_names`` accepts, for example a pod."""
     try:
         recorded = [one for one in cni.get_cached_attachments() if one.container_id and one.ifname != "lo"]
     except libcni.RecordError:

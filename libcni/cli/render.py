@@ -70,7 +70,7 @@ _Line = list[tuple[str, str]]
 
 
 def is_of_engine(container: str) -> bool:
-    """Return whether an ID is random. Other IDs are names, and one name is often the beginning of another."""
+    """Return whether an engine generated an ID. Other IDs are names, and one name is often the beginning of another."""
     return len(container) == _LENGTH_OF_ENGINES and set(container) <= set(hexdigits)
 
 

@@ -77,7 +77,7 @@ class Convention:
 
 
 def key_of(name: str) -> str:
-    """Return the key in CONVENTIONS.md of a name in Python."""
+    """Return the key in CONVENTIONS.md for a Python name: ``hostPort`` for ``host_port``."""
     first, *others = name.split("_")
     return _KEYS.get(name) or first + "".join(part.capitalize() for part in others)
 

@@ -8,7 +8,7 @@ from typing import Any
 _SUBNET_FILE = "/run/flannel/subnet.env"
 
 SUBNET_FILE = "subnetFile"
-"""The key, in a delegate of flannel, of the file to which flannel's daemon writes the subnets."""
+"""The key, in flannel's configuration, of the file to which flannel's daemon writes the subnets."""
 
 
 def delegated(network: str, document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

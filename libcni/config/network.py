@@ -249,7 +249,7 @@ def check_plugins(net: NetworkConfigList) -> None:
 
 
 def parse_recorded(data: bytes | str, file: str | None = None) -> NetworkConfigList:
-    """Parse a record's configuration leniently, without logging; see ``_Reader.is_lenient``. Raises ConfigError."""
+    """Parse a record's configuration as leniently as Go libcni, without logging. Raises ConfigError."""
     return _Reader(file, is_lenient=True).network(data)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from libcni.errors import short_repr
 
 Check = Callable[[Any], Any]
-"""Returns the decoded value in the form that the library uses, or raises WrongValueError."""
+"""A function that returns a decoded value in the library's form, or raises WrongValueError."""
 
 _T = TypeVar("_T")
 

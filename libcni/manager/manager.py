@@ -72,10 +72,10 @@ class NetworkManager(ManagerBase[CNIConfig]):
         The namespace is removed if a manager's set-up made it.
 
         Args:
-            container: the container's ID, to detach what is recorded. An ID without records is accepted; the report
-                then has the item ``not-recorded``. Or a Container, to detach also those of its networks that have no
-                record, with the present configuration; default networks only if no record has their interface.
-                The Container's ``netns`` completes records of Go libcni that name no namespace.
+            container: a container's ID: the recorded attachments are detached; without any, the report has the item
+                ``not-recorded``. Or a Container: its networks without a record are detached too, with the present
+                configuration (default networks only if no record has their interface). Its ``netns`` completes
+                records of Go libcni that name no namespace.
             timeout: seconds for each network, and for the wait for the container's lock.
 
         Raises:

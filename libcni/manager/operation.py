@@ -77,8 +77,8 @@ _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("libcni_locked", default=()
 class ManagerOperation:
     """One running operation of a manager. A context manager that releases its turn and all locks at its end.
 
-    The order is always: container, networks, turn. So an operation that has its turn waits for no other operation of
-    this client.
+    A turn is one of the client's ``max_verbs`` places. The order is always: container, networks, turn. So an operation
+    that has its turn waits for no other operation of this client.
 
     Attributes:
         cni: the client.

@@ -29,12 +29,12 @@ class Item:
     """The outcome for one attachment, one record or one namespace.
 
     Attributes:
-        outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``made-by-go`` (stale,
-            and left alone without ``include_go``); ``namespace-removed``; ``namespace-stale`` (a dry run). Of a check:
-            ``ok``; ``unsupported`` (its version has no CHECK); ``known-fault`` (its ``error`` has a
-            ``known_fault`` of the plugin: the attachment may be healthy). Of a tear-down by ID: ``not-recorded`` (no
-            record names the container, so nothing was run). Of each: ``failed``; ``unreadable`` (a record that does not
-            name its attachment; it was not changed).
+        outcome: Of a tear-down or GC: ``detached`` or ``namespace-removed``; of a dry run of GC ``stale`` or
+            ``namespace-stale`` instead. Of GC without ``include_go``: ``made-by-go`` (a stale record of Go libcni,
+            which stays). Of a tear-down by ID: ``not-recorded`` (no record names the container, so nothing was run).
+            Of a check: ``ok``, ``unsupported`` (the spec version has no CHECK) or ``known-fault`` (``error`` has a
+            ``known_fault`` of the plugin: the attachment may be healthy). Of each: ``failed`` or ``unreadable`` (a
+            record that does not name its attachment, and was not changed).
         network: the attachment's network, or "".
         container_id: the container, or "".
         ifname: the interface's name, or "".

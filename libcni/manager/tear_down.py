@@ -46,8 +46,8 @@ class TearDown:
         networks: the networks in force, for incomplete records.
         namespaces: removes the namespace that a set-up made, or None.
         container: the container, or None if only its ID is known.
-        plan: returns the attachments of a container's networks as the configuration says now, and the errors of those
-            that are neither configured nor recorded.
+        plan: returns a container's attachments by the present configuration, and the errors of networks that are
+            neither configured nor recorded.
     """
 
     operation: ManagerOperation

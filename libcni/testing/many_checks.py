@@ -21,10 +21,10 @@ _TRY_AGAIN_LATER = 11
 
 
 def check_many(exam: Examination) -> None:
-    """Check that attachments do not touch each other.
+    """Check that several attachments do not disturb each other.
 
-    The surroundings of a caller are those of one attachment. If the configuration names a device of the host, such as a
-    VLAN's master, only one attachment may be possible.
+    Surroundings that a caller gives are for one attachment. If the configuration names a device of the host, such as
+    a VLAN's master, only one attachment may be possible.
     """
     if exam.needs_host or (exam.prev_result is not None and exam.surroundings is not None):
         return

@@ -1,4 +1,4 @@
-"""Compare a result with the namespace, with the answer of the IPAM plugin, and with what the runtime asks for."""
+"""Compare a result with the namespace, with the answer of the IPAM plugin, and with the runtime's request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libcni.testing.snapshot import links_of, route_destinations
 
 
 def check_reality(exam: Examination, result: dict[str, Any]) -> None:
-    """Check that what an ADD has reported exists, and that it has used the answer of its IPAM plugin."""
+    """Check that everything an ADD has reported exists, and that the ADD has used the answer of its IPAM plugin."""
     try:
         view = PluginResult.from_document(result, exam.version)
         answer = PluginResult.from_document(exam.recorder.answer, exam.version) if exam.recorder else None

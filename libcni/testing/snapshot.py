@@ -58,7 +58,7 @@ def route_destinations(namespace: NetworkNamespace) -> set[str]:
 
 
 def settled(problem: Callable[[], str]) -> str:
-    """Ask for a problem until there is none, but at most for a second; return the last answer.
+    """Call ``problem`` until it returns "", but at most for a second; return its last value.
 
     The kernel removes some addresses and routes a moment after their link.
     """

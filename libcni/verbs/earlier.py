@@ -130,9 +130,9 @@ _USUAL_IFNAMES = ("eth0", "eth1", "net1")
 
 
 def refuse_second_namespace(run: VerbRun, record: Ours, place: Place, to_detach: Collection[Record]) -> None:
-    """Raise NamespaceMismatchError if the container has an attachment in another namespace that lives.
+    """Raise NamespaceMismatchError if the container has an attachment in another namespace that exists.
 
-    Plugins know a container on a network by its ID alone: two of one ID would share chains and reservations. Only the
+    Plugins know a container on a network by its ID alone: two with one ID would share chains and reservations. Only the
     usual interface names on this network are looked up: to find all records of a container, the names of all records
     must be listed, which takes 5 ms with 10,000.
     """

@@ -48,7 +48,7 @@ class PortOwner(NamedTuple):
 
 
 class PortUser(NamedTuple):
-    """A container that publishes ports of the host, with its addresses; None before its ADD."""
+    """A container that publishes ports of the host; ``addresses`` is None before its ADD."""
 
     container_id: str
     ports: tuple[HostPort, ...]

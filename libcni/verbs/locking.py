@@ -163,7 +163,7 @@ class LockingRun:
     async def lock_host_ports(self, numbers: Iterable[object]) -> LockSet:
         """Acquire the locks under which host ports are compared and recorded. The caller closes the LockSet.
 
-        Each number has its own lock, so that ADDs with different ports do not wait for each other.
+        Each port number has its own lock, so that ADDs with different ports do not wait for each other.
         """
         names = tuple(f"{_HOST_PORTS_LOCK}{number}" for number in numbers)
         locks = LockSet(self.settings.cache_dir, LockRequest(names, exclusive=True))

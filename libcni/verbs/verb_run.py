@@ -310,7 +310,7 @@ class VerbRun(LockingRun):
 
         Args:
             record: the record.
-            changed: the record, until now, of an attachment in use that the verb changes; or None.
+            changed: the previous record of an attachment in use that the verb changes; or None.
             event: the reason for rewriting an existing record.
             take_back: if the call is cancelled, remove the record, or restore ``changed``: no plugin has run.
         """
