@@ -51,15 +51,18 @@ class CNIConfig(ClientBase[Executor]):
 
     At most ``max_verbs`` verbs run at once. For each container one verb runs at a time, in the order of their calls.
 
-    Each verb may raise these errors, before it runs a plugin. Its own docstring lists the others.
-    LockTimeoutError: until the deadline, other verbs held a lock that the verb needs, or too many verbs ran.
-    NetworkNotFoundError: the network has no file; for DEL, no record either. PluginNotFoundError: an executable is
-    missing.
-    InvalidIdentifierError: a name breaks the specification's rules. ConfigError: ``conf_dir`` cannot be read, or the
-    configuration cannot be used. TypeError, ValueError: an argument is of a wrong type, or an option has an unknown
-    value. RecordError: the record cannot be read, names no attachment, has no usable configuration, or was rewritten
-    after the attachment was listed. NamespaceMismatchError, of DEL and CHECK: ``rt`` names another namespace than the
-    recorded one. NotAttachedError, of CHECK and reload: there is no completed ADD, or its namespace no longer exists.
+    Each verb may raise these errors before it runs a plugin; its own docstring lists the others:
+
+    - LockTimeoutError: until the deadline, other verbs held a lock that the verb needs, or too many verbs ran.
+    - NetworkNotFoundError: the network has no file; for DEL, no record either.
+    - PluginNotFoundError: an executable is missing.
+    - InvalidIdentifierError: a name breaks the specification's rules.
+    - ConfigError: ``conf_dir`` cannot be read, or the configuration cannot be used.
+    - TypeError, ValueError: an argument is of a wrong type, or an option has an unknown value.
+    - RecordError: the record cannot be read, names no attachment, has no usable configuration, or was rewritten after
+      the attachment was listed.
+    - NamespaceMismatchError, of DEL and CHECK: ``rt`` names another namespace than the recorded one.
+    - NotAttachedError, of CHECK and reload: there is no completed ADD, or its namespace no longer exists.
 
     Examples:
         >>> cni = CNIConfig("/opt/cni/bin", "cache", executor=executor)  # without executor it runs the plugins

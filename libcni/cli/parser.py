@@ -50,7 +50,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     vars(parser)["color"] = False  # Python 3.14 would colour the help in a terminal
     for argument in arguments:
         argument.add_to(parser)
-    common = parser.add_argument_group("where and how")
+    common = parser.add_argument_group("common options")
     for argument in () if command.is_of_engines else COMMON:
         argument.add_to(common)
     return parser

@@ -25,7 +25,7 @@ _REFUSAL = {"cniVersion": "1.0.0", "code": 11, "msg": "refused by the conformanc
 _KUBERNETES = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1"
 
 Trouble: TypeAlias = Callable[[str, Attachment], object]
-"""A function that runs an ADD that shall fail, and the words for the findings about it."""
+"""A function that runs an ADD that must fail; its arguments are a description for findings, and the attachment."""
 
 
 def check_failed_adds(exam: Examination) -> None:

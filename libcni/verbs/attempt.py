@@ -33,7 +33,7 @@ class Attempt:
         chain: the plugins.
         journal: the record.
         claim: the namespace, and the interface as soon as a plugin has created it.
-        changed: the record, before the ADD, of an attachment in use that this ADD changes; or None.
+        changed: the previous record of an attachment in use that this ADD changes; or None.
         result: the result of the last plugin that ended, or None.
     """
 

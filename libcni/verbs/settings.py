@@ -15,7 +15,7 @@ from libcni.store.records import RecordStore
 from libcni.verbs.turns import Turns
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
-"""What receives the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
+"""The receiver of the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
 
 NETNS_OVERRIDE = "CNI_NETNS_OVERRIDE"
 """The variable that allows plugins since 1.2 to work in their own process's namespace (pkg/skel/skel.go)."""

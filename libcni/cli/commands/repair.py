@@ -47,8 +47,8 @@ def repair(  # noqa: PLR0913, PLR0917 - the options of the command
     Prints the plan. --yes makes the repairs that interrupt no container; --interrupt adds those that interrupt the
     named containers. Each repair is made only if the node still needs it. All stop if another container loses anything.
     The exit code is 1 if a repair failed or if errors are left, and 4 if NAME is neither a finding nor a container.
-    Attachments of other owners and of Go libcni are detached and reloaded only with their --owner, with --include-go or
-    if they are named.
+    Attachments of other owners are detached or reloaded only with their --owner, those of Go libcni only with
+    --include-go; or if they are named.
 
     Example:
       libcni repair --yes
