@@ -39,7 +39,7 @@ def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal
     process.send_signal(number)
     _, printed = process.communicate(timeout=30)
     assert process.returncode == 128 + number
-    assert f"{number.name}: if a verb" in printed
+    assert f"{number.name}: an attachment may be unfinished" in printed
     assert f"see: libcni doctor --conf-dir {other}\n" in printed, (
         "the command examines the same directories as the verb"
     )

@@ -201,10 +201,10 @@ def test_a_request_without_a_bound_is_refused(annotations: dict[str, str], said:
 @pytest.mark.parametrize(
     ("port", "said"),
     [
-        ({"range": -5}, "range: the number -5 is not in 0"),
-        ({"range": 3_000_000}, "range: the number 3000000 is not in 0 to 4,096"),
+        ({"range": -5}, "range: the number -5 is not between 0"),
+        ({"range": 3_000_000}, "range: the number 3000000 is not between 0 and 4,096"),
         ({"host_port": 65_000, "range": 1000}, "the range of 1000 ports from 65000 ends above 65535"),
-        ({"host_port": 0}, "host_port: the number 0 is not in 1"),
+        ({"host_port": 0}, "host_port: the number 0 is not between 1"),
         ({"container_port": 10**40}, "container_port: the number 1000"),
         ({"host_ip": "localhost"}, "host_ip 'localhost' is not an IP address"),
         ({"protocol": "tcp,icmp"}, "'icmp' is no protocol"),

@@ -44,7 +44,7 @@ def test_a_stopped_container_has_no_pid_and_may_have_no_annotations() -> None:
         (b'{"id": "../x", "status": "creating"}', "invalid container ID"),
         (b'{"id": "web", "status": "creating", "pid": "1"}', "pid: '1' is not an integer"),
         (b'{"id": "web", "status": "creating", "pid": true}', "pid: True is not an integer"),
-        (b'{"id": "web", "status": "creating", "pid": -1}', "pid: the number -1 is not in 0 to 2,147,483,647"),
+        (b'{"id": "web", "status": "creating", "pid": -1}', "pid: the number -1 is not between 0 and 2,147,483,647"),
         (b'{"id": "web", "status": "creating", "annotations": []}', "annotations: [] is not an object"),
         (b'{"id": "web", "status": "creating", "annotations": {"a": 1}}', "annotations['a']: 1 is not a"),
     ],
