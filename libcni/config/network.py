@@ -199,8 +199,7 @@ class NetworkConfigList:
 
 def _checked(plugin: PluginConfig) -> PluginConfig:
     if not isinstance(plugin, PluginConfig):
-        wrong = type(plugin).__name__
-        raise TypeError(f"each plugin must be a PluginConfig, not {wrong}; PluginConfig.from_dict makes one")
+        raise TypeError(f"each plugin must be a PluginConfig, not {type(plugin).__name__}; use PluginConfig.from_dict")
     return plugin
 
 
