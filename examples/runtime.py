@@ -195,9 +195,9 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    (HOME / "containers").mkdir(parents=True, exist_ok=True)
     given = arguments()
     try:
+        (HOME / "containers").mkdir(parents=True, exist_ok=True)
         given.function(given)
     except (libcni.CNIError, OSError) as error:
         sys.exit(f"runtime: {error}")
