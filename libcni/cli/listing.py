@@ -110,14 +110,14 @@ def _recorded_ids(cni: libcni.CNIConfig) -> list[str]:
 def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) -> str:
     """Return the ID of the recorded container that ``text`` names; else ``text`` itself.
 
-    ``text`` is an ID, the start of a random one, a pod as ``NAMESPACE/NAME`` or ``NAME``, or the path of a namespace.
+    ``text`` is an ID, the start of a generated ID, a pod as ``NAMESPACE/NAME`` or ``NAME``, or a namespace's path.
     Names are not completed: the up-arrow key repeats a command, and after c1 has been detached, "libcni del c1" must
     not mean c12.
 
     Args:
         cni: the client with the records.
         text: a word of the command line.
-        least: the digits of a random ID that are needed. Tables show twelve.
+        least: the number of digits of a generated ID that are needed. Tables show twelve.
 
     Raises:
         UsageError: it names several containers.

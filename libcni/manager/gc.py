@@ -198,7 +198,7 @@ def _identity(attachment: Attachment) -> tuple[str, str, str]:
 def _every_network(
     networks: NetworkSet, attachments: Sequence[Attachment], run: VerbRun
 ) -> dict[str, NetworkConfigList | None]:
-    """Return the networks in force, and None for each network that only records name.
+    """Return the networks in force, and None for each network that is only in records.
 
     Leave out networks that no record names and whose plugins are missing: GC would fail for them in each round.
     """

@@ -115,7 +115,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         return run_to_end(self._status(timeout))
 
     def gc(self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
-        """Run GC once for each network, including those that only records name.
+        """Run GC once for each network, including networks that are only in records.
 
         Only attachments of the client's own owner are detached, with ``include_go`` also those of Go libcni. Only
         namespaces that a set-up made are removed.

@@ -18,7 +18,7 @@ StderrSink = Callable[[Invocation, str], object] | TextIO
 """The receiver of the stderr of plugins that succeed: a callable with the invocation and the text, or a text file."""
 
 NETNS_OVERRIDE = "CNI_NETNS_OVERRIDE"
-"""The variable that allows plugins since 1.2 to work in their own process's namespace (pkg/skel/skel.go)."""
+"""The variable that lets plugins since 1.2 work in the namespace of their own process (pkg/skel/skel.go)."""
 
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
