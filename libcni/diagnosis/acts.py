@@ -1,4 +1,4 @@
-"""Carry out each kind of mend. Each act first checks, under the lock that an ADD would hold, whether it is needed."""
+"""Carry out the mends of a repair. Each first checks, under the lock that an ADD would hold, whether it is needed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 _SECONDS = 30.0
 """Seconds to wait for a lock."""
 _PROOF_SECONDS = 1.0
-"""Seconds to wait for host-local's lock after the diagnosis. They are few, because the diagnosis becomes outdated."""
+"""Seconds to wait for host-local's lock after the diagnosis: few, because the diagnosis becomes outdated."""
 _AT_ONCE = 25
-"""The usual number of mends for dead containers between two examinations, each of which takes half a second."""
+"""How many mends for dead containers share one examination of the node, which takes half a second."""
 _MULTICAST = {"iptables": "224.0.0.0/4", "ip6tables": "ff00::/8"}
 
 
@@ -285,13 +285,13 @@ def _set_aside(node: NodeState, mend: Mend) -> None:
 class Act(NamedTuple):
     """How a repair carries out one kind of mend.
 
-    The condition is the same for all kinds: a diagnosis under the locks still requires the mend.
+    All kinds have the same condition: a new diagnosis, made under the locks, still requires the mend.
 
     Attributes:
-        change: the function that changes the node. None: many attachments are detached in parallel.
-        locks: the locks from the check of the condition to the end of the mend. Verbs acquire their locks themselves.
-            A string is a directory of host-local: its lock is acquired, released, and acquired again for the change
-            alone. While the lock is held, no namespace is read: one that answers slowly would stop every ADD.
+        change: the function that changes the node. None: attachments are detached, many in parallel.
+        locks: the locks that are held from the check of the condition to the end of the mend. Verbs acquire their
+            own locks. A string is a directory of host-local: its lock is acquired, released, and acquired again for
+            the change alone. No namespace is read under this lock: a slow one would stop every ADD.
         at_once: the number of mends that share one examination of the node, if they interrupt nobody.
     """
 
@@ -325,7 +325,7 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
 
 
 def carry_out(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Iterator[str]:
-    """Carry out mends of one kind, and yield the error of each, or ""."""
+    """Carry out mends of one kind, and yield the error of each as text; "" for success."""
     change = ACTS[mends[0].kind].change if mends else None
     if change is None:
         yield from _detach(node, mends, policy)
@@ -364,7 +364,7 @@ def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
     """Hold a lock of the records, or wait until host-local's is free.
 
     Raises:
-        LockTimeoutError: another program held it until the client's timeout, at most for 30 seconds.
+        LockTimeoutError: another program held the lock until the client's timeout, or for 30 seconds.
         RecordError: the lock file cannot be opened.
     """
     seconds = min(_SECONDS, cni.timeout or _SECONDS)

@@ -47,7 +47,7 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
     meanings = [_reserved(node, dead)] if dead else []
     if renamed is not None:
         reserves = "host-local reserves by the network's name: the next containers get addresses that are in use"
-        meanings.append(f"{renamed.file} has its plugins under the name {renamed.name}, and {reserves}")
+        meanings.append(f"{renamed.file} has the same plugins under the name {renamed.name}, and {reserves}")
     elif living:
         which = "the living ones" if dead else "these attachments"
         meanings.append(f"{which} work and can be detached; no further container can be attached to the network")
@@ -80,7 +80,7 @@ def _reserved(node: NodeState, dead: list[Attachment]) -> str:
 def _restored(
     node: NodeState, network: str, renamed: NetworkConfigList | None, living: list[Attachment], newest: Attachment
 ) -> str:
-    """Return what ends the state in which a network has no file."""
+    """Return what to do about a network without a file."""
     if renamed is None:
         # containerd misses a file that is moved or linked into its directory, and changes behind a link.
         restart = ", and if new pods still fail then, restart containerd" if newest.pod else ""
@@ -91,18 +91,18 @@ def _restored(
     if any(other.network == renamed.name for other, _ in node.live):
         # With the old name the containers of the new one would be those without a file.
         names = some([attachment.pod or attachment.container_id for attachment in living])
-        return f"restart the containers on the old name, because others are on the new one already: {names}"
+        return f"others already use the new name, so restart the containers that use the old one: {names}"
     return f"give the network its old name again in {renamed.file}: {network}"
 
 
 def was_attached_with(node: NodeState, attachment: Attachment, net: NetworkConfigList) -> bool:
-    """Return whether an attachment's recorded configuration has the plugins of a network."""
+    """Return whether an attachment's recorded configuration has the same plugins as a network."""
     recorded = node.recorded(attachment)
     return recorded is not None and _plugins(recorded) == _plugins(net)
 
 
 def _plugins(net: NetworkConfigList) -> list[dict[str, Any]]:
-    """Return the plugins of a network; the one of a .conf file without the keys that a list has itself."""
+    """Return the plugins of a network, without the keys that a .conf file has in the plugin and a list has outside."""
     own = ("name", "cniVersion")
     return [{key: one[key] for key in one if key not in own} for one in _document(net)["plugins"]]
 

@@ -22,15 +22,15 @@ from libcni.errors import some
 _error = partial(NodeFinding, "disk", "error")
 
 POOL_LOCK_MODE = 0o750
-"""The mode of host-local's file ``lock``. Who may open that file can hold the lock and stop every ADD and DEL."""
+"""The mode of host-local's file ``lock``. Any user who may open it can hold the lock and stop every ADD and DEL."""
 _LOCK_SECONDS = 1.0
-"""Seconds after which a held lock of host-local is a fault: a plugin at work holds it for milliseconds."""
+"""Seconds after which a held lock of host-local is a fault: the plugin holds it for milliseconds only."""
 _FREE = {"bytes": 64 * 1024, "inodes": 4}
 """The free space that an ADD needs for its record."""
 _UNRECORDED = "no ADD can write its record, so every ADD fails"
-_UNNAMED = "no namespace of a container can be given a name, so no container can be started"
+_UNNAMED = "no network namespace can get a name there, so no container can be started"
 _NAMED = "/run/netns"
-"""The directory of the names of namespaces: of ip, containerd, CRI-O and podman."""
+"""The directory in which ip, containerd, CRI-O and podman give namespaces their names."""
 
 
 def check_disk(node: NodeState) -> Observations:
@@ -70,7 +70,7 @@ def _configured(node: NodeState) -> set[str]:
 
 
 class Obstacle(NamedTuple):
-    """Something that is in the place of a directory: its path, what it is, and what to do."""
+    """Something that stands where a directory should be: its path, what it is, and what to do."""
 
     path: str
     seen: str
@@ -78,7 +78,7 @@ class Obstacle(NamedTuple):
 
 
 def obstacle_at(path: str) -> Obstacle | None:
-    """Return what is in the place of a directory or of one of its parents; None if it exists or can be made."""
+    """Return what stands in the place of a directory or its parent; None if the directory exists or can be created."""
     parts = path.rstrip("/").split("/")
     for length in range(2, len(parts) + 1):
         part = "/".join(parts[:length])
@@ -92,7 +92,7 @@ def obstacle_at(path: str) -> Obstacle | None:
             return Obstacle(part, seen, f"remove the link: rm {shlex.quote(part)}")
         return Obstacle(
             part, f"it is a symbolic link to {target}, which does not exist",
-            f"mount the disk on which that should be; if there is none: mkdir -p {shlex.quote(target)}",
+            f"mount the disk with that directory; if there is no such disk: mkdir -p {shlex.quote(target)}",
         )  # fmt: skip
     return None
 
@@ -123,7 +123,8 @@ def _pool_lock(path: str) -> Observations:
         if stat.S_IMODE(os.stat(path).st_mode) & 0o007:
             yield NodeFinding(
                 "disk", "warning", "open-lock", path, "every user may open the file, and hold the lock",
-                "every ADD and DEL of the network waits for the lock", f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
+                "whoever holds it stops every ADD and DEL of the network",
+                f"chmod {POOL_LOCK_MODE:o} {shlex.quote(path)}",
             )  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def _held_lock(path: str) -> Observations:
                     yield _error(
                         "held-lock", path, f"the lock has been held for {_LOCK_SECONDS:g} s by {holders}",
                         "ADD and DEL of the network wait for the lock",
-                        "if the process hangs, end the process: this releases the lock. Do not delete the file",
+                        "if the process hangs, end it: that releases the lock. Do not delete the file",
                     )  # fmt: skip
                     return
                 system.sleep(_LOCK_SECONDS / 20)
@@ -148,7 +149,7 @@ def _held_lock(path: str) -> Observations:
 
 
 def _is_held(descriptor: int) -> bool:
-    """Return whether another process holds a lock of flock(2). Holds it for a moment itself, with other readers."""
+    """Return whether another process holds a lock of flock(2). Takes a shared lock for a moment."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -196,7 +197,7 @@ def _file_system(path: str, need: str) -> Observations:
     ):
         if size and free < _FREE[unit] and not (unit == "bytes" and need == _UNNAMED):
             mount = mount_of(path)
-            more = f"give it more (mount -o remount,{option}={2 * size} {shlex.quote(mount.point)}), or "
-            remedy = f"free some; the largest are: {counter} {shlex.quote(path)} | sort -h | tail"
+            more = f"enlarge it (mount -o remount,{option}={2 * size} {shlex.quote(mount.point)}), or "
+            remedy = f"free some {unit}; the largest users are: {counter} {shlex.quote(path)} | sort -h | tail"
             seen = f"{free} of {size} {unit} are free"
             yield _error("full", path, seen, need, f"{more * (mount.kind == 'tmpfs')}{remedy}")

@@ -68,7 +68,7 @@ def diagnose(
         cni: the client whose directories are checked.
         run_check: whether to run CHECK of each ready attachment.
         send_packets: whether to send echo requests (ICMP) between the containers, their gateways and the node. This
-            needs CAP_NET_RAW in their namespaces, and takes some seconds if one is not answered.
+            needs CAP_NET_RAW in their namespaces, and takes some seconds if a request has no answer.
         pending_after: seconds after which an unfinished ADD, and a reservation without a record, are treated as
             abandoned.
     """
@@ -87,7 +87,7 @@ def report_on(
     """Run the checks on a state of a node, except those in ``skip``.
 
     ``checked``: the paths of the records for which the plugins' CHECK is run; None: all. ``send_packets``: see
-    ``diagnose``; ``only``: the containers that it is about, (): all.
+    ``diagnose``; ``only``: send packets only to and from these containers; (): all.
     """
     observations: list[Observation] = []
 
@@ -113,7 +113,7 @@ def report_on(
         seen = [observation for observation in observations if isinstance(observation, NodeFinding)]
         collect("traffic", check_traffic(node, seen, only))
     elif node.live:
-        observations.append(NotChecked("traffic", "packets", "none were sent; libcni doctor --traffic sends some"))
+        observations.append(NotChecked("traffic", "packets", "none were sent; to send some: libcni doctor --traffic"))
     working = _working(node)
     single = [_guarded(working, observation) for observation in observations if isinstance(observation, NodeFinding)]
     recorded = (*node.misplaced, *node.attachments)
@@ -129,7 +129,7 @@ def report_on(
 
 
 def _guarded(working: frozenset[str], finding: NodeFinding) -> NodeFinding:
-    """Mark each mend that runs DEL for an existing interface as interrupting its container, whatever the check says.
+    """Mark each mend that runs DEL for an existing interface as interrupting its container.
 
     A check can mistake a working container for one that is cut off. So ``repair --yes`` alone never detaches it.
     """

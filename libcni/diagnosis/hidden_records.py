@@ -1,4 +1,4 @@
-"""Find file systems that were mounted over the records or the reservations of containers that live."""
+"""Find mounts that hide the records or the reservations of living containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from libcni.store.records import RecordStore
 
 
 def hidden_records(node: NodeState) -> Iterator[NodeFinding]:
-    """Find mounts over directories that have records or reservations of containers that live, and of no other file."""
+    """Find mounts that hide records or reservations of living containers, not those that hide only other files."""
     top = node.cni.cache_dir
     reserving = [path for _, path in node.reservations]
     mounts = list(read_mounts())
@@ -44,7 +44,8 @@ def _above(node: NodeState, path: str, mount: Mount) -> Iterator[NodeFinding]:
     ]  # fmt: skip
     # A few strangers are no reason to unmount the records of all others.
     if len(unknown) > len(node.live):
-        yield _finding(path, mount, f"another mount, perhaps with the records of {some(unknown)}, which have none")
+        hidden = f"another mount, which may have the records of the unrecorded addresses {some(unknown)}"
+        yield _finding(path, mount, hidden)
 
 
 def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> Iterator[NodeFinding]:
@@ -60,7 +61,7 @@ def _below(node: NodeState, path: str, mount: Mount, reserving: list[str]) -> It
         ]  # fmt: skip
     things = [f"{what} of {some(found)}" for what, found in (("records", names), ("reservations", addresses)) if found]
     if things:
-        yield _finding(path, mount, f"{' and '.join(things)}: they are in use")
+        yield _finding(path, mount, f"{' and '.join(things)}, which are in use")
 
 
 def _finding(path: str, mount: Mount, hidden: str) -> NodeFinding:
@@ -73,7 +74,7 @@ def _finding(path: str, mount: Mount, hidden: str) -> NodeFinding:
 
 
 def _living(node: NodeState, cache_dir: str) -> list[str]:
-    """Return the attachments whose record is hidden, without another record, and whose addresses are in use."""
+    """Return the attachments whose only record is hidden, and whose addresses are in use."""
     visible = {attachment.record.identity for attachment in node.attachments}
     store = RecordStore(cache_dir)
     return [

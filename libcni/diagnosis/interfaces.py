@@ -152,7 +152,7 @@ def _without_default_route(node: NodeState) -> Iterator[NodeFinding]:
                 for one, cidr in gateways
             ]
             names = tuple(map(id_of, lacking))
-            others = f"{counted(len(given), 'attachment')} of the network got one"
+            others = f"{counted(len(given), 'other attachment')} of the network got one"
             remedy = "if that is a mistake, add the routes to the network's file, and start the container again"
             yield NodeFinding(
                 "interfaces", "warning", "route-missing", f"network {network}",
@@ -188,8 +188,9 @@ def _other_gateways(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             f"the address {address} of the bridge is also behind its port {name}, {who}: "
             f"the hardware address {mac}{f', {places[0]}' if places else ''}",
             f"packets of {some([*map(id_of, attachments)])} for this address, and through it, go there",
-            f"find out what is behind {name}, and take the address {address} from it; to see all of its kind: "
-            f"bridge fdb show br {shlex.quote(bridge)}", (), tuple(map(id_of, attachments)),
+            f"find out what is behind {name}, and take the address {address} from it; "
+            f"to see the addresses behind each port: bridge fdb show br {shlex.quote(bridge)}",
+            (), tuple(map(id_of, attachments)),
         )  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
 
 
 def _wrong_bridge_entries(node: NodeState, host: Network) -> Iterator[NodeFinding]:
-    """Find entries by hand in a bridge's table that lead a container's packets to another port."""
+    """Find static entries in a bridge's table that lead a container's packets to another port."""
     made = {entry.mac: entry.port for entry in host.bridge_entries}
     for attachment, network in node.live if made else ():
         link = network.links.get(attachment.ifname)

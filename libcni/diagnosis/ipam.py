@@ -32,7 +32,7 @@ from libcni.store.model import LIVING
 def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
     """Search all namespaces for the addresses that are reserved for a container without a usable record.
 
-    The finding has a remedy if the container lives, mends if it does not, and neither if that is unknown.
+    The finding has a remedy if the container lives, mends if it is dead, and neither if nobody knows.
     """
     # host-local before 0.8 wrote no interface name.
     reserved = [
@@ -66,13 +66,13 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
     space, link, attachments = node.holders[address][0]
     if recorded := next((id_of(attachment) for attachment in attachments if attachment.network == network), ""):
         meaning = f"the recorded attachment {recorded} has this address: without the reservation another ADD may get it"
-        remedy = f"detach or reload {recorded}, then repair again"
+        remedy = f"detach or reload {recorded}, then call repair again"
         return replace(about, name="wrong-reservation", meaning=meaning, remedy=remedy)
     where = f"the address {address} is on {link.name} in {space.path}"
     if about.containers[0].partition(":")[0] == os.path.basename(space.path):
         # Its name is that of the namespace: a mend of "unreserved" has reserved the address.
         remedy = "when the container has ended, remove the namespace: then repair frees the address"
-        return replace(about, severity="note", meaning=f"{where}, and the reservation keeps the address", remedy=remedy)
+        return replace(about, severity="note", meaning=f"{where}, for which it is reserved", remedy=remedy)
     if not space.process:
         # Its runtime may have been killed within the ADD, or may just be starting it.
         remedy = (
@@ -96,7 +96,7 @@ def check_ipam(node: NodeState) -> Observations:
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         if junk := junk_in(directory):
             seen = f"the directory has {counted(len(junk), 'file')} that host-local did not write: {some(junk)}"
-            meaning, remedy = "they reserve nothing", "find out where these files come from, then remove them"
+            meaning, remedy = "these files reserve nothing", "find out where these files come from, then remove them"
             yield NodeFinding("ipam", "note", "junk", directory, seen, meaning, remedy)
         yield from _unrecorded(node, network, reservations)
         yield from _unreserved(node, network, reservations)
@@ -188,14 +188,14 @@ def _missing(node: NodeState) -> Observations:
             if (attachment.network, path) in node.reservations
         )
         for address, directory in product(node.addresses_of(attachment), places):
-            reservation, about = node.reservation(directory, address), ""
+            reservation, state = node.reservation(directory, address), "not reserved"
             if reservation is not None:
                 if not _is_misnamed(node, attachment, reservation):
                     continue
-                about = f" for it, but for {reservation.container_id or '?'}:{reservation.ifname}".rstrip(":")
+                state = f"reserved for {reservation.container_id or '?'}:{reservation.ifname}".rstrip(":")
             yield finding_about(
                 "ipam", "error", attachment, "not-reserved",
-                f"the address {address} is not reserved in {directory}{about}",
+                f"its address {address} is {state} in {directory}",
                 "the next ADD can give the same address to another container",
                 mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), attachment.network),),
             )  # fmt: skip
@@ -205,7 +205,7 @@ def _missing(node: NodeState) -> Observations:
 def _missing_next(
     node: NodeState, attachment: Attachment, nets: dict[object, NetworkConfigList | None]
 ) -> Iterator[NodeFinding]:
-    """Find addresses in use that are not reserved where the next ADD looks: the file has another directory or name now.
+    """Find addresses in use that are not reserved in the directory of the next ADD, because the file was changed.
 
     ``nets``: the present configurations of networks and recorded configurations that were examined before.
     """
@@ -225,8 +225,8 @@ def _missing_next(
             ):  # fmt: skip
                 yield finding_about(
                     "ipam", "error", attachment, "not-reserved",
-                    f"its address {address} is not reserved in {directory}, where the next ADD looks: the file "
-                    f"{net.file} had another directory or name at its ADD",
+                    f"its address {address} is not reserved in {directory}, where the next ADD looks: {net.file} "
+                    "had another directory or network name when the container was attached",
                     "the next ADD can give the same address to another container",
                     mends=(Mend("reserve", directory, (address,), (id_of(attachment),), (), net.name),),
                 )  # fmt: skip
@@ -271,9 +271,9 @@ def _duplicates(node: NodeState) -> Observations:
         remedy = "; ".join(remedies)
         if not (mends or remedy):
             remedy = "decide which of them keeps the address, and restart the others: those get other addresses"
-        seen = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} it in the record"
-        seen += f", and {some(strangers)} also has it" if strangers else ""
-        seen += f"; the address is reserved for {reservation.container_id}" if reservation is not None else ""
+        seen = f"on record for {', '.join(names)}"
+        seen += f"; also on {some(strangers)}" if strangers else ""
+        seen += f"; reserved for {reservation.container_id}" if reservation is not None else ""
         yield NodeFinding(
             "ipam", "error", "duplicate-address", f"address {address} of network {' and '.join(networks)}", seen,
             "two containers may use the same address",
@@ -391,7 +391,7 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
             f" ({inhabitant_of(holder.space)}), and it is neither reserved nor on record",
             "the next ADD can give this address to a second container",
             "" if mends else "if it belongs to a container of this network, let the runtime restart the "
-            "container before the next ADD; if it belongs to a node inside a container, do nothing",
+            "container before the next ADD; if it belongs to a node inside a container (such as kind), do nothing",
             mends, (name,),
         )  # fmt: skip
 

@@ -43,10 +43,10 @@ def check_ipsec(node: NodeState) -> Observations:
             yield NodeFinding(
                 "rules", "error" if is_whole else "note", "dropped", f"policy of IPsec from {source} to {destination}",
                 "this policy blocks packets of containers",
-                f"{counted(len(users), 'container')} cannot reach all others, or be reached by them",
+                f"{counted(len(users), 'container')} cannot reach some addresses, or be reached from there",
                 f"{'find its creator (strongSwan makes some)' if is_whole else 'if nobody wants this'}, "
                 f"{'and remove it' if is_whole else 'run'}: {commands}", (), tuple(users),
             )  # fmt: skip
     if others and live:
-        reason = "whether the other end decrypts the packets, only packets can show"
+        reason = "only traffic can show whether the other end decrypts the packets"
         yield NotChecked("rules", f"{counted(others, 'policy')} of IPsec".replace("policys", "policies"), reason)

@@ -24,7 +24,7 @@ _RANGE = re.compile(rb"^lock:.* (\d+) (?:\d+|EOF)$", re.MULTILINE)
 
 
 def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[str]:
-    """Yield each other process that holds a lock in a lock file, or in the locks of plugins beside it: ``name (PID)``.
+    """Yield ``name (PID)`` of each other process that holds a lock in a lock file or in the file of plugins' locks.
 
     Args:
         path: the lock file; ``{path}.plugins`` has the locks of running plugins.

@@ -21,7 +21,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str, mounts: Iterable[Mount] | None = None) -> Mount:
-    """Return the mount that a path is on; the root if that cannot be read. ``mounts``: those that were read before."""
+    """Return the mount that a path is on; the root if the mounts cannot be read. ``mounts``: the mounts, if known."""
     path, found = os.path.realpath(path), Mount("/", "?", "?")
     for mount in read_mounts() if mounts is None else mounts:
         # A later mount hides the earlier ones at its point and below.
@@ -31,7 +31,7 @@ def mount_of(path: str, mounts: Iterable[Mount] | None = None) -> Mount:
 
 
 def read_mounts() -> Iterator[Mount]:
-    """Yield the mounts in their order: two for each of 10,000 containers, so read them once for many questions."""
+    """Yield the mounts in their order. There may be two for each of 10,000 containers: read them once."""
     with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file.read(_MAX_BYTES).splitlines():
             before, _, after = line.partition(" - ")

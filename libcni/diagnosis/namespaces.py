@@ -69,7 +69,7 @@ def _of(node: NodeState, attachment: Attachment) -> NodeFinding | NotChecked | N
     elif not answer.is_alive and netns:
         reason = f"{_why_gone(attachment)}, and {answer.reason}"
     elif netns and isinstance(attachment.record, Ours) and attachment.record.netns_id is None:
-        reason = f"{netns} did not exist at its ADD"
+        reason = f"{netns} did not exist when the container was attached"
     return NotChecked("namespaces", name_of(attachment), reason) if reason else None
 
 
@@ -91,7 +91,7 @@ def _runs_as(node: NodeState, attachment: Attachment) -> str:
 
 
 def replaced_by(node: NodeState, attachment: Attachment) -> str:
-    """Return what is known of an attachment whose pod has another sandbox now; "" of all others."""
+    """Return words about the new sandbox of an attachment's pod; "" if there is none."""
     is_replaced = attachment.path in node.replaced
     return f", in which nothing runs: {_runs_as(node, attachment)}" if is_replaced else ""
 
@@ -105,7 +105,7 @@ def remove_replaced(old: Sequence[Attachment]) -> str:
 
 
 def _is_empty_pod(node: NodeState, attachment: Attachment) -> bool:
-    """Return whether a pod has no process, not even that of its sandbox. A runtime starts that one after the ADD."""
+    """Return whether a pod has no process, not even its sandbox's, which a runtime starts after the ADD."""
     space, age = node.space_of(attachment), age_of(attachment.record)
     is_old = age is not None and age > node.pending_after
     return (
@@ -133,7 +133,7 @@ def _dead(node: NodeState, attachment: Attachment, reason: str) -> NodeFinding:
         for space, link, recorded in node.holders.get(address, ()):
             if not any(other.network == attachment.network for other in recorded):
                 seen = f"{reason}, but the address {address} is on {link.name} in {space.path}"
-                remedy = "find out whose interface has the address: a DEL would free it"
+                remedy = "find out whose interface has the address: a DEL would free the address"
                 return about(
                     seen, "a container may use the address", remedy, (mend_of("detach", attachment, interrupts=True),)
                 )
@@ -162,7 +162,7 @@ def _lost_path(node: NodeState, attachment: Attachment, answer: Answer) -> NodeF
 
 
 def _can_mount(path: str, netns: NamespaceId | None) -> bool:
-    """Return whether a namespace can be mounted at its path: there is nothing, or the empty file of its name."""
+    """Return whether a namespace can be mounted at its path: nothing is there, or only an empty file."""
     if netns is None or not path.startswith("/") or path.startswith("/proc/"):
         return False
     present = namespace_identity(path)

@@ -13,9 +13,9 @@ from libcni.kernel.rules import program_of
 
 FIREWALLD = "/run/firewalld.pid"
 _NOT_FOUND = re.compile(r'exec: [\\"]*([\w.-]+)[\\"]*: executable file not found')
-"""The text of Go's os/exec, which the plugins pass on."""
+"""The error text of Go's os/exec, which the plugins print."""
 _KNOWS_NFT = "1.1.0"
-"""The version whose plugins (1.6.0) use nftables if iptables is missing. Earlier releases fail."""
+"""The spec version of plugins that use nftables if iptables is missing (release 1.6.0). Earlier releases fail."""
 
 
 def missing_programs(
@@ -45,7 +45,7 @@ def missing_programs(
 
 
 def _backend(document: Mapping[str, Any], *, has_ports: bool) -> str | None:
-    """Return with what a plugin makes its rules: "" if the plugin chooses, None if it makes none."""
+    """Return the backend of a plugin's rules: "" if the plugin chooses it, None if it makes no rules."""
     kind = document.get("type")
     if kind in {"bridge", "ptp"} and document.get("ipMasq") is True:
         return str(document.get("ipMasqBackend") or "")

@@ -50,7 +50,7 @@ def check_next(node: NodeState) -> Observations:
 
 
 def _default_network(node: NodeState) -> Observations:
-    """Say to which network Kubernetes' next pod is attached, and find out whether that is another one than before."""
+    """Report the network of Kubernetes' next pod, and whether it is another one than before."""
     default = node.next_network
     yield from _two_files(node, default)
     what = f"the next pod is attached to {default.name} of {os.path.basename(default.file or '?')}"
@@ -83,7 +83,7 @@ def _file_name(net: NetworkConfigList) -> str:
 
 
 def _two_files(node: NodeState, default: NetworkConfigList) -> Iterator[NodeFinding]:
-    """Find a file that a runtime of Kubernetes takes first, of a network whose pods were attached with another file."""
+    """Find a network with two files, if the next pod is attached with another one than the present pods."""
     other = node.configured(default.name)
     pods = [
         attachment for attachment, _ in node.live
@@ -167,7 +167,7 @@ def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any]
     who = some(living or [port.name for port in ports]) if ports else "nobody"
     yield NodeFinding(
         "next", "error", "bridge-address", f"network {net.name} of {net.file}",
-        f"the gateway is {wanted}, but the bridge {link.name} has another address, {some(wrong)}; on it: {who}",
+        f"the gateway is {wanted}, but the bridge {link.name} has another address, {some(wrong)}; on the bridge: {who}",
         f'no new container can be attached: "{link.name} already has an IP address different from {wanted}"',
         "" if mends else f"{_undo(node, net, wrong[0])}give this network another bridge; or move those containers "
         "away, then call repair again",

@@ -34,7 +34,7 @@ _OPTIONS = {
 }
 _VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
-"""The words of ``counter`` and ``log`` that a value follows."""
+"""The words of ``counter`` and ``log`` that are followed by a value."""
 _ALL_FLAGS = "FIN,SYN,RST,PSH,ACK,URG"
 _NO_CONDITIONS = {
     "counter",
@@ -69,7 +69,7 @@ class Condition(NamedTuple):
 
 
 def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912 - a table of words
-    """Return the conditions of a rule of nft, and ``lost``, ``passed``, ``return``, the chain that decides, or ""."""
+    """Return a rule's conditions, and its verdict: ``lost``, ``passed``, ``return``, the next chain's name, or ""."""
     conditions: list[Condition] = []
     verdict = ""
     words = iter(_words(rule))

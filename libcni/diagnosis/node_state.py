@@ -48,7 +48,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def doubled(self) -> list[list[Attachment]]:
-        """The ready attachments of several containers that have one interface: all but one of them are copies."""
+        """Groups of ready attachments whose records name the same interface: only one of each group can be right."""
         groups = grouped(
             ((space.path, attachment.ifname), attachment)
             for attachment, space in self._ready if attachment.ifname != "lo"
@@ -57,7 +57,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def next_network(self) -> NetworkConfigList:
-        """The network of the next pod: containerd and CRI-O take the first file by its name, of all kinds."""
+        """The network of the next pod: containerd and CRI-O take the file whose name sorts first, whatever its kind."""
         found = list(self.networks)
         for problem in self.directory.problems if self.directory is not None else ():
             # libcni uses the .conflist file if two have one network name.
@@ -77,7 +77,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def replaced(self) -> dict[str, Attachment]:
-        """The attachments of pods that were started anew, by the path of an older one in which nothing runs.
+        """The newer attachment of the same pod, by the record path of an attachment in which nothing runs.
 
         A runtime starts the process of a sandbox after its ADD, so the newer one must have a process.
         """
@@ -245,7 +245,7 @@ class NodeState(NodeReading):
         )
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
-        """Return whether a record, perhaps corrupt or in the folder ``corrupt``, may be of this attachment."""
+        """Return whether a record, perhaps corrupt or moved to ``corrupt``, may belong to this attachment."""
         recorded = self.attached(network, container_id)
         return any(ifname in {"", attachment.ifname} for attachment in recorded) or self.is_unreadable(
             network, container_id, ifname

@@ -26,7 +26,7 @@ _DHCP = "/run/cni/dhcp.sock"
 
 
 def obstacle_to_reload(node: NodeState, attachment: Attachment) -> str:
-    """Return why the ADD of a reload would fail after its DEL, and what to do; "" if nothing is known."""
+    """Return why the ADD of a reload would fail after its DEL, and what to do; "" if no obstacle is known."""
     net = node.recorded(attachment)
     if net is None:
         return "the recorded configuration cannot be read"
@@ -45,7 +45,7 @@ def _obstacles(node: NodeState, net: NetworkConfigList, attachment: Attachment) 
             and link is not None
             and (others := refused_gateway(net, document, link)[1])
         ):
-            yield f"{link.name} has the address {some(others)}, with which the plugin refuses it"
+            yield f"{link.name} has the address {some(others)}, so the plugin refuses this bridge"
     taken = [path for path in reservation_directories(net) if _is_taken_from(node, attachment, path)]
     if any(_is_full(node, net, path) for path in taken):
         yield "the container's address is reserved for another container, and no other address is free"

@@ -1,4 +1,4 @@
-"""Find what loses packets of published ports, of neighbour discovery, or between containers and an address outside."""
+"""Find rules that drop packets to published ports, of neighbour discovery, or between containers and one address."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from libcni.verbs.port_rules import PortRules, after, target_of
 _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""
 _MOST_PORTS = 100
-"""The number of ports that are followed through a chain."""
+"""The most ports that are followed through a chain."""
 _MOST_INTERFACES = 2
-"""The number of interfaces to containers for which the way to an address outside is followed."""
+"""The most interfaces to containers for which packets to an address outside are followed."""
 _MOST_NEAR = 5
-"""The number of rules of a chain that are named one by one."""
+"""The most rules of a chain that are reported one by one."""
 _RESOLVER, _LONGEST = "/etc/resolv.conf", 65_536
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def check_outside(node: NodeState) -> Observations:
-    """Find rules that drop what comes for a published port, and rules that refuse one address outside."""
+    """Find rules that drop packets to a published port, or packets between containers and one address outside."""
     own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
     forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
@@ -154,8 +154,8 @@ def _neighbours(node: NodeState, live: list[Attachment], forwarding: Forwarding)
     for (place, rule), names in lost.items():
         yield NodeFinding(
             "rules", "error", "dropped", str(place),
-            f"questions for hardware addresses (neighbour discovery of IPv6) end at the rule {text_of(rule)}",
-            f"{counted(len(names), 'container')} and this node do not find each other with IPv6",
+            f"packets of IPv6 neighbour discovery end at the rule {text_of(rule)}",
+            f"this node and {counted(len(names), 'container')} do not learn each other's hardware address for IPv6",
             remedy_of(node, place, rule), (), tuple(names),
         )  # fmt: skip
 
@@ -218,7 +218,7 @@ def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
                 "rules", "warning" if what else "note", "dropped-in-part", str(place),
                 f"packets {way} the containers of {some(interfaces)} end at the rule {text_of(rule)}{more}",
                 f"these containers and {host}{what} do not reach each other; somebody may want this",
-                f"if not: {removal(node, place, rule)}",
+                f"if nobody wants this: {removal(node, place, rule)}",
             )  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
             "rules", "note", "dropped-in-part", str(place),
             f"above a limit, packets of the containers of {some(list(names))} end at the rule {text_of(rule)}",
             "some of their connections fail when there are many; somebody may want this",
-            f"if not: {removal(node, place, rule)}",
+            f"if nobody wants this: {removal(node, place, rule)}",
         )  # fmt: skip
 
 

@@ -32,9 +32,9 @@ _LIMITS = {
 }  # fmt: skip
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
-"""The mark with which portmap has packets masqueraded that come from the node itself, or from the container."""
+"""The mark of the packets from the node itself or from the container that portmap masquerades."""
 NEIGHBOUR = ("ipv6-icmp", 0)
-"""The port of a packet that asks for a hardware address with IPv6, or answers; such packets belong to no connection."""
+"""Stands for the packets of IPv6's neighbour discovery, which belong to no connection and have no port."""
 _PASSED: Rule = ("passed",)
 """The fate of packets that a rule may accept, and of packets whose fate is unknown."""
 
@@ -54,8 +54,9 @@ class Packet(NamedTuple):
         is_sent: whether the container sends the packet.
         other: the address of the other end; None: any.
         beyond: the interface of the node to the other end; "": any that leads to another network.
-        is_marked: whether only the loss of portmap's mark is looked for: it has published ports masqueraded.
-        port: the protocol and the port of the connection, which the node translates; None: any. The port 0: unknown.
+        is_marked: whether to look only for rules that remove portmap's mark, with which packets to published ports
+            are masqueraded.
+        port: the protocol and the published port of the connection; None: any. The port 0: unknown.
         is_above: whether there are more packets than any limit of a rule allows.
     """
 
@@ -180,7 +181,7 @@ class Forwarding:
         return self.policy_drops(Packet(ipaddress.ip_address(address), interface), chain)
 
     def policy_drops(self, packet: Packet, chain: str = "FORWARD") -> Place | None:
-        """Return the chain whose policy drops such packets, or None; see ``dropped_by``."""
+        """Return the chain whose policy drops packets like ``packet``, or None; see ``dropped_by``."""
         for program, tables in self._rules.items():
             for name, table in tables.items():
                 hooks = [one for one, hook in table.hooks.items() if hook.name == chain.lower()]
@@ -191,7 +192,7 @@ class Forwarding:
         return None
 
     def lost_by(self, program: str, table: str, chain: str, packet: Packet) -> Rule | None:
-        """Return the rule that loses all such packets, or None. None also if another rule may accept them before.
+        """Return the rule that drops all packets like ``packet``; None also if another rule may accept them before.
 
         In the table ``nat``, "lost" means that a rule ends the search, so that the packets are not masqueraded.
         """
@@ -520,7 +521,7 @@ def ports_of(value: str) -> list[range]:
 
 
 def dropped_ports(table: Table) -> list[range]:
-    """Return the ports that conditions of a table name, if it has a rule that loses packets."""
+    """Return the ports that conditions of a table name; [] if no rule of the table drops packets."""
     found: list[range] = []
     is_losing = False
     for rule in joined.from_iterable(table.chains.values()):
@@ -535,16 +536,13 @@ def dropped_ports(table: Table) -> list[range]:
 
 
 def named_in_drop(rule: Rule) -> frozenset[str]:
-    """Return the addresses and interfaces of a rule that loses packets of new connections; else nothing."""
+    """Return the addresses and interfaces whose new connections a rule drops; none if the rule drops no packets."""
     named = (one.values for one in _of_loss(rule) if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
     return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
 
 
 def other_end(rule: Rule) -> tuple[bool, _Prefix] | None:
-    """Return the only network that a rule names whose packets of new connections are lost, or None.
-
-    With it, whether these are the senders.
-    """
+    """Return (whether it is the sender's, network) of the one network whose new connections a rule drops, or None."""
     named = [one for one in _of_loss(rule) if one.option in {"-s", "-d"}]
     if len(named) != 1 or named[0].is_negated or len(named[0].values) != 1:
         return None
@@ -564,7 +562,7 @@ def _of_loss(rule: Rule) -> list[Condition]:
 
 
 def lost_prefixes(rule: Rule) -> list[tuple[bool, _Prefix]]:
-    """Return the networks of a rule of iptables that loses packets, each with whether these are the senders."""
+    """Return (whether it is the sender's, network) of the networks whose packets a rule of iptables drops."""
     if rule[0] == "add" or _of_filter(rule) != "lost":
         return []
     found = [

@@ -64,7 +64,7 @@ def _not_from_localhost(node: NodeState, attachments: list[Attachment]) -> Obser
         if interface in links and "route_localnet 1" not in links[interface].settings:
             yield NodeFinding(
                 "rules", "warning", "localnet-off", f"interface {interface}",
-                f"this bridge has 'route_localnet 0', but portmap sets 1: {some(names)}",
+                f"route_localnet of this interface is 0, but portmap has set it to 1 for {some(names)}",
                 "programs on this node do not reach the published ports at 127.0.0.1",
                 f"sysctl -w net/ipv4/conf/{interface}/route_localnet=1", (), tuple(names),
             )  # fmt: skip

@@ -60,7 +60,7 @@ class ResultSummary(NamedTuple):
         addresses: its IP addresses without prefix lengths, except those of ``lo``: every container has these.
         gateways: the gateways of these addresses, with prefix length.
         veths: the names of its veths on the host.
-        placed: (interface, address with prefix length) of the addresses that it places in the container.
+        placed: (interface, address with prefix length) of the addresses in the container.
         routes: (destination, the route's own gateway or "").
         macs: the hardware addresses of the attachment's interface.
         has_addresses: whether the result has an address; True if the result is unknown.
@@ -87,12 +87,12 @@ class NodeReading:
         set_aside: the file names of corrupt records that repair has moved to ``corrupt``.
         record_error: why the records cannot be listed, or None.
         host: the interfaces and routes of this namespace, which the plugins use.
-        life: what proves whether a container lives or has ended.
-        spaces: all network namespaces that something holds.
+        life: the signs that prove whether a container lives or has ended.
+        spaces: all network namespaces that a process, a mount or a descriptor holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, and packets of 127.0.0.1, by the file of the setting for all
-            interfaces.
+        forwards: whether the kernel forwards packets, and routes packets of 127.0.0.1, by the path of the setting in
+            /proc/sys.
         queues: the numbers of the queues of packets (NFQUEUE) that a program reads; None: unknown.
         ipsec: the policies of IPsec in this namespace.
         unread: the objects that could not be read, with the reason.

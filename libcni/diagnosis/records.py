@@ -1,4 +1,4 @@
-"""Find corrupt records, records that were moved to ``corrupt``, and unfinished verbs."""
+"""Find corrupt records, those that were moved to the directory ``corrupt``, and unfinished verbs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASIDE = re.compile(r"(.+)\.\d{10,}")
 
 
 def check_records(node: NodeState) -> Observations:
-    """Find records that cannot be read, that were moved to ``corrupt``, or whose verb did not complete."""
+    """Find records that cannot be read, that were moved to ``corrupt``, or whose ADD or DEL did not complete."""
     if node.record_error is not None:
         subject = "records, and their interfaces, rules and reservations"
         yield NotChecked("records", subject, str(node.record_error))
@@ -49,9 +49,9 @@ def check_records(node: NodeState) -> Observations:
         names = tuple(map(id_of, alike))
         yield NodeFinding(
             "records", "error", "two-records", f"{alike[0].ifname} in {alike[0].netns}",
-            f"{' and '.join(names)} have this interface by record",
+            f"the records of {' and '.join(names)} name this interface",
             "a DEL of one container takes the interface from the other one",
-            "find out whose interface it is; libcni forget removes the record of the other container",
+            "find out whose interface it is, then remove the other container's record: libcni forget",
             containers=names,
         )  # fmt: skip
     yield from _set_aside(node)
@@ -69,7 +69,7 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
     about = partial(NodeFinding, "records", "error", "corrupt-record", attachment.path, attachment.problem)
     if finding is None:
         return about("the attachment is unknown, and cannot be detached with this record", mends=(aside,))
-    meaning = f"by the file name it is {finding.subject}; {finding.meaning}"
+    meaning = f"its file name names {finding.subject}; {finding.meaning}"
     if finding.name == "unrecorded" and finding.remedy:
         # Go libcni refuses a DEL whose file it cannot read, so its runtime cannot end the container.
         finding = replace(
@@ -97,7 +97,7 @@ def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
 def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
     """Return whether a verb of the container is running, and the holders of the container's locks as text.
 
-    The holders are the verb's process and its plugins; or if no verb is running, left-over plugins of a killed one.
+    The holders are the verb's process and its plugins. If no verb is running, they are plugins that a killed verb left.
     """
     # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
     # a killed process, so the lock tells. A plugin that survives its runtime holds a lock of its own.
@@ -157,9 +157,10 @@ def _set_aside(node: NodeState) -> Observations:
     for name in node.set_aside:
         match = _ASIDE.fullmatch(name)
         finding = _by_name(node, match[1]) if match else None
-        text = f"by the file name it was {finding.subject}" if finding is not None else "the attachment is unknown"
+        text = f"its file name names {finding.subject}" if finding is not None else "the attachment is unknown"
         path = os.path.join(node.cni.cache_dir, "corrupt", name)
-        about = partial(NodeFinding, "records", name="set-aside", subject=path, seen="a record that was set aside")
+        seen = "a corrupt record that was moved here"
+        about = partial(NodeFinding, "records", name="set-aside", subject=path, seen=seen)
         is_replaced = finding is not None and any(
             name_of(attachment) == finding.subject for attachment in node.attachments
         )

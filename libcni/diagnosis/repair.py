@@ -26,7 +26,7 @@ from libcni.store.records import RecordStore
 __all__ = ["MendOutcome", "NodeRepair", "repair_node"]
 
 _LOOKS = 8
-"""How often a repair of very many attachments examines the node while it carries out mends of one kind."""
+"""How many times a repair of very many attachments examines the node during the mends of one kind."""
 _AT_MOST = 250
 """The largest number of mends between two of these examinations, because each mend holds a descriptor of its lock."""
 _SECOND_LOOK = 1.0
@@ -200,13 +200,13 @@ class _Repair:
         return sorted(planned, key=lambda outcome: (bool(outcome.needs), order.index(outcome.mend.kind)))
 
     def _undone_by(self, mend: Mend) -> str:
-        """Return that a mend would take an earlier one back, or "". Both would be repeated for ever."""
+        """Return that a mend would undo an earlier one, or "". Both would be repeated for ever."""
         for other, outcome in self.outcomes.items():
             places = [(one.target, one.netns, one.details) for one in (mend, other)]
             if outcome.state == "mended" and _OPPOSITES.get(mend.kind) == other.kind and places[0] == places[1]:
                 return (
-                    f"it would undo {other.kind} {some(other.details)} of the finding {outcome.finding}, which this "
-                    "repair has made: the two contradict each other, so decide which one is right"
+                    f"it would undo {other.kind} {some(other.details)}, which this repair did for the finding "
+                    f"{outcome.finding}: the two findings contradict each other, so decide which one is right"
                 )
         return ""
 
@@ -315,7 +315,7 @@ class _Repair:
             if outcome.state == "failed" and again is None:
                 self.outcomes[mend] = replace(outcome, state="not needed", reason="")
             elif outcome.state == "mended" and again is not None and _rest(mend, again) is not None:
-                self.outcomes[mend] = replace(outcome, state="failed", reason="the doctor still finds its cause")
+                self.outcomes[mend] = replace(outcome, state="failed", reason="the doctor still reports the finding")
 
     def _note(self, outcome: MendOutcome, state: MendState, reason: str = "") -> None:
         """Store the outcome of a mend. A mend that was not needed is tried again if the next diagnosis requires it.

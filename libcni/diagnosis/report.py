@@ -111,12 +111,12 @@ class NodeFinding:
     Attributes:
         check: the name of the check that found it.
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is wasted), ``note``.
-        name: the name of the cause, such as ``link-down``; ``NAMES`` are those of all causes.
+        name: the name of the cause, such as ``link-down``; ``NAMES`` has the names of all causes.
         subject: the file, directory, network, plugin or attachment.
         seen: the observation; for many containers, the observations of the first three.
         meaning: the consequence.
         remedy: what the administrator has to do, if no mend can do it; "" if the mends are enough.
-        mends: what ``repair_node`` can do about it.
+        mends: the changes with which ``repair_node`` can solve it.
         containers: the attachments that it is about, as ``ID:IFNAME``.
         pods: the pods of these attachments, as ``NAMESPACE/NAME``, if their records name some.
 
@@ -156,8 +156,8 @@ class Checked:
     what: str
 
 
-FAILED = "a bug of this program ended it"
-"""What the reason of a ``NotChecked`` says if a check raised an unexpected exception."""
+FAILED = "a bug of this program stopped this check"
+"""The beginning of the reason in a ``NotChecked`` if a check raised an unexpected exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ class DoctorReport:
     """The state of a node.
 
     Attributes:
-        findings: the problems: full pools of addresses, then in the order of the checks.
-        checked: the objects that were checked. Those without a finding are in order; nothing is known of others.
+        findings: the problems: first full pools of addresses, then the others in the order of the checks.
+        checked: the objects that were checked. Those without a finding are in order. Nothing is known of other objects.
         not_checked: the objects that could not be checked.
 
     Examples:
@@ -260,7 +260,7 @@ def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
 
 
 def problem_of(error: Exception) -> str:
-    """Return what an error says, for a ``NotChecked``; an unexpected one is a bug of this program."""
+    """Return the reason for a ``NotChecked``: an error's text. An unexpected exception is a bug of this program."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, (OSError, CNIError)):

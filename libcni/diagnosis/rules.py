@@ -44,7 +44,7 @@ from libcni.verbs.port_rules import after, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
-"""The keys that choose iptables, nftables or firewalld: the first of bridge and ptp, the second of other plugins."""
+"""The keys that choose iptables, nftables or firewalld: of bridge and ptp, and of other plugins."""
 DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
@@ -74,7 +74,7 @@ _LOST_WITH = (
 _FAR = {4: "203.0.113.7", 6: "3fff::7"}
 _UNMASKED = "cannot reach other networks, because answers to their packets do not come back to this node"
 _UNMASKED_NEAR = (
-    "are not masqueraded in the network of the default route: it needs routes to them; somebody may want this"
+    "are not masqueraded in the network of the default route, which needs routes to them; somebody may want this"
 )
 _UNMARKED = "cannot reach their own published ports, and this node cannot reach them at 127.0.0.1"
 _LOST_WITH_NFT = {
@@ -86,9 +86,9 @@ _LOST_WITH_NFT = {
     "input": ((True, f"cannot reach {_NODE}"),),
     "output": ((False, f"cannot reach {_NODE}"),),
 }
-"""For each hook of nft: whether the container sends the packets, and the consequence if they are lost there."""
+"""For each hook of nft: whether the container sends the packets, and the consequence of their loss there."""
 _MOST_PORTS = 1_000
-"""In a larger nft table than this number of rules, the ports of a bridge are not followed one by one."""
+"""If a table of nft has more rules than this, the ports of a bridge are not followed one by one."""
 _OWN_TABLES = {MASQUERADE, *PORTS}
 _OWNERS = {
     "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
@@ -136,7 +136,7 @@ def check_rules(node: NodeState) -> Observations:
             elif not answer:
                 missing[wanted["iptables"].kind] = backend
         if missing:
-            meaning = "somebody removed them, for example a firewall's reload; the container is cut off without them"
+            meaning = "something removed them, such as a reload of the firewall; without them the container is cut off"
             yield finding_about(
                 "rules", "error", attachment, "rules-missing", f"missing rules: {', '.join(missing)}", meaning,
                 *_mends(node, attachment, missing),
@@ -195,7 +195,7 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
 
 
 def facts_of(node: NodeState) -> Facts:
-    """Return the facts of the node's rules, by backend."""
+    """Return by backend the effects of the node's rules on containers."""
     return {
         "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in iptables_of(node))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
@@ -450,8 +450,9 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
             seen = "the policy drops the packets of containers to this node, and no rule accepts them"
             meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
             yield NodeFinding(
-                "rules", "note", "policy-drops", str(place), seen, meaning, f"if not: {'; '.join(now)}", (), names
-            )
+                "rules", "note", "policy-drops", str(place), seen, meaning,
+                f"if nobody wants this: {'; '.join(now)}", (), names,
+            )  # fmt: skip
             continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
@@ -460,9 +461,9 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def end_of(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
-    """Return what a rule names to accept packets: the bridge, or the network of a container on a link of its own.
+    """Return by what a rule can accept packets: the name of the bridge, or a container's network.
 
-    Each of these containers has another interface, and the next one, too.
+    The network is for plugins such as ptp: each container has an interface of its own on the host, with a new name.
     """
     if interface in node.summary_of(attachment).veths:
         for _, cidr in node.summary_of(attachment).placed:
@@ -607,7 +608,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             yield NodeFinding(
                 "rules", "note", "dropped-in-part", str(place),
                 f"a rule drops some packets of {some(list(names))}: {text_of(rule)}",
-                "somebody may want this", f"if not: {removal(node, place, rule)}", (), tuple(names),
+                "somebody may want this", f"if nobody wants this: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
 
 
@@ -788,13 +789,13 @@ def _left_over(node: NodeState, facts: Facts) -> Observations:
         # No record and no reservation: nobody's ADD runs.
         answer = node.life.of(Subject(addresses=tuple(left), age=math.inf))
         if not recorded and answer.verdict == "unknown":
-            unseen[NotChecked("rules", "rules that are left of containers without a record", answer.reason)] = None
+            unseen[NotChecked("rules", "rules that containers without a record left", answer.reason)] = None
             continue
         if mends := rules_to_remove(node, network, container_id, ifname, sorted(left)):
             record, meaning = (
                 ("record has another address", "the rules are of an earlier attachment, and the next DEL fails")
                 if recorded
-                else ("container has no record", "a later container with that address gets its masquerade and ports")
+                else ("container has no record", "a later container with that address gets the ports of the old one")
             )
             yield NodeFinding(
                 "rules", "warning", "rules-left", f"container {container_id}",

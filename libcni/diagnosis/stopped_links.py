@@ -1,4 +1,4 @@
-"""Find what stops the packets of an interface that is up: its settings, its VLAN, and entries of its neighbours."""
+"""Find what stops the packets of an interface that is up: settings, the VLAN, or a wrong neighbour entry."""
 
 from __future__ import annotations
 
@@ -116,21 +116,21 @@ def _sets(document: Mapping[str, Any], text: str) -> bool:
 def in_another_vlan(
     bridge: Link, port: Link, documents: Documents, about: partial[NodeFinding]
 ) -> Iterator[NodeFinding]:
-    """Find a port whose packets are in another VLAN than the configured one, or than those of the bridge itself."""
+    """Find a port that is in another VLAN than the configured one, or than the bridge itself."""
     own = next((document for document in documents if document.get("type") == "bridge"), {})
     vlan = own.get("vlan") or (0 if own.get("vlanTrunk") else bridge.pvid)
     if FILTERS_VLANS in bridge.settings and vlan and port.pvid != vlan:
         actual = f"VLAN {port.pvid}" if port.pvid else "no VLAN"
         yield about(
             severity="error", name="link-setting",
-            seen=f"{bridge.name} has packets of {port.name} in {actual}, but packets of its network in VLAN {vlan}",
+            seen=f"{bridge.name} puts the packets of {port.name} into {actual}, but its network is in VLAN {vlan}",
             meaning="the container is cut off",
             remedy=f"bridge vlan add vid {vlan} pvid untagged dev {shlex.quote(port.name)}",
         )  # fmt: skip
 
 
 class HardwareAddresses:
-    """The hardware addresses of the gateways and containers of each network: what a permanent neighbour must have."""
+    """The hardware addresses of the gateways and containers of each network, to check permanent neighbours."""
 
     def __init__(self, node: NodeState, host: Network) -> None:
         self._of: dict[str, dict[str, set[str]]] = {}

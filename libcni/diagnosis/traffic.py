@@ -64,7 +64,7 @@ class Failure(NamedTuple):
 
 
 def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Collection[str] = ()) -> Observations:
-    """Send echo requests and find those without an answer, except if another finding already explains this.
+    """Send echo requests and find those without an answer, unless another finding explains this.
 
     ``only``: the containers to or from which they are sent, as ``ID`` or ``ID:IFNAME``; (): all.
     """
@@ -146,7 +146,7 @@ def _send(batch: list[Probe], answering: set[str], failures: list[Failure], unkn
         if not echo.problem and probe.target is not None and is_silent(probe.target.version, probe.target):
             echo.problem = f"{probe.target.name} answers no echo requests: {SILENT[probe.target.version]} is 1 there"
         if not echo.problem and any(map(_is_young, probe.ends)):
-            echo.problem = f"packets need not arrive yet: the ADD ended less than {_SETTLED:g} s ago"
+            echo.problem = f"the packets may not arrive yet: the ADD ended less than {_SETTLED:g} s ago"
         if echo.problem or echo.error in {errno.EAGAIN, errno.ENOBUFS}:
             unknown.append((probe, echo.problem or os.strerror(echo.error)))
         else:
@@ -154,7 +154,7 @@ def _send(batch: list[Probe], answering: set[str], failures: list[Failure], unkn
 
 
 def _is_there(end: End) -> bool:
-    """Return whether a container still lives with its address: it may have ended meanwhile."""
+    """Return whether a container still has its address: it may have ended meanwhile."""
     space = read_space(end.identity, end.path)
     link = space.network.links.get(end.link.name) if space is not None and space.network is not None else None
     return link is not None and link.is_up and link.has_address(end.address)

@@ -1,7 +1,7 @@
-"""Ask the kernel over which interface it would send packets: to containers, from containers, and inside containers.
+"""Ask the kernel over which interface it would send packets: to, from and inside containers.
 
-Many things decide on this: rules, tables, types of routes, filters of sources. The kernel knows the answer for each
-packet, without sending it. The answer is compared with what the plugins have reported and created.
+Routing rules, tables, types of routes and source filters decide on this. The kernel knows the answer without sending a
+packet. The answer is compared with what the plugins have reported and created.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding
 
 
 def _devices(node: NodeState, host: Network, attachment: Attachment) -> Iterator[Link]:
-    """Yield the node's interfaces that are up over which it reaches an attachment."""
+    """Yield the node's interfaces over which it reaches an attachment, if they are up."""
     for document in node.documents(attachment):
         if document.get("type") == "bridge" and is_gateway(document) and bridge_of(document) in host.links:
             bridge = host.links[bridge_of(document)]
@@ -227,7 +227,7 @@ def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
         yield NodeFinding(
             "interfaces", "note" if is_meant else "error", "route-stolen", cause.subject, seen,
             f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
-            f"{'if not' if is_meant else cause.before}: {cause.command}", (),
+            f"{'if nobody wants this' if is_meant else cause.before}: {cause.command}", (),
             tuple(dict.fromkeys(id_of(one.attachment) for one in alike if one.attachment is not None)),
         )  # fmt: skip
 
@@ -304,7 +304,7 @@ def _ends_of(rule: RoutingRule, word_of_interface: str = "over") -> str:
 
 
 def _decider(network: Network, question: RouteQuestion) -> tuple[RoutingRule | None, IPRoute | None]:
-    """Return the rule, and the route if it leads to one, that an error of the kernel's probably comes from."""
+    """Return the rule, and the route that it leads to if there is one, which probably cause an error of the kernel."""
     version, names = _version(question.target), {link.index: link.name for link in network.links.values()}
     for rule in network.routing_rules:
         is_asked = (

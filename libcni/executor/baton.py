@@ -45,7 +45,7 @@ def _give_up() -> bool:
 
 
 class Holding:
-    """A block that runs with the baton. Reentrant."""
+    """A context manager whose block runs with the baton. Reentrant."""
 
     __slots__ = ("_has_taken",)
 
@@ -62,7 +62,7 @@ class Holding:
 
 
 class Waiting:
-    """A block without the baton: it waits for a plugin, a lock, a turn or the disk, or runs foreign code.
+    """A context manager whose block runs without the baton, because it waits or runs foreign code.
 
     Its value is whether the thread had the baton.
     """

@@ -13,7 +13,7 @@ __all__ = ["CancelScope", "Cancelled"]
 
 
 class Cancelled(BaseException):
-    """The verb was cancelled by ``CancelScope.cancel``. No Exception, so that nothing takes it for a failure.
+    """The verb was cancelled by ``CancelScope.cancel``. A BaseException: ``except Exception`` does not catch it.
 
     Examples:
         >>> scope = CancelScope()
@@ -31,9 +31,9 @@ class CancelScope:
     """A block of code whose blocking verbs another thread can cancel.
 
     After ``cancel``, each verb of the block raises Cancelled as soon as it waits: for a plugin, which is killed, for a
-    lock, or for its turn. An ADD leaves its record pending, for DEL and GC, or is rolled back first
-    with ``on_cancel="rollback"``. The call of an ``executor`` of your own is not interrupted. On asyncio, cancel the
-    task instead.
+    lock, or because ``max_verbs`` verbs run already. An ADD leaves its record pending, for DEL and GC, or is rolled
+    back first with ``on_cancel="rollback"``. The call of an ``executor`` of your own is not interrupted. On asyncio,
+    cancel the task instead.
 
     Raises:
         Cancelled: ``cancel`` was called.

@@ -94,7 +94,7 @@ def exec_plugin_with_result(  # noqa: PLR0913 - the parts of a call
 
     Args:
         plugin_path: the executable.
-        netconf: the execution configuration, which the plugin receives on stdin: JSON, or an object of it.
+        netconf: the execution configuration, which the plugin receives on stdin: JSON text, or a decoded object.
         args: the CNI_* variables.
         executor: runs the plugin; None: a ProcessExecutor.
         timeout: seconds until the plugin is stopped; None: no limit.

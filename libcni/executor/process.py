@@ -58,7 +58,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 def run_holding(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine as ``run_to_end`` does, with the baton."""
+    """Run a coroutine as ``run_to_end`` does, while this thread holds the ``baton``."""
     with Holding():
         return run_to_end(coroutine)
 

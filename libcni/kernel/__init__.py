@@ -1,1 +1,1 @@
-"""The kernel, as this library asks it: system calls, namespaces, links, packet-filter rules."""
+"""Access to the kernel: system calls, namespaces, links, packet-filter rules."""

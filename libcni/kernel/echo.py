@@ -20,12 +20,12 @@ from libcni._dataclass import dataclass
 from libcni.kernel.namespace import NamespaceId, open_known, socket_in
 
 _PAUSES = (0.3, 0.7, 1.0)
-"""Seconds to wait for an answer after each try."""
+"""Seconds to wait for an answer after each request."""
 
 _ECHO = struct.Struct("!BBHHH")
 _TOKEN = 16
 _MOST_BYTES, _MOST_PACKETS = 256, 16
-"""How many bytes of a packet are read, and how many packets of one socket before the other sockets are read."""
+"""The bytes that are read of a packet, and the packets that are read of one socket before the other sockets."""
 _SOL_RAW, _ICMP_FILTER, _ICMP6_FILTER = 255, 1, 1
 _IP_RECVERR, _IPV6_RECVERR, _MSG_ERRQUEUE = 11, 25, 0x2000
 _EXTENDED_ERROR = struct.Struct("=IBBBxII")
@@ -54,7 +54,7 @@ _IPV6 = _Family(
 
 
 class EchoRequest(NamedTuple):
-    """A request for an echo.
+    """An echo request to one address.
 
     Attributes:
         target: the IP address that it is sent to.
@@ -76,10 +76,10 @@ class Echo:
     Attributes:
         sent: the number of packets that were sent.
         is_answered: whether an answer came.
-        error: the number of the last error, 0 for none; the sender's kernel has the error from a route, a rule or the
-            network.
+        error: the last errno, 0 for none: what the sender's kernel says after a route, a rule or the network stopped
+            the request.
         reporter: the IP address of the node that reported the error in a packet; "" if the sender's kernel did.
-        problem: why no request could be made, or "": nothing is known then.
+        problem: why no request could be sent, so that nothing is known; else "".
     """
 
     sent: int = 0

@@ -27,11 +27,11 @@ class Space:
 
     Attributes:
         path: a path that leads to it now.
-        process: the number of a process that lives in it, or "".
+        process: the PID of a process in it, or "".
         network: its interfaces, addresses, routes and cookie; None if they cannot be read.
         problem: why they cannot be read, or "".
         is_trusted: whether its user namespace is this program's, or an ancestor of it.
-        tied: the numbers of its interfaces whose other end, or parent, is in a namespace that is trusted.
+        tied: the indexes of its interfaces whose other end or parent is in a trusted namespace.
     """
 
     path: str
@@ -42,12 +42,12 @@ class Space:
     tied: frozenset[int] = frozenset()
 
     def is_evidence(self, link: Link) -> bool:
-        """Return whether an interface here is a proof: only root can have created it. Every namespace has lo."""
+        """Return whether an interface proves something, because only root can have created it; False for lo."""
         return link.name != "lo" and (self.is_trusted or link.index in self.tied)
 
     @property
     def evidence(self) -> list[Link]:
-        """The interfaces that are a proof; [] if the interfaces cannot be read."""
+        """The interfaces that only root can have created; [] if the interfaces cannot be read."""
         return list(filter(self.is_evidence, self.network.links.values())) if self.network is not None else []
 
 
@@ -67,7 +67,7 @@ def read_space(
 ) -> Space | None:
     """Read the namespace at a path; return None if another namespace, or no namespace, is at the path.
 
-    ``trusted``: paths of the trusted namespaces, with what is there, except this program's own.
+    ``trusted``: (path, identity) of the trusted namespaces, except this program's own.
     """
     try:
         # By descriptor: the process at the path may end, or leave a namespace that it only visited.
@@ -88,7 +88,7 @@ def read_space(
 
 
 def ways_in(place: tuple[str, NamespaceId] | None, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
-    """Return the kernel's ways for packets in the namespace at a path; None: in this thread's. Raises OSError."""
+    """Return the kernel's routes for packets in the namespace at a path; None: in this thread's. Raises OSError."""
     if not questions:
         return []
     if place is None:

@@ -16,8 +16,8 @@ _IDLE_SECONDS = 0.1
 class HelperThread:
     """A thread that does pieces of work one after another.
 
-    It starts with the first piece and ends when none has come for 0.1 s: some system calls need a process that has only
-    one thread. A forked child has a thread of its own. Objects of this class are never freed.
+    The thread starts with the first piece of work, and ends after 0.1 s without work, because some system calls need a
+    process with only one thread. A forked child has its own thread. Objects of this class are never freed.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class IPsecPolicy(NamedTuple):
         destination: the network of their destination.
         direction: ``in``, ``out`` or ``fwd``.
         blocks: whether it drops the packets. Otherwise it lets them pass, or wants them encrypted.
-        is_whole: whether all packets between the two networks are meant, not those of a protocol or interface alone.
+        is_whole: whether it is for all packets between the two networks, not only for a protocol or an interface.
     """
 
     source: str

@@ -125,7 +125,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was seen of a subject. The fields after ``has_walked`` count only if it is true.
+    """The signs that were seen of a container. The fields after ``has_walked`` count only if it is true.
 
     Attributes:
         has_rebooted: the subject is from before the last reboot.
@@ -216,14 +216,14 @@ def _proves_an_end(facts: Facts, answer: Answer | None) -> bool:
 
 
 class Life:
-    """One look at the node, for any number of questions. Path, kernel and host ends are examined at each question.
+    """A view of the node that answers which containers live. Each answer examines path, kernel and host ends anew.
 
     Make a new one immediately before an act that depends on the answer: the walk is not repeated.
 
     Args:
         by_handle: whether to ask the kernel by a handle, if it knows such handles.
         old_after: the age in seconds from which all signs have appeared; None: ``OLD_AFTER``.
-        only_threads: whether the walk looks for processes alone: a fifth of its time. Only for ``inhabitant``.
+        only_threads: whether the walk looks only at processes, in a fifth of the time. Only for ``inhabitant``.
     """
 
     def __init__(self, *, by_handle: bool = True, old_after: float | None = None, only_threads: bool = False) -> None:
@@ -318,13 +318,13 @@ class Life:
                 return Answer("alive", sign, f"{_HELD[sign]} ({path})" if path else _HELD[sign], path, netns)
         if blind := self.why_blind(None):
             return Answer("unknown", "blind", blind)
-        return Answer("dead", "walk", "no process, mount or descriptor but the library's own holds the namespace")
+        return Answer("dead", "walk", "only the library's own mount holds the namespace")
 
     # What was seen.
 
     @cached_property
     def walk(self) -> Walk:
-        """The walk, done at the first use."""
+        """The walk over the node's processes, mounts and descriptors, done at the first use."""
         return Walk(only_threads=self._only_threads)
 
     @cached_property
@@ -371,7 +371,7 @@ class Life:
 
     @cached_property
     def addresses(self) -> dict[str, list[tuple[NamespaceId, Link]]]:
-        """The interfaces that prove something, by their IP addresses."""
+        """The interfaces that only root can have created, by their IP addresses."""
         found: dict[str, list[tuple[NamespaceId, Link]]] = {}
         for identity, space in self.spaces.items():
             for link in space.evidence:

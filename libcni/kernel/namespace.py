@@ -60,7 +60,7 @@ def open_namespace(netns: str) -> int:
 
 
 def open_known(path: str, identity: NamespaceId) -> int:
-    """Return a descriptor of the network namespace that is expected at a path which another user can change.
+    """Return a descriptor of the expected network namespace at a path that another user can change.
 
     That user may replace the file at any moment, for example by a FIFO, whose open waits for ever.
 
@@ -163,7 +163,7 @@ def _bring_lo_up() -> None:
 def bind(source: str, path: str, *, onto: bool = False) -> None:
     """Give the namespace at ``source`` another name. Raises OSError.
 
-    ``onto``: the name exists as an empty file, which stays: to remove it would unmount what others have mounted there.
+    ``onto``: the name exists as an empty file. It is kept: its removal would unmount what others have mounted there.
     """
     if not onto:
         # O_EXCL: a file of another program must be neither mounted over nor removed.

@@ -35,10 +35,10 @@ _DETACHED = "/"
 
 @dataclass(slots=True)
 class Held:
-    """What holds a network namespace.
+    """The holders of a network namespace: threads, mounts, descriptors.
 
     Attributes:
-        process: the number of a process with a thread in it, or "".
+        process: the PID of a process with a thread in it, or "".
         paths: a path to it for each sign that was seen. A path is "" if it must not be used, because it goes through a
             mount namespace of another user, where an open may wait for ever.
         mounts: the paths of its mounts, in whatever mount namespace, as they are seen there.
@@ -103,8 +103,8 @@ class Walk:
     """A completed walk.
 
     Args:
-        seconds: the most time that it takes.
-        only_threads: whether to look at threads alone, not at mounts and descriptors.
+        seconds: the longest time that it may take.
+        only_threads: whether to look only at threads, not at mounts and descriptors.
 
     Attributes:
         held: what holds each namespace, by its inode.
@@ -112,8 +112,9 @@ class Walk:
         outside: a process outside this program's user namespace that could not be looked at, or "". The containers of
             a rootless program are inside; what root holds is not seen.
         pid_namespace: the inode of the PID namespace whose processes /proc has; None if it is unknown.
-        sees_containers: whether it saw a process in a PID namespace below that one whose network namespace has a mount,
-            too. In another PID namespace than the machine's first one, that shows that a runtime's processes are seen.
+        sees_containers: whether it saw a process of a PID namespace below ``pid_namespace``, in a network namespace
+            that is also mounted. If ``pid_namespace`` is not the machine's first one, this shows that a runtime's
+            processes are seen.
     """
 
     def __init__(self, *, seconds: float = _SECONDS, only_threads: bool = False) -> None:

@@ -57,7 +57,7 @@ _WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 _ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
                 8: "prohibit", 9: "throw", 10: "nat"}  # fmt: skip
 _AT_ONCE = 32
-"""The number of questions in one message: their answers have room in a socket."""
+"""The number of questions in one message: their answers fit into the socket's buffer."""
 _IFF_UP = 1
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
@@ -85,7 +85,7 @@ _TRIES = 8
 _T = TypeVar("_T")
 
 DROPS_PACKETS = -1
-"""The interface number of routes that drop the packets."""
+"""The interface index of routes that drop the packets."""
 
 
 @dataclass(slots=True)
@@ -94,15 +94,15 @@ class Link:
 
     Attributes:
         name: its name.
-        index: its number.
-        master: the number of the bridge that it belongs to, or 0.
+        index: its index.
+        master: the index of the bridge that it belongs to, or 0.
         mac: its hardware address, "" if it has none.
         kind: its driver, such as ``veth``, "" if the kernel does not report it.
         is_up: whether it is administratively up.
         addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
-        peer_namespace: the number, in this namespace, of the other namespace that its peer or master is in; None: its
-            peer or master is in no other namespace.
-        peer: the number of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
+        peer_namespace: this namespace's ID (nsid) of the other namespace with its peer or parent; None: its peer or
+            parent is in no other namespace.
+        peer: the index of its peer or parent, in the namespace of the peer or parent; 0 if it has none.
         mtu: its MTU in bytes.
         settings: its settings that can stop packets and that a new interface does not have, such as ``arp off``: see
             ``settings_of``.
@@ -134,7 +134,7 @@ class IPRoute:
     Attributes:
         destination: the network, such as ``0.0.0.0/0`` for the default route.
         gateway: the gateway's address, or "".
-        ifindex: the number of the interface, 0 for several, or DROPS_PACKETS if the packets are dropped.
+        ifindex: the index of the interface, 0 for several, or DROPS_PACKETS if the packets are dropped.
         table: the number of its table; 254 is the main table.
         metric: of several routes to a network, the route with the lowest metric is used.
     """
@@ -153,7 +153,7 @@ class Neighbour:
     Attributes:
         address: the IP address.
         mac: the hardware address to which the packets for the IP address are sent; "" if none is there.
-        ifindex: the number of the interface.
+        ifindex: the index of the interface.
         is_learned: whether the kernel made it. It never changes an entry that somebody has made by hand.
     """
 
@@ -164,12 +164,12 @@ class Neighbour:
 
 
 class RouteQuestion(NamedTuple):
-    """The packets whose way the kernel is asked for.
+    """Packets for which the kernel is asked for the route.
 
     Attributes:
         target: the IP address that they are sent to.
         source: the IP address that they are sent from, or "".
-        arrives_on: the number of the interface on which they arrive; 0: they are sent in this namespace.
+        arrives_on: the index of the interface on which they arrive; 0: they are sent in this namespace.
     """
 
     target: str
@@ -181,11 +181,11 @@ class RouteAnswer(NamedTuple):
     """The kernel's choice for some packets: an error, or the route that they take.
 
     Attributes:
-        error: the number of the error, or 0.
+        error: the errno, or 0.
         kind: the type of the route, such as ``local``; "" for a route to other nodes.
         destination: the network of the route.
         table: the number of the table with the route.
-        ifindex: the number of the interface; 0 for several.
+        ifindex: the index of the interface; 0 for several.
         gateway: the gateway's address, or "".
         protocol: the number of the program that made the route: 2 for the kernel.
     """
@@ -224,11 +224,11 @@ class RoutingRule(NamedTuple):
 
 
 class BridgeEntry(NamedTuple):
-    """An entry in the table of a bridge that somebody has made by hand: the bridge does not learn it anew.
+    """A static entry in a bridge's forwarding table (FDB): somebody made it, the bridge does not learn it.
 
     Attributes:
         mac: the hardware address.
-        port: the number of the port over which the bridge sends the packets for it.
+        port: the index of the port over which the bridge sends the packets for it.
     """
 
     mac: str
@@ -243,8 +243,8 @@ class Network:
         links: the interfaces.
         routes: the routes.
         cookie: the kernel's number of the namespace, which is unique until a reboot; 0 before Linux 5.14.
-        reader: the number that this namespace uses for the namespace of the program that read it; None if no link
-            connects the two.
+        reader: this namespace's ID (nsid) of the reader's namespace, that of the program that read it; None if no
+            link connects the two.
         neighbours: the permanent entries in its tables of neighbours.
         bridge_entries: the entries that somebody made in the tables of its bridges; empty for other namespaces than the
             reader's own.
@@ -309,7 +309,7 @@ def add_address(netns: str | None, ifindex: int, address: str, *, brings_route: 
 
     Args:
         netns: the path of the interface's namespace; None: this thread's.
-        ifindex: the interface's number.
+        ifindex: the interface's index.
         address: the address.
         brings_route: whether the kernel makes the route to the address's network.
     """
@@ -344,7 +344,7 @@ def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = 
 
 
 def links(netns: str | None = None) -> dict[str, Link]:
-    """Return the interfaces of a namespace by name; ``netns`` and the errors: see ``read_network``."""
+    """Return the interfaces of a namespace by name; ``netns`` and the errors are as for ``read_network``."""
     with open_netlink(netns) as connection:
         return _links_with_addresses(Conversation(connection, is_own=netns is None))
 
@@ -388,7 +388,7 @@ class Conversation:
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size) + mask, _link)
 
     def vlans(self) -> list[tuple[int, int]]:
-        """Return the VLAN of untagged packets for each bridge and port, by the interface's number. Raises OSError."""
+        """Return the VLAN of untagged packets for each bridge and port, by the interface's index. Raises OSError."""
         body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
 
@@ -414,7 +414,7 @@ class Conversation:
         return [rule for rule in found if rule is not None]
 
     def ways(self, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
-        """Return the ways that the kernel chooses for packets, as ``ip route get`` does. Nothing is sent.
+        """Return the routes that the kernel chooses for packets, as ``ip route get`` does. Nothing is sent.
 
         Raises OSError.
         """
@@ -444,12 +444,12 @@ class Conversation:
         return [neighbour for neighbour in found if neighbour is not None]
 
     def unresolved(self) -> set[str]:
-        """Return the IP addresses of neighbours of which nobody tells the hardware address now. Raises OSError."""
+        """Return the IP addresses of neighbours that do not answer for their hardware address. Raises OSError."""
         found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _unresolved)
         return set(filter(None, found))
 
     def addresses(self) -> list[tuple[int, str]]:
-        """Return the IP addresses, each with the number of its interface. Raises OSError."""
+        """Return the IP addresses, each with the index of its interface. Raises OSError."""
         found = self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
         return [pair for pair in found if pair is not None]
 
@@ -469,7 +469,7 @@ class Conversation:
         self.ask(_RTM_DELLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
 
     def number_of(self, descriptor: int) -> int | None:
-        """Return the number by which this namespace knows an open namespace; None if there is none. Raises OSError."""
+        """Return this namespace's ID (nsid) of an open namespace; None if it has none. Raises OSError."""
         body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
         kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
         return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
@@ -714,7 +714,7 @@ def _way(body: bytes) -> RouteAnswer:
     family, prefix_length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
     attributes = _attributes(body[_ROUTE.size :])
     if family not in _IP_FAMILIES:
-        raise ValueError("it is no way of IP packets")
+        raise ValueError("it is no route of IP packets")
     destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
     gateway = attributes.get(_RTA_GATEWAY)
     return RouteAnswer(

@@ -60,13 +60,13 @@ class AddressSet:
 
 
 class Hook(NamedTuple):
-    """Where the kernel asks a chain of nft.
+    """The hook at which the kernel runs a chain of nft.
 
     Attributes:
         kind: ``filter``, ``nat`` or ``route``.
         name: the hook, such as ``forward``.
         devices: the interfaces of the hooks ``ingress`` and ``egress``.
-        priority: the chain with the lowest priority is asked first; iptables translates at -100.
+        priority: the chain with the lowest priority runs first; iptables translates at -100.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Table:
     """The chains and rules of a table, with a quick search by a target, the address of one host, or a mark.
 
     With 10,000 containers a chain has 10,000 rules. ``policies``: what happens to a packet at the end of a chain.
-    ``hooks``: where the kernel asks a chain of nft. ``handles``: the handles of nft's rules. ``sets``: the sets of
+    ``hooks``: the hooks of nft's chains. ``handles``: the handles of nft's rules. ``sets``: the sets of
     addresses in rules that drop. ``unknown``: the lines of nft that are not understood. ``unread``: why sets of ipset
     are not in ``sets``.
     """
@@ -218,7 +218,7 @@ def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Tabl
 
 
 def filtering_tables() -> dict[str, Table]:
-    """Return the tables of nft that filter or translate, without iptables-nft's and the plugins', and without elements.
+    """Return the tables of nft that filter or translate, but not iptables-nft's and the plugins'. Omit sets' elements.
 
     A table that cannot be listed is there without its chains. Raises OSError if none can be listed.
     """
@@ -269,11 +269,11 @@ def read_sets(tables: Mapping[str, Table]) -> None:
 
 
 def ip_set(text: str) -> AddressSet:
-    """Return the addresses of a set as ``ipset save`` prints it. Raises ValueError if it has more than addresses."""
+    """Return the addresses of a set as ``ipset save`` prints it. Raises ValueError if it has other elements."""
     lines = [line.split() for line in text.splitlines()]
     kind = lines[0][2] if lines and lines[0][2:] else ""
     if kind not in {"bitmap:ip", "hash:ip", "hash:net"} or any("nomatch" in words for words in lines):
-        msg = f"a set of the type {kind or 'that is unknown'}, or with exceptions"
+        msg = f"the doctor reads only sets of addresses without nomatch; this one has the type {kind or '(none)'}"
         raise ValueError(msg)
     return _addresses(words[2] for words in lines if words[:1] == ["add"] and words[2:])
 

@@ -148,8 +148,8 @@ _STATX = struct.Struct("=32xQ96xII112x")
 def identify(file: str | int) -> tuple[int, int]:
     """Return (device, inode) of a file or a descriptor, as the kernel knows it.
 
-    Unlike ``stat`` it never asks the program behind a file system, which may not answer for ever: any user can have
-    one. Raises OSError.
+    Unlike ``stat`` it never asks the program behind a FUSE file system, which any user can mount, and which may never
+    answer. Raises OSError.
     """
     import ctypes
 
@@ -167,7 +167,7 @@ def open_namespace_by_handle(inode: int, cookie: int) -> int:
     """Return a descriptor of the network namespace with this inode and cookie, whatever keeps it (Linux 6.18).
 
     Raises:
-        OSError: ESTALE if there is none, or if this program may not see it; another number if the kernel cannot say.
+        OSError: ESTALE if there is none, or if this program may not see it; another errno if the kernel cannot say.
     """
     import ctypes
 

@@ -285,9 +285,9 @@ class Result:
         cni_version: the spec version that the result is written in.
         text: the JSON document as the plugin printed it, with ``cniVersion`` added if it was missing.
         interfaces: the interfaces that the plugins created.
-        ips: its addresses.
-        routes: its routes.
-        dns: its name resolution.
+        ips: the attachment's addresses.
+        routes: the attachment's routes.
+        dns: the attachment's name resolution.
         unused_capabilities: the capability arguments of this ADD that no plugin of the network declares.
         notes: warnings of this ADD, which are in the log too: the ADD was repeated after a known fault of a plugin; an
             earlier attachment was detached, and its plugins left rules; a program of the host uses a published port.

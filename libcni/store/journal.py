@@ -50,7 +50,7 @@ class Journal:
         except RecordError as problem:
             if error is None:
                 raise
-            error.add_note(f"when its record was closed: {problem}")
+            error.add_note(f"when the record was closed: {problem}")
 
     def write(self, event: Event, **values: Any) -> None:
         """Write an event, with new values of the record's fields ``interface``, ``partial`` and ``result``.
@@ -104,7 +104,7 @@ class Journal:
         # After a write that failed the size is not known.
         self.is_anothers = self.is_anothers or self._size not in {None, size}
         if self.is_anothers:
-            problem = f"{path}: another program rewrote the record meanwhile; Go libcni does so if it attaches this too"
+            problem = f"{path}: another program rewrote the record, as Go libcni does when it attaches the interface"
             raise RecordError(problem, path=path, hint="find out which other runtime attaches this container")
 
     def has_name(self) -> bool:
@@ -124,7 +124,7 @@ class Journal:
         """Close the file. The record stays.
 
         Raises:
-            RecordError: a file system on the network reports only now that a write failed.
+            RecordError: a write failed earlier, which a network file system reports only now.
         """
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:

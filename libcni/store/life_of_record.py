@@ -20,7 +20,7 @@ DEFAULT_BRIDGE = "cni0"
 def life_of(record: Record, life: Life | None = None) -> Answer:
     """Return whether the container of a record lives; see ``Life.of``.
 
-    ``life``: the look at the node, shared by the questions about several records; None: a new one.
+    ``life``: the view of the node, for questions about several records; None: a new one.
     """
     life = Life() if life is None else life
     if record.state != STALE_BOOT and life.by_path(record.netns, record.netns_id, record.netns_cookie or 0):

@@ -112,7 +112,7 @@ NOT_THE_SAME: Final[frozenset[Comparison]] = frozenset({"no namespace", "other n
 
 
 def same_namespace(recorded: Place, seen: Place) -> bool:
-    """Return whether ``seen`` may be the recorded namespace: of the values known for both, none differs."""
+    """Return whether ``seen`` may be the recorded namespace: no value that is known for both differs."""
     if not seen.exists:
         return recorded.netns in {None, NOWHERE}
     if not recorded.is_identified:
@@ -162,7 +162,7 @@ def is_same_index(recorded: Place, seen: Place) -> bool:
 
 
 def is_certain(record: Record | None, recorded: Place, seen: Place) -> bool:
-    """Return whether a record proves that the interface is its own: then no other record need be asked.
+    """Return whether a record proves that the interface is its own, without a search in the other records.
 
     Only one ADD can have created the interface with an index in the namespace with a cookie.
     """

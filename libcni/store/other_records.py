@@ -117,7 +117,7 @@ class OtherRecords:
     ) -> Iterator[OtherRecord]:
         """Yield the attachments except ``but`` that have one of these IP addresses, without prefix length.
 
-        ``look``: the value of ``read`` just now.
+        ``look``: what ``read`` has just returned.
         """
         wanted = frozenset(addresses)
         words = [address.encode(errors="surrogatepass") for address in wanted]

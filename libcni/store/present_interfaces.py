@@ -75,7 +75,7 @@ def is_own_namespace(netns: str) -> bool:
 
 
 def lasting_path(netns: str) -> str:
-    """Return a path of this program's own namespace that is valid when the process that the given path names has ended.
+    """Return a path of this program's own namespace that stays valid when the process in ``netns`` has ended.
 
     A path that is not below /proc stays unchanged. If the calling thread is in another namespace than the main thread,
     every path stays unchanged: a plugin starts in the thread's namespace.
@@ -103,7 +103,7 @@ def is_no_namespace(netns: str) -> bool:
 def is_other_file(netns: str) -> bool:
     """Return whether there is a regular file, a directory or a namespace of another kind at a path.
 
-    Plugins refuse it. A namespace is a regular file, too.
+    Plugins refuse such a path. The kernel shows a namespace as a regular file, too.
     """
     try:
         mode = system.stat(netns).st_mode

@@ -364,7 +364,7 @@ def gist_of(data: bytes, stamp: Stamp | None) -> Gist:
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:
     """Return the events in a record's file: seconds since 1970, the event, and the index of the plugin that ended.
 
-    ``decode`` accepts the file. Raises KeyError, TypeError or ValueError if an event is damaged.
+    The file must be one that ``decode`` accepts. Raises KeyError, TypeError or ValueError if an event is damaged.
     """
     members = _whole_members(data)[0]
     for key in _keys_of_events(members):

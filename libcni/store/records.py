@@ -120,7 +120,7 @@ class RecordStore:
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
     def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
-        """Return the Gist of each file (by default of all), by name. Read only files that have changed since ``gists``.
+        """Return by name what each file mentions, by default all files. Read only those that changed since ``gists``.
 
         Raises:
             RecordError: the directory cannot be listed.
@@ -154,7 +154,7 @@ class RecordStore:
         return gist_of(data, _settled_stamp(status, now))
 
     def stamp_of_names(self) -> Stamp | None:
-        """Return the stamp of the directory, which each new and each removed file changes; None if a change may not.
+        """Return the stamp of the directory, which a new or removed file changes; None if a further change may keep it.
 
         Raises:
             RecordError: the directory cannot be opened.

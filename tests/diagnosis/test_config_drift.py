@@ -106,11 +106,11 @@ def test_a_renamed_network_with_dead_and_with_living_containers_says_both(made: 
     made.attach("c1", state="stale-boot")
     made.attach("c2")
     found = made.finding(check_drift)
-    assert found.meaning.startswith(f"their addresses are still reserved: 10.1.0.2; {file} has its plugins under")
+    assert found.meaning.startswith(f"their addresses are still reserved: 10.1.0.2; {file} has the same plugins under")
     made.attach("c3", network="renamed", config=json.dumps(json.loads(file.read_text())).encode())
     found = made.finding(check_drift)
     # With its old name again the file would be missing for the others.
-    assert found.remedy == "restart the containers on the old name, because others are on the new one already: c2"
+    assert found.remedy == "others already use the new name, so restart the containers that use the old one: c2"
 
 
 def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:

@@ -159,7 +159,7 @@ def test_a_disk_that_was_mounted_over_records_or_reservations_is_the_cause(node:
         assert (found.name, found.subject) == ("hidden-records", str(place))
         what = f"reservations of {node.net}.2, {node.net}.3"
         what = what if part.startswith("leases") else "records of c1:eth0, c2:eth0"
-        assert found.seen == f"data (tmpfs) is mounted over it, and hides {what}: they are in use"
+        assert found.seen == f"data (tmpfs) is mounted over it, and hides {what}, which are in use"
         node.type(found.remedy.partition(" (")[0])
         node.assert_healthy()
     finally:
@@ -174,7 +174,7 @@ def test_a_disk_that_was_mounted_over_the_disk_of_the_records_is_the_cause_too(n
         with small_disk(node.cache, "size=9m"):
             found = next(one for one in node.diagnose().findings if one.check == "disk")
             assert (found.name, found.subject) == ("hidden-records", str(node.cache))
-            assert f"perhaps with the records of {node.net}.2" in found.seen
+            assert f"may have the records of the unrecorded addresses {node.net}.2" in found.seen
             for name in ("c2", "c3"):
                 node.attach(name)
             names = {one.name for one in node.diagnose().findings}
@@ -209,7 +209,7 @@ def test_the_directory_of_the_namespaces_is_on_a_disk_too(
         found = node.finding(seen)
         assert (found.subject, found.meaning) == (str(place), disk._UNNAMED)
         if options != "ro":
-            assert found.remedy.startswith(f"give it more (mount -o remount,nr_inodes=20 {place}), or free some; ")
+            assert found.remedy.startswith(f"enlarge it (mount -o remount,nr_inodes=20 {place}), or free some inodes; ")
             node.type(found.remedy.partition("(")[2].partition(")")[0])
             node.assert_healthy()
 
@@ -251,4 +251,4 @@ def test_what_is_in_the_place_of_a_directory_is_said_as_it_is(tmp_path: Path, pl
     assert "bridges of net" in {one.what for one in report.checked}
     if kind == "link":
         remedy = next(one.remedy for one in report.findings if one.check == "disk")
-        assert remedy.endswith(f"mount the disk on which that should be; if there is none: mkdir -p {target}")
+        assert remedy.endswith(f"mount the disk with that directory; if there is no such disk: mkdir -p {target}")

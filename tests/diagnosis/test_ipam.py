@@ -160,7 +160,7 @@ def test_a_reservation_with_another_name_becomes_that_of_the_container_that_has_
     made.reservations.clear()
     made.reserve("10.1.0.2", *name.partition(":")[::2])
     found = made.finding(check_ipam)
-    assert found.seen == f"the address 10.1.0.2 is not reserved in /leases/net for it, but for {name}"
+    assert found.seen == f"its address 10.1.0.2 is reserved for {name} in /leases/net"
     assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
     made.reservations.clear()
     made.reserve("10.1.0.2", "c1", "")
@@ -173,7 +173,7 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     made.live_in(str(made.netns("older")), interface_with("10.1.0.2"))
     found = made.finding(check_ipam)
     assert (found.name, found.containers) == ("duplicate-address", ("c1:eth0",))
-    assert f"eth0 in {made.netns('older')} (nothing runs there) also has it" in found.seen
+    assert f"also on eth0 in {made.netns('older')} (nothing runs there)" in found.seen
     assert found.mends == (), "a reload would ask for the same address"
     command = f"nsenter --net={made.netns('older')} ip address del 10.1.0.2/24 dev eth0"
     assert found.remedy == f"if c1:eth0 had the address first: {command}; else: restart c1"
@@ -187,7 +187,7 @@ def test_an_address_of_a_container_that_the_node_has_too_has_its_command(made: M
     made.host.links[link.name] = link
     made.live_in("/proc/self/ns/net", made.host, "18324")
     found = made.finding(check_ipam)
-    assert "kube-ipvs0 of this node itself also has it" in found.seen
+    assert "also on kube-ipvs0 of this node itself" in found.seen
     assert found.remedy == (
         "if c1:eth0 had the address first: ip address del 10.1.0.2/32 dev kube-ipvs0; "
         "else: kubectl delete pod -n shop db-0"
@@ -216,7 +216,7 @@ def test_a_container_that_got_the_address_of_another_one_beside_its_own_is_named
     )
     [found] = [one for one in made.findings(check_ipam) if one.name == "duplicate-address"]
     assert found.containers == ("c1:eth0",)
-    assert f"eth0 in {made.netns('c2')} (shop/db-0) also has it" in found.seen
+    assert f"also on eth0 in {made.netns('c2')} (shop/db-0)" in found.seen
     assert found.remedy == f"nsenter --net={made.netns('c2')} ip address del 10.1.0.2/24 dev eth0"
 
 
@@ -236,7 +236,7 @@ def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNod
 def test_a_missing_reservation_is_made_again(made: MadeNode) -> None:
     made.reservations["net", "/leases/net"].clear()
     found = made.finding(check_ipam)
-    assert found.seen == "the address 10.1.0.2 is not reserved in /leases/net"
+    assert found.seen == "its address 10.1.0.2 is not reserved in /leases/net"
     assert mends_of(found) == [("reserve", LEASES, "10.1.0.2")]
 
 
@@ -250,7 +250,7 @@ def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
     if reserved_for:
         made.reserve("10.1.0.2", reserved_for)
     found = made.findings(check_ipam)[0]
-    assert found.seen.startswith("c1:eth0, c2:eth0 have it in the record")
+    assert found.seen.startswith("on record for c1:eth0, c2:eth0")
     # A reload of c2 would ask for the address that is reserved for it, and the older c1 keeps its own.
     assert [(one.kind, one.interrupts) for one in found.mends] == [("reload", (f"{wrong}:eth0",))] * bool(wrong)
     made.records = [

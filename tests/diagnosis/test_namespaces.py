@@ -140,7 +140,7 @@ def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> No
     report = diagnose(cni)
     assert report.findings == ()
     (skipped,) = [one for one in report.not_checked if one.check == "namespaces"]
-    assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
+    assert skipped.reason == "/nowhere/c2 did not exist when the container was attached"
 
 
 def test_another_owners_attachments_are_left_unless_they_are_named(healthy: FakeNode, cni: CNIConfig) -> None:
@@ -281,7 +281,7 @@ def test_who_sees_only_a_part_of_the_node_says_so_and_calls_nothing_dead(made: M
         f"the namespace /nowhere/c1 has gone, and {made.blind}", made.blind,
     ]  # fmt: skip
     assert [one for one in made.findings(check_rules) if one.name == "rules-left"] == []
-    assert ("rules that are left of containers without a record", made.blind) in made.not_checked(check_rules)
+    assert ("rules that containers without a record left", made.blind) in made.not_checked(check_rules)
 
 
 @pytest.mark.real

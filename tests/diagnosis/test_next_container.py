@@ -222,7 +222,7 @@ def test_the_address_of_an_earlier_network_is_removed_from_a_bridge_on_which_nob
         node.attach("c1")
     assert caught.value.hint is not None
     assert caught.value.hint.command == "doctor"
-    found = node.mend("but the bridge br-node has another address, 10.9.77.1/24; on it: nobody")
+    found = node.mend("but the bridge br-node has another address, 10.9.77.1/24; on the bridge: nobody")
     assert found.severity == "error"
     node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
     with suppress(CNIError):  # the plugin cannot set the MAC of a bridge that it has not made, and can a second time

@@ -102,7 +102,7 @@ def test_an_address_outside_that_a_chain_refuses(published: MadeNode, rule: str,
     for rules in (["-A FORWARD -p tcp -j BANS", f"-A BANS {rule}"], [f"-A FORWARD {rule}"]):
         found = found_with(published, "filter", *rules)
         assert [(one.name, one.severity) for one in found] == [("dropped-in-part", severity)] * bool(severity)
-        assert all(one.remedy == f"if not: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
+        assert all(one.remedy == f"if nobody wants this: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
     assert found_with(published, "filter", f"-A BANS {rule}") == [], "no rule leads to the chain"
     assert found_with(published, "filter", "-A FORWARD -j ACCEPT", f"-A FORWARD {rule}") == []
 
@@ -121,7 +121,7 @@ def test_many_bans_are_one_note(published: MadeNode) -> None:
 
 def test_an_address_outside_that_nft_refuses(published: MadeNode) -> None:
     [found] = found_with_nft(published, "inet fw", "forward priority filter", "ip daddr 192.0.2.254 drop")
-    assert (found.severity, found.remedy) == ("warning", "if not: nft delete rule inet fw own handle 4")
+    assert (found.severity, found.remedy) == ("warning", "if nobody wants this: nft delete rule inet fw own handle 4")
     assert "(the gateway of this node)" in found.meaning
 
 
@@ -210,7 +210,7 @@ def test_a_limit_of_connections_is_a_note(published: MadeNode, rules: list[str],
     """As guides against floods of SYN have it."""
     found = found_with(published, "filter", *rules)
     assert [(one.name, one.severity) for one in found] == [("dropped-in-part", "note")] * is_found
-    assert all(one.remedy == f"if not: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
+    assert all(one.remedy == f"if nobody wants this: iptables -D {rules[-1].removeprefix('-A ')}" for one in found)
 
 
 @pytest.mark.parametrize(
@@ -225,4 +225,6 @@ def test_a_limit_of_connections_is_a_note(published: MadeNode, rules: list[str],
 )
 def test_a_limit_of_nft(published: MadeNode, rules: list[str], numbers: list[int]) -> None:
     found = found_with_nft(published, "inet fw", "forward priority filter", *rules)
-    assert [one.remedy for one in found] == [f"if not: nft delete rule inet fw own handle {one}" for one in numbers]
+    assert [one.remedy for one in found] == [
+        f"if nobody wants this: nft delete rule inet fw own handle {one}" for one in numbers
+    ]

@@ -343,7 +343,7 @@ def test_a_rule_between_two_containers_is_named_and_no_fault(made: MadeNode) -> 
     made.rules.append(f"-A {rule}")
     found = made.finding(check_rules)
     assert (found.name, found.severity, found.containers) == ("dropped-in-part", "note", ("c1:eth0", "c2:eth0"))
-    assert found.remedy == f"if not: iptables -D {rule}"
+    assert found.remedy == f"if nobody wants this: iptables -D {rule}"
 
 
 def test_the_bridges_of_containers_are_those_without_a_default_route(made: MadeNode) -> None:
@@ -509,7 +509,7 @@ def test_a_policy_that_drops_connections_to_the_node_is_a_note(made: MadeNode) -
     reading.rules["iptables-legacy"] = tables(INPUT="DROP")["iptables"]
     [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
     assert (found.severity, found.name, found.subject) == ("note", "policy-drops", "chain INPUT of iptables-legacy")
-    assert found.remedy == "if not: iptables-legacy -I INPUT -i br0 -j ACCEPT"
+    assert found.remedy == "if nobody wants this: iptables-legacy -I INPUT -i br0 -j ACCEPT"
 
 
 def test_the_rules_of_other_containers_are_not_compared_with_each_packet() -> None:

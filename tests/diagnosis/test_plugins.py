@@ -282,7 +282,7 @@ def no_file(made: MadeNode) -> None:
     [
         (no_program, "needs iptables, which is not in the plugins' PATH: install it"),
         (no_plugin, 'plugin "portmap" not found'),
-        (other_address, "br0 has the address 10.9.0.1/24, with which the plugin refuses it"),
+        (other_address, "br0 has the address 10.9.0.1/24, so the plugin refuses this bridge"),
         (no_address_left, "no other address is free"),
         (no_file, "/nowhere/kubeconfig does not exist"),
     ],

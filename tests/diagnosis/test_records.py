@@ -96,7 +96,7 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     if is_set_aside:
         store = RecordStore(str(node.cache))
         store.set_aside(store.records()[0])
-    found = node.finding("a record that was set aside" if is_set_aside else "it is empty")
+    found = node.finding("a corrupt record that was moved here" if is_set_aside else "it is empty")
     assert found.mends == (), "as long as it lives, the unreadable record keeps GC from freeing its address"
     assert f"is on eth0 in {container.path}, and nothing runs in that namespace" in found.meaning
     # Go libcni refuses a DEL whose file it cannot read: its runtime could not end the container.
@@ -111,7 +111,7 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     found = node.mend("the record of web:eth0 has the file name net-db-eth0")
     assert [one.kind for one in found.mends] == ["set-aside"]
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["web"]
-    assert "nothing runs in that namespace" in node.finding("a record that was set aside").meaning
+    assert "nothing runs in that namespace" in node.finding("a corrupt record that was moved here").meaning
     node.record("web").rename(node.record("db"))
     found = node.finding("the record of web:eth0 has")
     assert (found.mends, found.containers) == ((), ("web:eth0",)), "the only record that there is"

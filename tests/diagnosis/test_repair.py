@@ -70,7 +70,7 @@ def test_a_mend_whose_cause_the_doctor_still_finds_has_failed(
     lease = node.lease(77, "lost\r\neth0")
     replace_act(monkeypatch, "release", lambda *_: None)  # as on a disk that became read-only
     [outcome] = repair_node(node.cni).outcomes
-    assert (outcome.state, outcome.reason) == ("failed", "the doctor still finds its cause")
+    assert (outcome.state, outcome.reason) == ("failed", "the doctor still reports the finding")
     assert lease.exists()
 
 
@@ -673,4 +673,6 @@ def test_a_mend_that_would_undo_an_earlier_one_is_not_made(node: OperatorNode, m
     first, second = repair_node(node.cni).outcomes
     assert (first.mend.kind, first.state) == ("add-address", "mended")
     assert (second.mend.kind, second.state) == ("remove-address", "failed")
-    assert second.reason.startswith(f"it would undo add-address {gateway} of the finding gateway-missing")
+    assert second.reason.startswith(
+        f"it would undo add-address {gateway}, which this repair did for the finding gateway-missing"
+    )

@@ -92,10 +92,10 @@ def test_a_setting_with_another_value_than_the_plugins_is_found(made: MadeNode) 
     ("vlan", "port", "bridge", "seen"),
     [
         ({}, 1, 1, ""),
-        ({}, 100, 1, "in VLAN 100, but packets of its network in VLAN 1"),
-        ({}, 0, 1, "in no VLAN, but packets of its network in VLAN 1"),
+        ({}, 100, 1, "into VLAN 100, but its network is in VLAN 1"),
+        ({}, 0, 1, "into no VLAN, but its network is in VLAN 1"),
         ({"vlan": 100}, 100, 1, ""),
-        ({"vlan": 100}, 1, 1, "in VLAN 1, but packets of its network in VLAN 100"),
+        ({"vlan": 100}, 1, 1, "into VLAN 1, but its network is in VLAN 100"),
         ({"vlanTrunk": [{"id": 5}]}, 0, 1, ""),
     ],
 )

@@ -128,7 +128,7 @@ def test_what_somebody_may_want_is_a_note(routed: Routed, ends: str, seen: str) 
     assert (found.severity, found.name, found.remedy) == (
         "note",
         "route-stolen",
-        f"if not: ip rule del priority 100 {ends}",
+        f"if nobody wants this: ip rule del priority 100 {ends}",
     )
     assert seen in found.seen
 

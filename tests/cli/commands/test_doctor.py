@@ -120,7 +120,7 @@ def test_a_bug_in_a_check_is_no_traceback_and_not_ok(
     out, err = capsys.readouterr()
     assert err == ""
     assert "the rest of this check" in out
-    assert "a bug of this program ended it" in " ".join(out.split())
+    assert "a bug of this program stopped this check" in " ".join(out.split())
     assert "ok: no problems" not in out
     assert main(["repair"]) == 0
     assert "not repaired: the rest of this check" in capsys.readouterr().err
