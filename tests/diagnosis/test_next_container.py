@@ -62,7 +62,7 @@ def test_a_bridge_whose_address_the_plugin_refuses(
         assert mends == is_gateway * [
             ("remove-address", ("10.1.0.1/16",), ("c1:eth0",)), ("add-address", ("10.1.0.1/24",), ("c1:eth0",)),
         ], "nobody who lives there loses the gateway"  # fmt: skip
-        assert inhabited.seen.endswith("on it: c1:eth0")
+        assert inhabited.seen.endswith("on the bridge: c1:eth0")
 
 
 TWO = {**BRIDGE, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}}

@@ -192,7 +192,7 @@ def test_sets_of_ipset_are_read_once_or_named(made: MadeNode, tmp_path: Path, mo
     "text", ["", "create bad hash:ip,port family inet\n", "create bad hash:net\nadd bad 10.0.0.0/8 nomatch\n"]
 )
 def test_a_set_of_more_than_addresses_is_not_understood(text: str) -> None:
-    with pytest.raises(ValueError, match="a set of the type"):
+    with pytest.raises(ValueError, match="only sets of addresses without nomatch"):
         ip_set(text)
 
 
