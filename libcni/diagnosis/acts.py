@@ -26,6 +26,7 @@ from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file
+from libcni.kernel.rule_words import after, target_of
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, attachments_of, recorded_conf, recorded_result
 from libcni.store.files import make_directory
@@ -37,7 +38,6 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.client_base import attachment_operation
 from libcni.verbs.configurations import network_to_use
 from libcni.verbs.delete import check_unchanged
-from libcni.verbs.port_rules import after, target_of
 from libcni.verbs.verb_run import VerbRun
 
 _Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -199,8 +199,10 @@ def _keep_ports(records: RecordStore, network: str, container_id: str) -> None:
         present = rules.rules_in(program, "nat", chain)
         made = [
             rule for rule in present
-            if (after(rule, "-p"), after(rule, "--dport"), target_of(rule)) in own
-            or after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
+            if after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
+            # portmap always names the port of the container, too.
+            or (":" in after(rule, "--to-destination")
+                and (after(rule, "-p"), after(rule, "--dport"), target_of(rule)) in own)
         ]  # fmt: skip
         if made != present:
             rules.restore(program, "nat", {chain: made}, ())

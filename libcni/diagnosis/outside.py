@@ -17,9 +17,10 @@ from libcni.diagnosis.report import NodeFinding, Observations
 from libcni.diagnosis.rules import end_of, gateway_interfaces, iptables_of, remedy_of, removal, text_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
+from libcni.kernel.rule_words import after, target_of
 from libcni.kernel.rules import Rule
 from libcni.store.attachments import Attachment
-from libcni.verbs.port_rules import PortRules, after, target_of
+from libcni.verbs.port_rules import PortRules
 
 _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""

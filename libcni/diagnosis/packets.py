@@ -11,9 +11,9 @@ from itertools import chain as joined
 from typing import Literal, NamedTuple
 
 from libcni._dataclass import dataclass, replace
-from libcni.diagnosis.nft_rules import Condition, is_goto, read_rule
+from libcni.kernel.rule_words import Condition, after, is_goto, options_of, read_rule
 from libcni.kernel.rules import AddressSet, Rule, Table, program_of
-from libcni.verbs.port_rules import DEEPEST, after, options_of
+from libcni.verbs.port_rules import DEEPEST
 
 _GO_ON = {
     "", "AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CONNSECMARK", "CT", "DSCP", "ECN", "HL", "HMARK", "IDLETIMER",
@@ -30,6 +30,7 @@ _LIMITS = {
         "connlimit-daddr", "hashlimit-htable-expire",
     )
 }  # fmt: skip
+_IN_CAPITALS = {"--ctstate", "--dst-type"}
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark of the packets from the node itself or from the container that portmap masquerades."""
@@ -390,7 +391,7 @@ class Forwarding:
             return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
         if option == "--tcp-flags":
             return _is_first(value)
-        return self._matches(option, value.upper() if option == "--ctstate" else value, packet) if option else "maybe"
+        return self._matches(option, value.upper() if option in _IN_CAPITALS else value, packet) if option else "maybe"
 
     def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: C901, PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""

@@ -26,6 +26,7 @@ from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.link_settings import WITHOUT_IPV6
 from libcni.kernel.netlink import DROPS_PACKETS, Link, Network
+from libcni.kernel.rule_words import after, target_of
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
@@ -40,7 +41,6 @@ from libcni.kernel.rules import (
 )
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
-from libcni.verbs.port_rules import after, target_of
 
 _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")

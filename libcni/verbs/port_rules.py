@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import product
 from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort
+from libcni.kernel.rule_words import after, options_of, read_rule, target_of
 from libcni.kernel.rules import PORTS, Rule, Table, mark_of, program_of, saved_rules
 
 DEEPEST = 16
 """The limit of jumps to follow: the rules of a broken firewall may jump in a circle."""
-_LEAD = {"DNAT", "REDIRECT"}
+_LEAD, _NFT_LEAD = {"DNAT", "REDIRECT"}, {"dnat", "redirect"}
 _LET_GO = {"RETURN", "ACCEPT"}
 _SECONDS = 5.0
 """The longest time for which an ADD waits for iptables-save."""
 _WIDEST = 4096
 """The largest range of ports that is followed."""
-_FLAGS = {"-m", "--dst-type", "--to-destination", "--to-ports", "--random", "--persistent", "--src-type"}
+_FLAGS = {"-m", "--to-destination", "--to-ports", "--random", "--persistent", "--src-type", "nfproto"}
+_OWN_PRIORITY = -100
+"""The priority at which portmap's rules translate, in iptables and in nftables."""
 
 
 class Translation(NamedTuple):
@@ -102,33 +105,6 @@ def port_rules_now(ports: Collection[HostPort]) -> PortRules:
     return PortRules(found)
 
 
-def options_of(rule: Rule) -> Iterator[tuple[str, str, bool]]:
-    """Yield (option, value, whether it is negated) of an iptables rule, without its chain and target."""
-    words, index = rule[2:], 0
-    while index < len(words):
-        is_negated = words[index] == "!"
-        index += is_negated
-        option, value = words[index], ""
-        index += 1
-        if index < len(words) and not words[index].startswith("-") and words[index] != "!":
-            value = words[index]
-            index += 1
-        while index < len(words) and not words[index].startswith("-") and words[index] != "!":
-            index += 1  # further values of this option
-        if option not in {"-j", "-g"}:
-            yield option, value, is_negated
-
-
-def after(rule: Rule, option: str) -> str:
-    """Return the word after an option of a rule, or ""."""
-    return rule[rule.index(option) + 1] if option in rule else ""
-
-
-def target_of(rule: Rule) -> str:
-    """Return the address in the target of a rule, without its port."""
-    return (after(rule, "--to-destination") or after(rule, "to")).rpartition(":")[0].strip("[]")
-
-
 def translations(rules: Mapping[str, Mapping[str, Table]]) -> Iterator[list[Translation]]:
     """Yield, for each program, the translations of ports of the host in the order in which the kernel tries them.
 
@@ -158,50 +134,15 @@ def _of_nft(rule: Rule) -> Iterator[Translation]:
 def _of_foreign(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
     """Yield the translations of a chain of nft that another program made."""
     for rule in table.chains.get(chain, ()) if depth < DEEPEST else ():
-        match, words = _narrowed_by_nft(above, rule)
-        if match is None or not words:
+        conditions, target = read_rule(rule)
+        match = _narrowed(above, ((option, ",".join(values), negated) for option, values, negated in conditions))
+        if match is None:
             continue
-        if words[0] in {"jump", "goto"}:
-            yield from _of_foreign(table, words[-1], match, depth + 1)
-        elif words[0] in {"dnat", "redirect"} and match.ports is not None:
-            to = words[words.index("to") + 1] if "to" in words[:-1] else ""
-            target = to.partition("]")[0].strip("[") if to.startswith("[") else to
-            target = target.partition(":")[0] if target.count(":") == 1 else target
-            for number in sorted(match.ports):
-                yield Translation(HostPort(number, match.protocol, match.address), target, rule, mark_of(rule))
-
-
-def _narrowed_by_nft(above: _Match, rule: Rule) -> tuple[_Match | None, list[str]]:
-    """Return the packets of ``above`` that a rule of nft sees, as ``_narrowed``, and what it does with them."""
-    words = " ".join(rule[5 : -2 if rule[-2] == "comment" else None])
-    seen = above
-    while words and not words.startswith(_NFT_ENDS):
-        condition = _NFT_CONDITION.match(words)
-        if condition is None:
-            return None, []
-        words = words[condition.end() :].lstrip()
-        protocol, ports, address, alone = (
-            condition["protocol"],
-            condition["ports"],
-            condition["address"],
-            condition["alone"],
-        )
-        if ports is not None:
-            found = _ports(re.sub(r"[{} ]", "", ports).replace("-", ":"))
-            seen = seen._replace(protocol=protocol, ports=found if seen.ports is None else seen.ports & found)
-        seen = seen._replace(protocol=alone or seen.protocol, address=address or seen.address)
-    return (seen if seen.ports is None or seen.ports else None), words.split()
-
-
-_OWN_PRIORITY = -100
-"""The priority at which portmap's rules translate, in iptables and in nftables."""
-_NFT_ENDS = ("jump ", "goto ", "dnat ", "redirect", "accept", "return", "drop", "masquerade", "snat ")
-_NFT_CONDITION = re.compile(
-    r"(?P<protocol>tcp|udp|sctp) dport (?P<ports>\{[^}]*\}|\d[\d-]*)"
-    r"|ip6? daddr (?P<address>[\da-f.:]+)(?!\S)"
-    r"|(?:meta l4proto|ip protocol) (?P<alone>tcp|udp|sctp)"
-    r"|fib daddr type local|counter packets \d+ bytes \d+|counter|meta nfproto ipv[46]"
-)
+        if target in table.chains:
+            yield from _of_foreign(table, target, match, depth + 1)
+        elif not _NFT_LEAD.isdisjoint(rule[5:]) and match.ports is not None:
+            for protocol, number in product(match.protocol.split(","), sorted(match.ports)):
+                yield Translation(HostPort(number, protocol, match.address), target_of(rule), rule, mark_of(rule))
 
 
 def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[Translation]:
@@ -209,7 +150,7 @@ def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[T
         return
     let_go: list[Translation] = []
     for rule in table.chains.get(chain, ()):
-        match, target = _narrowed(above, rule), after(rule, "-j")
+        match, target = _narrowed(above, options_of(rule)), after(rule, "-j")
         if match is None:
             continue
         if target in table.chains:
@@ -225,10 +166,13 @@ def _of_chain(table: Table, chain: str, above: _Match, depth: int) -> Iterator[T
                 let_go += translated
 
 
-def _narrowed(above: _Match, rule: Rule) -> _Match | None:
-    """Return the packets of ``above`` that a rule sees; None if there is none, or if a condition is not understood."""
+def _narrowed(above: _Match, conditions: Iterable[tuple[str, str, bool]]) -> _Match | None:
+    """Return the packets of ``above`` that a rule sees; None if there is none, or if a condition is not understood.
+
+    ``conditions``: those of the rule, as ``options_of`` yields them. Of nft, a set of values has commas.
+    """
     seen = above
-    for option, value, is_negated in options_of(rule):
+    for option, value, is_negated in conditions:
         if is_negated:
             if option == "-i":  # docker: not from its own bridge
                 continue
@@ -243,7 +187,7 @@ def _narrowed(above: _Match, rule: Rule) -> _Match | None:
                 seen = seen._replace(address=value.removesuffix("/32").removesuffix("/128"))
             case "--comment":
                 seen = seen._replace(comment=value)
-            case _ if option not in _FLAGS:
+            case _ if option not in _FLAGS and (option, value.upper()) != ("--dst-type", "LOCAL"):
                 return None
     return seen if seen.ports is None or seen.ports else None
 
@@ -251,7 +195,7 @@ def _narrowed(above: _Match, rule: Rule) -> _Match | None:
 def _ports(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(","):
-        low, _, high = part.partition(":")
+        low, _, high = part.replace("-", ":").partition(":")
         if low.isdecimal() and (high or low).isdecimal() and int(high or low) - int(low) < _WIDEST:
             found.update(range(int(low), int(high or low) + 1))
     return frozenset(found)

@@ -70,6 +70,8 @@ def test_a_rule_that_drops_a_published_port(published: MadeNode, table: str, rul
         ("netdev guard", 'ingress device "up9" priority 0', "tcp dport 8080 drop", False),
         ("inet guard", "prerouting priority raw", "tcp dport 8080 drop", True),
         ("inet guard", "prerouting priority raw", "udp dport 8080 drop", False),
+        ("inet guard", "prerouting priority raw", "fib daddr type local tcp dport 8080 drop", True),
+        ("inet guard", "prerouting priority raw", "fib daddr type != local tcp dport 8080 drop", False),
         ("inet guard", "prerouting priority raw", "tcp sport 8080 drop", False),
         ("inet guard", "prerouting priority raw", "ip saddr 198.51.100.7 tcp dport 8080 drop", False),
         ("inet guard", "prerouting priority filter", "tcp dport 8080 drop", False),  # translated before

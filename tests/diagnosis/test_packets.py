@@ -540,12 +540,15 @@ def test_translations_come_in_the_order_of_the_kernel() -> None:
             "-A CNI-DN-1 -d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.2:8080",
             "-A CNI-DN-1 -p tcp -m tcp --dport 8001 -j DNAT --to-destination [fd00::1]:8080",
             "-A CNI-DN-1 -p tcp -m tcp --dport 9 -j DNAT --to-destination 10.1.0.2:9",
+            "-A PREROUTING -p udp -m udp --dport 9 -j DNAT --to-destination 10.1.0.3",
+            "-A PREROUTING -p udp -m udp --dport 9 -j DNAT --to-destination fd00::3",
             "-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80",
             name="nat",
         )
     )
     assert [(str(one.port), one.target) for one in found] == [
         ("80/tcp", "172.17.0.2"), ("192.0.2.1:80/tcp", "10.1.0.2"), ("8001/tcp", "fd00::1"),
+        ("9/udp", "10.1.0.3"), ("9/udp", "fd00::3"),
     ]  # fmt: skip
 
 
@@ -654,6 +657,11 @@ NETAVARK = """table inet netavark {
         ("tcp dport 8080 counter packets 7 bytes 9 dnat to 10.89.0.2", "-110", "10.89.0.2"),
         ("tcp dport { 80, 8080-8090 } dnat ip to 10.89.0.2", "mangle", "10.89.0.2"),
         ("tcp dport 8080 redirect to :9", "-110", "no container"),
+        ('iifname != "docker0" tcp dport 8080 dnat to 10.89.0.2:80', "-110", "10.89.0.2"),
+        ('meta nfproto ipv4 log prefix "for port " tcp dport 8080 dnat to 10.89.0.2:80', "-110", "10.89.0.2"),
+        ("meta l4proto { tcp, udp } th dport 8080 dnat ip to 10.89.0.2:80", "-110", "10.89.0.2"),
+        ('iifname "up0" tcp dport 8080 dnat to 10.89.0.2:80', "-110", ""),
+        ("fib daddr type broadcast tcp dport 8080 dnat to 10.89.0.2:80", "-110", ""),
         ("tcp dport 8080 dnat ip to 10.89.0.2:80", "dstnat + 10", ""),
         ("tcp dport 8081 dnat ip to 10.89.0.2:80", "-110", ""),
         ("udp dport 8080 dnat ip to 10.89.0.2:80", "-110", ""),

@@ -1,4 +1,7 @@
-"""Read the rules of nft that filter packets: their conditions in the words of iptables, and what they do."""
+"""Read the words of a rule of iptables or nft: its conditions, and what it does.
+
+The conditions of nft are read into the options of iptables, so that both follow the same tables.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ _OPTIONS = {
     ("ether", "type"): "nfproto",
     ("tcp", "dport"): "--dport",
     ("udp", "dport"): "--dport",
+    ("sctp", "dport"): "--dport",
     ("th", "dport"): "--dport",
     ("meta", "l4proto"): "-p",
     ("ip", "protocol"): "-p",
@@ -30,9 +34,13 @@ _OPTIONS = {
     ("icmpv6", "type"): "-p",
     ("saddr", "ip"): "-s",  # arp saddr ip ADDRESS
     ("daddr", "ip"): "-d",
+    ("daddr", "type"): "--dst-type",  # fib daddr type local
     ("arp", "operation"): "nfproto",
 }
-_VERDICTS = {"accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed"}
+_VERDICTS = {
+    "accept": "passed", "drop": "lost", "reject": "lost", "return": "return", "queue": "passed",
+    "dnat": "", "redirect": "", "snat": "", "masquerade": "",
+}  # fmt: skip
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that are followed by a value."""
 _ALL_FLAGS = "FIN,SYN,RST,PSH,ACK,URG"
@@ -51,7 +59,38 @@ _NO_CONDITIONS = {
     "icmp",
     "icmpv6",
     "th",
+    "fib",
 }
+
+
+def options_of(rule: Rule) -> Iterator[tuple[str, str, bool]]:
+    """Yield (option, value, whether it is negated) of an iptables rule, without its chain and target."""
+    words, index = rule[2:], 0
+    while index < len(words):
+        is_negated = words[index] == "!"
+        index += is_negated
+        option, value = words[index], ""
+        index += 1
+        if index < len(words) and not words[index].startswith("-") and words[index] != "!":
+            value = words[index]
+            index += 1
+        while index < len(words) and not words[index].startswith("-") and words[index] != "!":
+            index += 1  # further values of this option
+        if option not in {"-j", "-g"}:
+            yield option, value, is_negated
+
+
+def after(rule: Rule, option: str) -> str:
+    """Return the word after an option of a rule, or ""."""
+    return rule[rule.index(option) + 1] if option in rule else ""
+
+
+def target_of(rule: Rule) -> str:
+    """Return the address in the target of a rule, without its port; "" for an address of this host."""
+    target = after(rule, "--to-destination") or after(rule, "to")
+    if target.startswith("["):
+        return target[1:].partition("]")[0]
+    return target.partition(":")[0] if target.count(":") == 1 else target  # an address of IPv6 alone has more
 
 
 class Condition(NamedTuple):
@@ -106,7 +145,7 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912
             conditions.append(_limit(words))
         elif word == "burst":
             next(words, ""), next(words, "")  # its number and unit
-        elif word in {"tcp", "udp"}:
+        elif word in {"tcp", "udp", "sctp"}:
             conditions.append(Condition("-p", (word,)))
         elif word == "vmap":
             verdict = _of_map(next(words, ""))
