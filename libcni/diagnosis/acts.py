@@ -18,7 +18,7 @@ from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents
 from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.disk import POOL_LOCK_MODE
-from libcni.diagnosis.lock_holders import lock_users
+from libcni.diagnosis.lock_holders import users_in_words
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.plugins import ask_before_add
@@ -403,8 +403,7 @@ def _host_local_lock(directory: str, seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 # A hanging host-local must not block the repair.
                 if system.monotonic() >= deadline:
-                    holders = ", ".join(lock_users(path)) or "a process that this program cannot see"
-                    text = f"{path}: host-local's lock was held for {seconds:g} s by {holders}"
+                    text = f"{path}: host-local's lock was held for {seconds:g} s by {users_in_words(path)}"
                     raise LockTimeoutError(text, what=directory, path=path, seconds=seconds) from None
                 system.sleep(0.02)
         yield

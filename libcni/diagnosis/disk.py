@@ -13,11 +13,10 @@ from typing import NamedTuple
 import libcni.kernel.system as system
 from libcni.config.host_local import reservation_directories
 from libcni.diagnosis.hidden_records import hidden_records
-from libcni.diagnosis.lock_holders import lock_users
+from libcni.diagnosis.lock_holders import users_in_words
 from libcni.diagnosis.mounts import mount_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, Observations
-from libcni.errors import some
 
 _error = partial(NodeFinding, "disk", "error")
 
@@ -136,9 +135,8 @@ def _held_lock(path: str) -> Observations:
         try:
             while _is_held(descriptor):
                 if system.monotonic() >= deadline:
-                    holders = some(list(lock_users(path))) or "a process that this program cannot see"
                     yield _error(
-                        "held-lock", path, f"the lock has been held for {_LOCK_SECONDS:g} s by {holders}",
+                        "held-lock", path, f"the lock has been held for {_LOCK_SECONDS:g} s by {users_in_words(path)}",
                         "ADD and DEL of the network wait for the lock",
                         "if the process hangs, end it: that releases the lock. Do not delete the file",
                     )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 
 import libcni.kernel.system as system
-from libcni.errors import printable
+from libcni.errors import printable, some
 from libcni.kernel.namespace import (
     CLONE_NEWUTS,
     call_in_thread,
@@ -36,6 +36,11 @@ def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[st
         held = _locks(pid, identities) if pid != os.getpid() and identities else set()
         if held if offsets is None else not held.isdisjoint(offsets):
             yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
+
+
+def users_in_words(path: str, offsets: Collection[int] | None = None) -> str:
+    """Return the processes of ``lock_users`` as text, for a lock that is held now."""
+    return some(list(lock_users(path, offsets))) or "a thread of this program, or a process that it cannot see"
 
 
 def _locks(pid: int, identities: Container[tuple[int, int] | None]) -> set[int]:

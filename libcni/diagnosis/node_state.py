@@ -14,6 +14,7 @@ from libcni.config.network import NetworkConfigList, read_network
 from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped
 from libcni.errors import ConfigError
 from libcni.kernel.foreign import Space
+from libcni.kernel.namespace import NamespaceId
 from libcni.kernel.netlink import MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.life_of_record import age_of
@@ -148,18 +149,12 @@ class NodeState(NodeReading):
 
         The interface of a recorded attachment counts in any case: pods may have user namespaces of their own.
         """
-        recorded = grouped(
-            ((namespace, address), attachment)
-            for attachment in self.attachments
-            if (namespace := self.namespace_of(attachment)) is not None
-            for address in self.addresses_of(attachment)
-        )
         return grouped(
             (address, Holder(space, link, owners))
             for namespace, space in self.spaces.items()
             for link in (space.network.links.values() if space.network is not None else ())
             for address in (text.partition("/")[0] for text in link.addresses)
-            for owners in [recorded.get((namespace, address), [])]
+            for owners in [[one for one in self.by_namespace.get(namespace, ()) if address in self.addresses_of(one)]]
             if space.is_evidence(link) or (owners and link.name != "lo")
         )
 
@@ -223,9 +218,14 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def _recorded_in(self) -> dict[int, list[Attachment]]:
+        return {id(space): self.by_namespace.get(identity, []) for identity, space in self.spaces.items()}
+
+    @functools.cached_property
+    def by_namespace(self) -> dict[NamespaceId, list[Attachment]]:
+        """The attachments by the namespace that they are in now."""
         return grouped(
-            (id(space), attachment) for attachment in self.attachments
-            if (space := self.space_of(attachment)) is not None
+            (namespace, attachment) for attachment in self.attachments
+            if (namespace := self.namespace_of(attachment)) is not None
         )  # fmt: skip
 
     @functools.cached_property

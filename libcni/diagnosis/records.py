@@ -8,7 +8,7 @@ from functools import partial
 
 from libcni._dataclass import replace
 from libcni.diagnosis.ipam import look_for
-from libcni.diagnosis.lock_holders import lock_users
+from libcni.diagnosis.lock_holders import lock_users, users_in_words
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState
@@ -110,7 +110,7 @@ def _lock_holders(node: NodeState, container_id: str) -> tuple[bool, str]:
         # Who it is takes a look at all processes.
         if not is_running and not locks.has_running_plugin():
             return False, ""
-        return is_running, ", ".join(lock_users(locks.path, {CONTAINER + offset, PLUGIN + offset}))
+        return is_running, users_in_words(locks.path, {CONTAINER + offset, PLUGIN + offset})
     except RecordError:
         return False, ""
     finally:

@@ -51,7 +51,6 @@ def belongings_of(node: NodeState) -> AllBelongings:
             for reservation in reservations
         ]
         by_address.setdefault(address, []).extend(reserved)
-    recorded = grouped((node.namespace_of(attachment), attachment) for attachment in node.attachments)
     own = namespace_identity("/proc/thread-self/ns/net")
     everything: AllBelongings = {None: Belongings(_of_node(node), is_ours=True)}
     for identity, space in node.spaces.items():
@@ -62,15 +61,15 @@ def belongings_of(node: NodeState) -> AllBelongings:
                 text.partition("/")[0] in node.reservations_of for link in space.evidence for text in link.addresses
             )
             # A rule or a reservation of another container for the same address is left of one that has ended.
-            owners = {attachment.container_id for attachment in recorded.get(identity, ())} | {""}
+            owners = {attachment.container_id for attachment in node.by_namespace.get(identity, ())} | {""}
             own_rules = {
                 address: [what for owner, what in by_address.get(address, ()) if owner in owners or len(owners) == 1]
                 for address in addresses
             }
             things = set(_of_network(space.network, own_rules))
             everything[identity] = Belongings(things, is_ours, cookie=space.network.cookie)
-    for namespace, attachments in recorded.items():
-        for attachment in attachments if namespace in everything and namespace is not None else ():
+    for namespace, attachments in node.by_namespace.items():
+        for attachment in attachments if namespace in everything else ():
             belongings = everything[namespace]
             belongings.is_ours = True
             belongings.names.add(id_of(attachment))

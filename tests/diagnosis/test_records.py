@@ -21,6 +21,7 @@ from libcni.diagnosis.mends import Mend
 from libcni.diagnosis.node_state import read_node
 from libcni.diagnosis.records import check_records
 from libcni.diagnosis.rules import check_rules
+from libcni.store.locks import LockSet
 from libcni.store.records import RecordStore
 from libcni.testing import wait_until
 
@@ -142,6 +143,17 @@ def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: 
     assert (mend.kind, mend.interrupts) == ("reload", ())
     made.live_in(str(made.netns("c1")), inside)
     assert [one.kind for one in made.finding(check_records).mends] == ["detach"], "no process: a DEL is to be ended"
+
+
+def test_a_plugin_that_still_runs_where_nobody_sees_it_is_waited_for(
+    made: MadeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock shows it, also to a program that does not see the processes of the node."""
+    made.attach("c1", state="detaching")
+    monkeypatch.setattr(LockSet, "has_running_plugin", lambda _: True)
+    found = made.finding(check_records)
+    assert "a plugin still runs: a thread of this program, or a process that it cannot see" in found.seen
+    assert (found.mends, found.remedy) == ((), "wait for the plugin, or end it")
 
 
 def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:
