@@ -215,8 +215,8 @@ class _Sight(Sight):
     def _has_lost_host_end(self, _record: Record) -> bool:
         return False
 
-    def remove(self, netns: str, number: int) -> None:
-        named = [key for key, one in self._world.interfaces.items() if (key[0], one) == (netns, number)]
+    def remove(self, netns: str, recorded: Place) -> None:
+        named = [key for key, one in self._world.interfaces.items() if (key[0], one) == (netns, recorded.number)]
         for key in named:
             del self._world.interfaces[key]
 

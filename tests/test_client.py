@@ -282,7 +282,7 @@ def test_a_pending_record_can_be_taken_over(node: FakeNode, rt: RuntimeConf) -> 
     (listed,) = mine.get_cached_attachments()
     taken = mine.take_over_attachment(listed)
     assert (taken.state, taken.owner) == ("pending", "mine")
-    for call in (theirs.forget_attachment, theirs.del_attachment):
+    for call in (theirs.forget_attachment, theirs.del_attachment, theirs.take_over_attachment):
         with pytest.raises(RecordError, match="after the attachment was listed"):
             call(listed)
     assert theirs.gc_network_list(network("bad"), []).detached == ()

@@ -172,7 +172,10 @@ def open_namespace_by_handle(inode: int, cookie: int) -> int:
     import ctypes
 
     size, newnet = 16, 0x40000000
-    handle = struct.pack("=IiQII", size, _FILEID_NSFS, cookie, newnet, inode)
+    try:
+        handle = struct.pack("=IiQII", size, _FILEID_NSFS, cookie, newnet, inode)
+    except struct.error:  # a damaged record may have any number
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL)) from None
     try:
         function = _libc().open_by_handle_at
     except AttributeError:  # a C library without it

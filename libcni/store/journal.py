@@ -10,7 +10,14 @@ import libcni.kernel.system as system
 from libcni.errors import RecordError
 from libcni.store.files import MAX_RECORD_BYTES, record_error, write_at
 from libcni.store.model import Event, Record
-from libcni.store.record_format import MAX_RECORD_ELEMENTS, earlier_result, encode_event, index_of_result, weight
+from libcni.store.record_format import (
+    MAX_RECORD_ELEMENTS,
+    MOST_EVENTS,
+    earlier_result,
+    encode_event,
+    index_of_result,
+    weight,
+)
 
 
 class Journal:
@@ -63,6 +70,8 @@ class Journal:
         """
         self._check_file()
         before = self.record
+        if before.serial >= MOST_EVENTS:
+            raise RecordError(f"{before.path}: the record has room for {MOST_EVENTS} events only", path=before.path)
         facts = {name: value for name, value in values.items() if name != "plugin"}
         result = facts.get("result", facts.get("partial"))
         # Most plugins after the first print the result that they received.

@@ -333,11 +333,15 @@ class Sight:
             return entered.carrier(addresses) if entered is not None else ""
         return ""
 
-    def remove(self, netns: str, number: int) -> None:
-        """Remove the interface with an index from a namespace. Raises OSError."""
+    def remove(self, netns: str, recorded: Place) -> None:
+        """Remove a recorded interface by its index. Raises OSError, also if the path leads to another namespace now.
+
+        Each namespace has interfaces with the same small indexes.
+        """
         entered = self._enter(netns)
-        if entered is not None:
-            entered.remove(number)
+        if entered is None or not recorded.cookie or entered.namespace.cookie != recorded.cookie:
+            raise OSError(errno.ESTALE, "another namespace is at the path now", netns)
+        entered.remove(recorded.number)
 
     def _candidates(self, netns: str, recorded: Place, *, everywhere: bool) -> Iterator[Place]:
         """Yield the possible present places of a recorded interface; ``found_as``: its name there."""

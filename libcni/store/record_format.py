@@ -52,8 +52,8 @@ from libcni.store.model import (
 )
 
 _KIND = "cniCacheV1"
-_MOST_EVENTS = 1000
-_EVENT_KEYS = tuple(f"libcni.{number}" for number in range(1, _MOST_EVENTS))
+MOST_EVENTS: Final = 1000
+_EVENT_KEYS = tuple(f"libcni.{number}" for number in range(1, MOST_EVENTS + 1))
 MAX_RECORD_ELEMENTS: Final = 1_000_000
 """The number of elements that the lists and objects of a record may have together."""
 _ROOM_BYTES = 4 * MAX_RESULT_BYTES  # for a result: escapes for ASCII make it up to three times as long
@@ -221,7 +221,7 @@ def _whole_members(data: bytes) -> tuple[Members, str, int]:
 
 def _checked(text: str) -> str:
     # A plugin's configuration and a result are nested two or three levels deeper here than in their own documents.
-    return jsontext.check_size(text, MAX_RECORD_ELEMENTS + _MOST_EVENTS, jsontext.MAX_DEPTH + 10)
+    return jsontext.check_size(text, MAX_RECORD_ELEMENTS + MOST_EVENTS, jsontext.MAX_DEPTH + 10)
 
 
 def _go_fields(members: Members) -> dict[str, Any]:
@@ -387,12 +387,12 @@ def _own_fields(members: Members, own: Members) -> dict[str, Any]:
         events["state"] = PENDING
     return {
         "netns_id": _netns_id(own["netnsId"]),
-        "netns_cookie": None if cookie is None else int(_number(cookie)),
+        "netns_cookie": None if cookie is None else _natural(cookie),
         "version": _text(own["cniVersion"]),
         "created": None if created is None else float(_number(created)),
         "uptime": None if uptime is None else float(_number(uptime)),
         "boot": boot,
-        "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
+        "pid_namespace": None if pid_namespace is None else _natural(pid_namespace),
         "owner": _text(own["owner"]),
         "is_own_netns": own.get("ownNetns") is True,
         "is_original": own.get("seal") == _seal((members["networkName"], members["containerId"], members["ifName"])),
@@ -427,7 +427,7 @@ def _object_text(members: Mapping[str, Member], key: str) -> str:
 
 def _interface(value: Any) -> Interface:
     if isinstance(value, dict):
-        return Known(int(_number(value["number"])), _text(value["mac"]))
+        return Known(_natural(value["number"]), _text(value["mac"]))
     return NoInterface(value)
 
 
@@ -441,7 +441,15 @@ def _netns_id(value: Any) -> tuple[int, int] | None:
     if value is None:
         return None
     device, inode = value
-    return int(_number(device)), int(_number(inode))
+    return _natural(device), _natural(inode)
+
+
+def _natural(value: Any) -> int:
+    """Return a number that the kernel may have given to an object. No call of the kernel accepts another one."""
+    number = int(_number(value))
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"the number {short_repr(value)} is out of range")
+    return number
 
 
 def _number(value: Any) -> int | float:

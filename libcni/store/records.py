@@ -312,13 +312,14 @@ class RecordStore:
         system.close(descriptor)
 
     def forget(self, record: Record) -> None:
-        """Remove the file of a record in any state, if it exists.
+        """Remove the file of a record in any state, if it exists and no other attachment's record is in it by now.
 
         If there is a directory instead of a file, it may hold data, so it is moved to ``<cache_dir>/corrupt``.
         """
         try:
             with Directory(self.results) as directory:
-                system.unlink(_name_of(record), dir_fd=directory)
+                if not self._is_anothers(record, directory):
+                    system.unlink(_name_of(record), dir_fd=directory)
         except FileNotFoundError:
             pass
         except IsADirectoryError:
@@ -327,7 +328,10 @@ class RecordStore:
             raise record_error("the record cannot be removed", record.path, error) from error
 
     def set_aside(self, record: Record) -> str:
-        """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
+        """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path.
+
+        Return "" and leave the file if it holds the record of another attachment by now, or does not exist.
+        """
         name = _name_of(record)
         # Cut bytes, not characters: a name has at most 255 bytes, and the appended time needs some of them.
         target = f"{os.fsdecode(os.fsencode(name)[:200])}.{system.time_ns()}"
@@ -336,12 +340,30 @@ class RecordStore:
                 Directory(self.results) as source,
                 Directory(self.aside, create=True, durable=self.durable) as directory,
             ):
+                if self._is_anothers(record, source):
+                    return ""
                 system.rename(name, target, src_dir_fd=source, dst_dir_fd=directory)
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise record_error(f"the record cannot be moved to {self.aside}", record.path, error) from error
         return f"{self.aside}/{target}"
+
+    def _is_anothers(self, record: Record, directory: int) -> bool:
+        """Return whether the file of a record holds the record of another attachment by now; log a warning then.
+
+        A name can stand for two attachments, such as ("a-b", "c") and ("a", "b-c"). Go truncates the file that it finds
+        under the name, and writes it anew. Raises FileNotFoundError if the file does not exist.
+        """
+        name = _name_of(record)
+        # The usual case, without decoding the file: nobody has changed its size.
+        if system.stat(name, dir_fd=directory, follow_symlinks=False).st_size == record.end + 1:
+            return False
+        current = self._read(name, directory)
+        if current is None or isinstance(current, Unreadable) or current.identity == record.identity:
+            return False
+        logger.warning("%s: the record stays: it is that of container %s by now", current.path, current.container_id)
+        return True
 
     def names_set_aside(self) -> list[str]:
         """Return the names of the files in ``<cache_dir>/corrupt``: record names with the time of the move.

@@ -47,6 +47,8 @@ def _delegates_holders(address: str) -> list[tuple[str, str]]:
 
 
 def _holders_in(directory: str, address: str) -> Iterator[tuple[str, str]]:
+    if "/" in address:  # it may be from a plugin's error text, and must not lead out of the directory
+        return
     try:
         path = os.path.join(directory, address)
         data = read_regular(system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)

@@ -246,7 +246,7 @@ class Claim:
     def _remove_abandoned(self, found_as: str) -> None:
         """Remove the renamed interface of an abandoned namespace; raises NamespaceMismatchError if that fails."""
         try:
-            self.run.sight.remove(self.path, self.place.number)
+            self.run.sight.remove(self.path, self.place)
         except OSError as error:
             text = "%s: the renamed interface, formerly %s, cannot be removed: %s"
             logger.warning(text, self.path, self.ifname, error)

@@ -184,7 +184,9 @@ async def detach(  # noqa: PLR0913 - the attachment, and the options of DEL
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         report = DelReport(())
     else:
-        report = await try_each_configuration(_claim(run, record, rt, policy), net, rt, policy)
+        claim = _claim(run, record, rt, policy)
+        report = await try_each_configuration(claim, net, rt, policy)
+        record = claim.record or record  # with the event that the DEL has begun
     if not keep_record:
         # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
         # A process of a killed ADD that outlived the wait may be a daemon, and would keep the record for ever.
@@ -213,7 +215,7 @@ def _remove_record(run: VerbRun, record: Record) -> None:
     try:
         if not isinstance(record, Unreadable):
             run.records.forget(record)
-        elif record.path:
-            logger.warning("%s: the record was moved to %s", record.path, run.records.set_aside(record))
+        elif record.path and (moved := run.records.set_aside(record)):
+            logger.warning("%s: the record was moved to %s", record.path, moved)
     except RecordError as error:
         logger.warning("the container is detached, but the record cannot be removed: %s", error)

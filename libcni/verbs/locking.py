@@ -167,8 +167,13 @@ class LockingRun:
         """
         names = tuple(f"{_HOST_PORTS_LOCK}{number}" for number in numbers)
         locks = LockSet(self.settings.cache_dir, LockRequest(names, exclusive=True))
-        for delay in locks.retry_delays(self._deadline):
-            await self.sleep(delay)
+        try:
+            for delay in locks.retry_delays(self._deadline):
+                await self.sleep(delay)
+        except BaseException:
+            # Not left to the garbage collector: the error's traceback may keep the object, and the locks, for long.
+            locks.close()
+            raise
         return locks
 
     async def lock_container(self, container_id: str, seconds: float) -> None:

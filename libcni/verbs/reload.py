@@ -354,12 +354,13 @@ class _Part:
             if not self.run.is_interrupted:
                 attempt.learn_after_failure()
                 await self.run.discard_prepared()
-                for problem in await attempt.undo():
+                problems = await attempt.undo()
+                for problem in problems:
                     error.add_note(f"when it was rolled back: {problem}")
                 # The next reload must request the addresses that the attachment had, not those of the failed ADD.
                 self.journal.write("step", interface=UNKNOWN, partial=self.record.last_result)
-            if isinstance(error, NamespaceMismatchError):
-                self.run.records.forget(self.journal.record)
+                if isinstance(error, NamespaceMismatchError) and not problems:
+                    self.run.records.forget(self.journal.record)
             raise
 
     def _with_same_address(self) -> RuntimeConf | None:

@@ -107,6 +107,13 @@ def answered(subject: Subject, by_handle: bool, verdict: str, *signs: str) -> An
     return answer
 
 
+@pytest.mark.parametrize(("inode", "cookie"), [(1 << 40, 5), (-1, 5), (5, -5), (5, 1 << 64)])
+def test_a_number_that_no_namespace_can_have_is_an_error_of_the_system(inode: int, cookie: int) -> None:
+    """A damaged record may have it, and must not end the listing of all others."""
+    with pytest.raises(OSError, match="Invalid argument"):
+        system.open_namespace_by_handle(inode, cookie)
+
+
 def expect(subject: Subject, by_handle: bool, sign: str) -> None:
     answered(subject, by_handle, "alive", "kernel" if by_handle and subject.cookie else sign)
 

@@ -139,6 +139,19 @@ def test_a_record_never_becomes_too_large_to_be_read_back(store: RecordStore, mo
                 journal.write("complete", interface=MADE, result=f'{{"ips":[{",".join(["{}"] * 300)}]}}')
 
 
+def test_a_record_has_room_for_a_number_of_events(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An IndexError in the midst of an ADD would leave what its plugins have made."""
+    monkeypatch.setattr(journal_module, "MOST_EVENTS", 3)
+    with store.begin(bare()) as journal:
+        journal.write("started", interface=UNKNOWN)
+        for _ in range(2):
+            journal.write("step", plugin=0, partial=RESULT)
+        with pytest.raises(RecordError, match="room for 3 events"):
+            journal.write("complete", interface=MADE, result=RESULT)
+    (record,) = store.records()
+    assert (record.state, record.serial) == ("pending", 3)
+
+
 def test_a_record_whose_directory_was_removed_has_no_name(store: RecordStore) -> None:
     with store.begin(bare()) as journal:
         assert journal.has_name()

@@ -18,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from processes import fork, wait
 
 from libcni.kernel import system
 from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespace
-from libcni.kernel.netlink import Link
+from libcni.kernel.netlink import Link, links
 from libcni.store import present_interfaces
 from libcni.store.boot import pid_namespace
 from libcni.store.model import ABSENT, UNKNOWN, Known, Place
@@ -444,6 +445,30 @@ def test_an_interface_is_found_under_another_name(entered: EnteredNamespace, nam
     assert names(entered, replace(changed, cookie=0)) == []
     assert names(entered, replace(made, interface=Known(999, ""))) == []
     assert entered.look("two0").number == made.number, "the list of interfaces was read to its end"
+
+
+@pytest.mark.real
+def test_an_interface_is_removed_from_the_recorded_namespace_alone(
+    entered: EnteredNamespace, namespace: NetworkNamespace, tmp_path: Path
+) -> None:
+    """Another namespace that is at the path by now has an interface with the same index."""
+    add_link(namespace, "one0")
+    made = entered.look("one0")
+    sight = Sight(OtherRecords(RecordStore(str(tmp_path))))
+    with network_namespace() as other:
+        while not other_has(other, made.number):
+            add_link(other, f"x{uuid4().hex[:8]}")
+        for path in (other.path, f"{other.path}-none"):
+            with pytest.raises(OSError, match="another namespace is at the path"):
+                sight.remove(path, made)
+        assert other_has(other, made.number)
+    sight.remove(namespace.path, made)
+    sight.close()
+    assert entered.look("one0").interface is ABSENT
+
+
+def other_has(other: NetworkNamespace, number: int) -> bool:
+    return any(link.index == number for link in links(other.path).values())
 
 
 @pytest.mark.real

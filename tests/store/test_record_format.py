@@ -221,6 +221,10 @@ BAD: list[tuple[bytes, str]] = [
     (_own(plugins={}), "plugins is not an array"),
     (_own(plugins="ab"), "plugins is not an array"),
     (_own(networkArgs=[1]), "networkArgs is not an object"),
+    (_own(netnsId=[1, -7]), "the number -7 is out of range"),
+    (_own(netnsCookie=1 << 64), "is out of range"),
+    (_own(pidNamespace=-1), "is out of range"),
+    (_event(event="detach", interface={"number": -2, "mac": ""}), "the number -2 is out of range"),
     (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "is too large"),
     (_own(created=1.5).replace(b"1.5", b"1e400"), "the number inf is too large"),
 ]

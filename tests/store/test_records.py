@@ -317,6 +317,31 @@ def test_begin_and_forget(store: RecordStore) -> None:
     assert files(store) == []
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_file_that_go_has_written_for_another_attachment_is_not_removed(
+    store: RecordStore, caplog: pytest.LogCaptureFixture, *, is_damaged: bool
+) -> None:
+    """Go knows one name for both attachments, truncates the file that it finds, and writes it anew."""
+    ours = written(store, bare("a-b", "c"))
+    if is_damaged:
+        Path(ours.path).write_bytes(b"")
+        (ours,) = store.records()
+    theirs = GO_FULL.replace(b'"c1"', b'"b-c"').replace(b'"networkName":"net"', b'"networkName":"a"')
+    put(store, "a-b-c-eth0", theirs)
+    store.forget(ours)
+    assert store.set_aside(ours) == ""
+    (left,) = store.records()
+    assert (left.network, left.container_id) == ("a", "b-c")
+    assert f"{ours.path}: the record stays: it is that of container b-c by now" in caplog.text
+
+
+def test_a_record_that_has_grown_since_it_was_read_is_removed(store: RecordStore) -> None:
+    before = written(store, FULL)
+    assert store.mark_detaching(before).end > before.end
+    store.forget(before)
+    assert files(store) == []
+
+
 def test_a_corrupt_file_in_the_way_is_set_aside(store: RecordStore) -> None:
     put(store, "net-c1-eth0", b"half a rec")
     begun = written(store, bare())

@@ -11,7 +11,7 @@ import pytest
 
 from libcni import NetworkConfigList
 from libcni.store import reservations
-from libcni.store.reservations import holder_of
+from libcni.store.reservations import holder_of, holders_of
 
 
 def network(*ipam: Any) -> NetworkConfigList:
@@ -87,3 +87,13 @@ def test_another_ipam_plugin_and_what_is_no_file_say_nothing(tmp_path: Path) -> 
     assert holder_of(net, "c1", "eth0", "10.0.0.9") == "unknown"
     assert holder_of(net, "c1", "eth0", "..") == "unknown"
     assert holder_of(net, "c1", "eth0", "\0") == "unknown"
+
+
+def test_a_text_that_is_no_address_leads_to_no_other_file(tmp_path: Path) -> None:
+    """It may be from the error text of a plugin."""
+    reserve(tmp_path, "c2\r\neth0")
+    (tmp_path / "secret").write_text("secret")
+    net = network({"type": "host-local", "dataDir": str(tmp_path)})
+    assert list(holders_of(net, "10.0.0.2")) == [("c2", "eth0")]
+    for text in ("../secret", f"{tmp_path}/secret"):
+        assert list(holders_of(net, text)) == []

@@ -18,12 +18,13 @@ from nodes import FakeNode, both_clients
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.config.port_mappings import HostPort
-from libcni.errors import AttachmentExistsError, ConfigError, PluginError
+from libcni.errors import AttachmentExistsError, ConfigError, LockTimeoutError, PluginError
 from libcni.executor import baton
 from libcni.kernel import system
 from libcni.kernel.life import Answer
 from libcni.store.attachments import new_record
 from libcni.store.boot import boot_id
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.other_records import OtherRecords
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -55,6 +56,23 @@ def test_a_host_port_of_another_container_is_refused_before_anything_runs(
     assert node.verbs() == ["ADD portmap"]
     node.cni.add_network_list(net, rt("c2", WEB), on_existing="allow")
     node.cni.add_network_list(net, rt("c3", {"hostPort": 8081}))
+
+
+@both_clients
+@pytest.mark.parametrize(("held", "free"), [(8080, 8081), (8081, 8080)])
+def test_an_add_that_waits_in_vain_for_a_port_keeps_the_lock_of_no_other(
+    node: FakeNode, net: NetworkConfigList, held: int, free: int
+) -> None:
+    """A program may keep the error, and with its traceback the objects of the verb."""
+    holder, asking = (LockSet(str(node.cache), LockRequest((f"//host-ports/{port}",), exclusive=True))
+                      for port in (held, free))  # fmt: skip
+    assert holder.try_acquire()
+    with pytest.raises(LockTimeoutError) as caught:
+        node.cni.add_network_list(net, rt("c1", {"hostPort": held}, {"hostPort": free}), timeout=0.05)
+    assert caught.value.__traceback__ is not None
+    assert asking.try_acquire()
+    holder.close()
+    asking.close()
 
 
 @both_clients

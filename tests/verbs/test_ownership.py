@@ -1043,6 +1043,20 @@ def test_what_comes_between_the_del_and_the_add_of_a_reload_is_left_alone(
     assert (world.netns_of("ADD"), world.recorded) == ([], {})
 
 
+def test_a_reload_whose_roll_back_failed_keeps_the_record() -> None:
+    """A later DEL repeats it. Without the record nobody would know what the plugins have left."""
+
+    def replace_and_fail(world: World) -> None:
+        replace_namespace(world)
+        world.answers["DEL", "b"] = failed()
+
+    world = World(records=[recorded()], after={"DEL a": remove_interface, "ADD a": replace_and_fail})
+    (error,) = reload(world)
+    assert isinstance(error, NamespaceMismatchError)
+    assert [note.partition(":")[0] for note in error.__notes__] == ["when it was rolled back"]
+    assert [one.state for one in world.recorded.values()] == [PENDING]
+
+
 def test_after_a_kill_the_interface_of_a_reload_is_not_the_earlier_one() -> None:
     """Otherwise a DEL would leave the new one alone."""
 
