@@ -336,7 +336,7 @@ class CNIConfig(ClientBase[Executor]):
         """Make this client the owner of an attachment of another owner or of Go libcni; return it with the new owner.
 
         Raises:
-            RecordError: the record no longer exists, or cannot be written.
+            RecordError: the record no longer exists, belongs to another ADD than the listed one, or cannot be written.
         """
         from libcni.verbs.take_over import take_over
 
