@@ -36,6 +36,8 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
 """The patterns of each runtime's state directories. Each container has a subdirectory in one of them."""
 
 _PODMAN_LIST = ("podman", "ps", "--all", "--external", "--no-trunc", "--format", "{{.ID}}")
+_PODMAN_SECONDS = 60.0
+"""The longest time for which a GC waits for podman, which waits for the locks of its own commands."""
 
 
 class Ended(NamedTuple):
@@ -170,8 +172,11 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
 def _podman_ids() -> set[str]:
     """Return the IDs of podman's containers, those that have stopped included."""
     try:
-        listed = subprocess.run(_PODMAN_LIST, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
-    except (OSError, subprocess.CalledProcessError) as error:
-        problem = (getattr(error, "stderr", "") or str(error)).strip()
+        listed = subprocess.run(  # noqa: S603 - no shell
+            _PODMAN_LIST, capture_output=True, text=True, check=True, timeout=_PODMAN_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        printed = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
+        problem = (printed or str(error)).strip()
         raise ConfigError(f"cannot list the containers of podman: {problem}") from error
     return set(listed.stdout.split())

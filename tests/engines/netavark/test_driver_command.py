@@ -14,6 +14,7 @@ from engines.engine_node import UNNEEDED
 from libcni import RuntimeConf, __version__
 from libcni.cli import main
 from libcni.engines.engine_command import what_must_stay
+from libcni.engines.oci import ended_containers
 from libcni.engines.oci.pins import directory_for
 from libcni.testing import wait_until
 
@@ -119,10 +120,11 @@ def gc(node: DriverNode, podman: Path, script: str) -> int:
     return main(["gc", "--runtime", "podman", *node.words])
 
 
-@pytest.mark.parametrize("script", ["echo broken >&2; exit 1", ""])
+@pytest.mark.parametrize("script", ["echo broken >&2; exit 1", "", "exec /bin/sleep 60"])
 def test_a_podman_that_lists_nothing_because_it_fails_is_no_empty_list(
-    node: DriverNode, podman: Path, script: str, capsys: pytest.CaptureFixture[str]
+    node: DriverNode, podman: Path, script: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ended_containers, "_PODMAN_SECONDS", 0.2 if "sleep" in script else 60.0)
     assert gc(node, podman, script) != 0
     assert "cannot list the containers of podman: " in capsys.readouterr().err
     assert [state for *_, state in node.attached] == ["ready"]
