@@ -37,6 +37,11 @@ def ports_in(capability_args: Mapping[str, Any] | None) -> Iterator[HostPort]:
     containerd records ``HostPort`` and ``Protocol``, other runtimes ``hostPort`` and ``protocol``. portmap ignores a
     mapping without a port of the host.
     """
+    return (port for port, _ in published_in(capability_args))
+
+
+def published_in(capability_args: Mapping[str, Any] | None) -> Iterator[tuple[HostPort, str]]:
+    """Yield the ports of ``ports_in``, each with the port of the container; "" if that is missing."""
     mappings = (capability_args or {}).get(PORT_MAPPINGS)
     for mapping in mappings if isinstance(mappings, list | tuple) else ():
         if isinstance(mapping, Mapping):
@@ -44,7 +49,10 @@ def ports_in(capability_args: Mapping[str, Any] | None) -> Iterator[HostPort]:
             number = fields.get("hostport")
             if number and isinstance(number, int | float):
                 protocol, address = str(fields.get("protocol") or "tcp").lower(), str(fields.get("hostip") or "")
-                yield HostPort(number, protocol, address)  # type: ignore[arg-type]  # a record may have 8080.0
+                inside = fields.get("containerport")
+                # A record may have 8080.0.
+                port = HostPort(number, protocol, address)  # type: ignore[arg-type]
+                yield port, f"{inside:g}" if isinstance(inside, int | float) else ""
 
 
 def _canonical(address: str) -> str:

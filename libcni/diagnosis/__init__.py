@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from libcni.diagnosis.lock_holders import lock_users
     from libcni.diagnosis.mends import Mend
     from libcni.diagnosis.namespaces import attachment_age
+    from libcni.diagnosis.obstacles import obstacles_to_reload
     from libcni.diagnosis.plugins import ask_plugins
     from libcni.diagnosis.repair import MendOutcome, NodeRepair, repair_node
     from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
@@ -25,6 +26,7 @@ _MODULES = {
     "known_faults": "known_fault",
     "mends": "Mend",
     "namespaces": "attachment_age",
+    "obstacles": "obstacles_to_reload",
     "plugins": "ask_plugins",
     "lock_holders": "lock_users",
     "repair": "MendOutcome NodeRepair repair_node",
@@ -34,7 +36,7 @@ _MODULES = {
 __all__ = [
     "Checked", "DoctorReport", "ExplainedCall", "ExplainedVerb",
     "Mend", "MendOutcome", "NodeFinding", "NodeRepair", "NotChecked", "ask_plugins", "attachment_age",
-    "diagnose", "executable_problem", "explain", "known_fault", "lock_users", "repair_node",
+    "diagnose", "executable_problem", "explain", "known_fault", "lock_users", "obstacles_to_reload", "repair_node",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and report misspelt names

@@ -16,7 +16,7 @@ from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.config.host_local import reservation_at
 from libcni.config.network import plugin_documents
-from libcni.config.port_mappings import ports_in
+from libcni.config.port_mappings import published_in
 from libcni.diagnosis.disk import POOL_LOCK_MODE
 from libcni.diagnosis.lock_holders import users_in_words
 from libcni.diagnosis.mends import Mend, MendKind
@@ -26,7 +26,7 @@ from libcni.diagnosis.rules import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file
-from libcni.kernel.rule_words import after, target_of
+from libcni.kernel.rule_words import after, target_of, target_port_of
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, attachments_of, recorded_conf, recorded_result
 from libcni.store.files import make_directory
@@ -188,21 +188,24 @@ def _keep_ports(records: RecordStore, network: str, container_id: str) -> None:
     the network share the chain: it leads each one's ports to its own addresses.
     """
     chain = rules.ports_chain(network, container_id)
-    own: set[tuple[str, str, str]] = set()
+    own: set[tuple[str, str, str, str]] = set()
     # Read under the container's lock: an ADD of another interface may have ended since the diagnosis.
     for other in attachments_of(records.records(container_id), records):
         if other.network == network and other.result is not None:
             addresses = [str(ipaddress.ip_interface(ip.address).ip) for ip in other.result.ips]
-            ports = [(port.protocol, f"{port.number:g}") for port in ports_in(other.capability_args)]
-            own |= {(*port, address) for port in ports for address in addresses}
-    for program in sorted({rules.program_of(address) for *_, address in own}):
+            own |= {
+                (address, port.protocol, f"{port.number:g}", inside)
+                for port, inside in published_in(other.capability_args) for address in addresses
+            }  # fmt: skip
+    for program in sorted({rules.program_of(address) for address, *_ in own}):
         present = rules.rules_in(program, "nat", chain)
         made = [
             rule for rule in present
             if after(rule, "-j") == "CNI-HOSTPORT-SETMARK"
-            # portmap always names the port of the container, too.
-            or (":" in after(rule, "--to-destination")
-                and (after(rule, "-p"), after(rule, "--dport"), target_of(rule)) in own)
+            or any(
+                (target_of(rule), after(rule, "-p"), after(rule, "--dport"), port) in own
+                for port in (target_port_of(rule), "")
+            )
         ]  # fmt: skip
         if made != present:
             rules.restore(program, "nat", {chain: made}, ())

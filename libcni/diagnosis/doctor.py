@@ -8,6 +8,9 @@ from libcni._dataclass import replace
 from libcni.client import CNIConfig
 from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.configuration import check_configuration
+from libcni.diagnosis.container_rules import check_container_rules
+from libcni.diagnosis.containerd import check_containerd
+from libcni.diagnosis.contradictions import without_contradictions
 from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
@@ -41,6 +44,7 @@ __all__ = ["diagnose"]
 _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("configuration", check_configuration),
     ("plugins", check_plugins),
+    ("plugins", check_containerd),
     ("disk", check_disk),
     ("records", check_records),
     ("namespaces", check_namespaces),
@@ -49,6 +53,7 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[NodeState], Observations]], ...] = (
     ("rules", check_ports),
     ("rules", check_outside),
     ("rules", check_ipsec),
+    ("rules", check_container_rules),
     ("ipam", check_ipam),
     ("drift", check_drift),
     ("next", check_next),
@@ -121,7 +126,7 @@ def report_on(
     return DoctorReport(
         findings=tuple(
             replace(finding, pods=tuple(dict.fromkeys(pods[name] for name in finding.containers if name in pods)))
-            for finding in check_pools(node, single)
+            for finding in without_contradictions(list(check_pools(node, single)))
         ),
         checked=tuple(observation for observation in observations if isinstance(observation, Checked)),
         not_checked=tuple(observation for observation in observations if isinstance(observation, NotChecked)),

@@ -62,7 +62,7 @@ def check_interfaces(node: NodeState) -> Observations:
     yield from faults
     yield from check_ways(node, node.host, faults)
     if node.live:
-        what = "the kernel's own routes; rules in containers; MTU and hairpin mode that no configuration sets"
+        what = "the kernel's own routes; MTU and hairpin mode that no configuration sets"
         yield NotChecked("interfaces", what, "no plugin and no record says what these should be")
         yield Checked(
             "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"

@@ -54,6 +54,16 @@ class Mend:
         details = () if self.kind == "remove-rules" else self.details
         return self.kind, self.target, self.network, self.netns, *details
 
+    def undoes(self, other: Mend) -> bool:
+        """Return whether the mend takes another one back."""
+        places = [(one.target, one.netns, one.details) for one in (self, other)]
+        return _OPPOSITES.get(self.kind) == other.kind and places[0] == places[1]
+
+
+_OPPOSITES: dict[MendKind, MendKind] = {
+    "add-address": "remove-address", "remove-address": "add-address", "reserve": "release", "release": "reserve",
+}  # fmt: skip
+
 
 def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
     """Return mends without repetitions. If two findings have the same mend, it interrupts the attachments of both."""

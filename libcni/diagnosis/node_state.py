@@ -11,7 +11,7 @@ from libcni._dataclass import dataclass
 from libcni.client import CNIConfig
 from libcni.config.host_local import Reservation
 from libcni.config.network import NetworkConfigList, read_network
-from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, grouped
+from libcni.diagnosis.reading import PENDING_AFTER, NodeReading, bridge_of, grouped, is_gateway
 from libcni.errors import ConfigError
 from libcni.kernel.foreign import Space
 from libcni.kernel.namespace import NamespaceId
@@ -166,6 +166,33 @@ class NodeState(NodeReading):
         """Return the host ends of an attachment's veths."""
         links = self.host.links if self.host is not None else {}
         return [links[name] for name in self.summary_of(attachment).veths if name in links]
+
+    def gateway_interfaces(self, attachment: Attachment) -> list[str]:
+        """Return the node's interfaces over which the node forwards an attachment's packets, of bridge and ptp.
+
+        For a VLAN this is an interface on the bridge: the plugin's own, or one that somebody has made.
+        """
+        found: list[str] = []
+        for document in self.documents(attachment):
+            if document.get("type") == "bridge" and is_gateway(document):
+                bridge = bridge_of(document)
+                found += (self._interfaces_of_vlan(bridge, document["vlan"]) if document.get("vlan") else []) or [
+                    bridge
+                ]
+            elif document.get("type") == "ptp":
+                found += [link.name for link in self.host_ends(attachment)]
+        return found
+
+    def _interfaces_of_vlan(self, bridge: str, vlan: object) -> list[str]:
+        links = self.host.links if self.host is not None else {}
+        own = f"{bridge}.{vlan}"  # as the plugin bridge names it
+        return [own] if own in links else self._vlans_on.get(links[bridge].index, []) if bridge in links else []
+
+    @functools.cached_property
+    def _vlans_on(self) -> dict[int, list[str]]:
+        """The names of the node's VLANs, by the number of the interface that they are on."""
+        links = self.host_links_by_index.values()
+        return grouped((link.peer, link.name) for link in links if link.kind == "vlan")
 
     def is_host(self, space: Space) -> bool:
         """Return whether a namespace is the node's own."""

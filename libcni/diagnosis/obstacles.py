@@ -4,25 +4,113 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain as joined
 from typing import Any
 
+from libcni._dataclass import replace
+from libcni.client import CNIConfig
 from libcni.config.delegates import SUBNET_FILE, delegated
-from libcni.config.host_local import range_sets, reservation_directories
+from libcni.config.host_local import (
+    Reservation,
+    range_sets,
+    reservation_at,
+    reservation_directories,
+    reservations_in,
+)
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.needed_programs import missing_programs
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.reading import bridge_of, is_gateway
-from libcni.errors import some
-from libcni.kernel.netlink import Link
+from libcni.diagnosis.reading import bridge_of, grouped, is_gateway, plugin_names
+from libcni.errors import CNIError, some
+from libcni.kernel.netlink import Link, Network, links_named
 from libcni.store.attachments import Attachment
+
+__all__ = ["obstacles_to_reload"]
 
 _FILES = {SUBNET_FILE, "kubeconfig", "server_socket"}
 """The keys of flannel; of Multus, Calico and others; and of Kube-OVN."""
 _DHCP = "/run/cni/dhcp.sock"
 """The socket of the daemon of dhcp, without ``daemonSocketPath``."""
+
+
+def obstacles_to_reload(cni: CNIConfig, attachments: Collection[Attachment]) -> list[str]:
+    """Return for each attachment why the ADD of a reload would fail after its DEL, and what to do; "" if not known.
+
+    A reload alone finds out only after its DEL that a program which a plugin needs is missing, that a plugin is
+    damaged, that a daemon's file is missing, that the bridge has another network's address, or that no address is free.
+    A missing plugin is left out, because the reload itself finds that before the DEL. An obstacle for one attachment is
+    one for those that are reloaded with it. Reads only what this needs, not the whole node.
+
+    Args:
+        cni: the client that would reload them.
+        attachments: the attachments.
+
+    Raises:
+        RecordError: the records cannot be read.
+
+    Examples:
+        >>> obstacles_to_reload(cni, cni.get_cached_attachments())
+        ['']
+    """
+    containers = {attachment.container_id for attachment in attachments}
+    every = cni.get_cached_attachments(*containers) if len(containers) == 1 else cni.get_cached_attachments()
+    # A reload detaches what shares rules with an attachment, too.
+    paths = {attachment.path for attachment in attachments}
+    recorded = [one for one in every if one.path in paths or (one.container_id in containers and one.can_reload)]
+    node = NodeState(cni, attachments=tuple(recorded))
+    documents = [document for attachment in recorded for document in node.documents(attachment)]
+    bridges = {bridge_of(document) for document in documents if document.get("type") == "bridge"}
+    host = None
+    with suppress(OSError):
+        host = Network(links_named(bridges), ()) if bridges else None
+    node = replace(node, host=host, reservations=dict(_reservations(node, recorded)))
+    found = {attachment.path: _obstacle_now(node, attachment) for attachment in recorded}
+    together = (
+        [
+            found.get(one.path, "")
+            for one in node.attached("", attachment.container_id)
+            if one.path == attachment.path or _share_rules(node, one, attachment)
+        ]
+        for attachment in attachments
+    )
+    return [next(filter(None, problems), "") for problems in together]
+
+
+def _share_rules(node: NodeState, one: Attachment, other: Attachment) -> bool:
+    """Return whether a reload of one attachment of a container reloads another one: see ``libcni.verbs.reload``."""
+    types = [{document.get("type") for document in node.documents(attachment)} for attachment in (one, other)]
+    return one.network == other.network or all("portmap" in kinds for kinds in types)
+
+
+def _obstacle_now(node: NodeState, attachment: Attachment) -> str:
+    net = node.recorded(attachment)
+    with suppress(CNIError):
+        for plugin in plugin_names(net) if net is not None else ():
+            node.cni.find_plugin(plugin)
+        return obstacle_to_reload(node, attachment)
+    return ""  # the reload names the plugin before its DEL, as every verb does
+
+
+def _reservations(
+    node: NodeState, attachments: Iterable[Attachment]
+) -> Iterator[tuple[tuple[str, str], list[Reservation]]]:
+    """Yield the reservations of the attachments' addresses, and all of a directory if one is another container's."""
+    users = grouped(
+        (path, attachment) for attachment in attachments
+        for path in reservation_directories(node.recorded(attachment))
+    )  # fmt: skip
+    for path, attached in users.items():
+        with suppress(OSError):
+            own = [
+                found for attachment in attached for address in node.addresses_of(attachment)
+                if (found := reservation_at(f"{path}/{address}")) is not None
+                and found.container_id != attachment.container_id
+            ]  # fmt: skip
+            if own:
+                yield (os.path.basename(path), path), reservations_in(path)
 
 
 def obstacle_to_reload(node: NodeState, attachment: Attachment) -> str:

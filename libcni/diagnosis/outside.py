@@ -6,7 +6,8 @@ import ipaddress
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain as joined
-from itertools import product
+from itertools import pairwise, product
+from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort, ports_in
 from libcni.diagnosis.mends import id_of
@@ -14,7 +15,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import NEIGHBOUR, Forwarding, Packet, Place, dropped_ports, other_end, ports_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
-from libcni.diagnosis.rules import end_of, gateway_interfaces, iptables_of, remedy_of, removal, text_of
+from libcni.diagnosis.rules import end_of, iptables_of, remedy_of, removal, text_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.kernel.rule_words import after, target_of
@@ -32,6 +33,7 @@ _MOST_NEAR = 5
 """The most rules of a chain that are reported one by one."""
 _RESOLVER, _LONGEST = "/etc/resolv.conf", 65_536
 
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -112,7 +114,7 @@ def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observati
     published = grouped((attachment.path, port.protocol) for port, found in users.items() for attachment in found)
     for path, found in published.items():
         attachment, protocols = node.by_path[path], set(found)
-        for address, interface in product(node.addresses_of(attachment), gateway_interfaces(node, attachment)):
+        for address, interface in product(node.addresses_of(attachment), node.gateway_interfaces(attachment)):
             parsed = ipaddress.ip_address(address)
             uplink = node.way_out(parsed.version)[0]
             if uplink is None or forwarding.dropped_by(address, interface):
@@ -145,7 +147,7 @@ def _neighbours(node: NodeState, live: list[Attachment], forwarding: Forwarding)
     for attachment, (chain, is_sent) in product(live, (("INPUT", True), ("OUTPUT", False))):
         addresses = [ipaddress.ip_address(one) for one in node.addresses_of(attachment) if ":" in one]
         for address, interface, program in product(
-            addresses, gateway_interfaces(node, attachment) if addresses else (), iptables_of(node, "ip6tables")
+            addresses, node.gateway_interfaces(attachment) if addresses else (), iptables_of(node, "ip6tables")
         ):
             place, packet = Place(program, "filter", chain), Packet(address, interface, is_sent, port=NEIGHBOUR)
             if (rule := forwarding.lost_by(*place, packet)) and not forwarding.lost_by(
@@ -172,7 +174,7 @@ def _before_translation(node: NodeState, link: Link) -> Iterator[Place]:
                 yield Place("nft", name, chain)
 
 
-def _asked(link: Link, port: HostPort) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _asked(link: Link, port: HostPort) -> Iterator[_Address]:
     """Yield the addresses of an interface at which clients ask for a port."""
     for cidr in link.addresses:
         address = ipaddress.ip_interface(cidr).ip
@@ -185,21 +187,30 @@ def _ways(node: NodeState, live: list[Attachment]) -> dict[int, dict[str, str]]:
     """Return an address of a container for each interface of the node to containers, by the version of IP."""
     ways: dict[int, dict[str, str]] = {4: {}, 6: {}}
     for attachment in live:
-        for address, interface in product(node.addresses_of(attachment), gateway_interfaces(node, attachment)):
+        for address, interface in product(node.addresses_of(attachment), node.gateway_interfaces(attachment)):
             ways[6 if ":" in address else 4].setdefault(interface, address)
     return ways
+
+
+class _Refusal(NamedTuple):
+    """A rule that may refuse a network outside: whether that sends, and the command that takes it back."""
+
+    rule: Rule
+    is_sender: bool
+    network: _Network
+    command: str
 
 
 def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
     ways = _ways(node, live)
     chains = grouped(
-        ((place, rule[4 if rule[0] == "add" else 1]), (rule, *end)) for place, rule in _rules(node)
-        if (end := other_end(rule)) is not None and _is_outside(node, end[1], ways)
+        ((place, rule[4 if rule[0] == "add" else 1]), one) for place, rule in _rules(node)
+        for one in _refusals(node, place, rule) if _is_outside(node, one.network, ways)
     )  # fmt: skip
     for (place, _), found in chains.items():
-        near = [one for one in found if _what_is(node, one[2])]
+        near = [one for one in found if _what_is(node, one.network)]
         far = [one for one in found if one not in near]
-        for rule, is_sender, network in (*near[:_MOST_NEAR], *far[:1]):
+        for rule, is_sender, network, command in (*near[:_MOST_NEAR], *far[:1]):
             interfaces = [
                 interface for interface, address in list(ways[network.version].items())[:_MOST_INTERFACES]
                 if any(
@@ -219,8 +230,32 @@ def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
                 "rules", "warning" if what else "note", "dropped-in-part", str(place),
                 f"packets {way} the containers of {some(interfaces)} end at the rule {text_of(rule)}{more}",
                 f"these containers and {host}{what} do not reach each other; somebody may want this",
-                f"if nobody wants this: {removal(node, place, rule)}",
+                f"if nobody wants this: {command}",
             )  # fmt: skip
+
+
+def _refusals(node: NodeState, place: Place, rule: Rule) -> Iterator[_Refusal]:
+    """Yield the networks outside that a rule names alone; of a set only what the node itself needs."""
+    if end := other_end(rule):
+        yield _Refusal(rule, *end, removal(node, place, rule))
+    sets = node.table(place.program, place.table).sets
+    for option, word in pairwise(rule) if sets else ():
+        name, is_nft = word.removeprefix("@"), rule[0] == "add"
+        if name in sets and (option in {"saddr", "daddr"} if is_nft else option == "--match-set"):
+            is_sender = option == "saddr" if is_nft else after(rule, word) == "src"
+            for address in _needed(node):
+                if address in sets[name] and (is_sender or option == "daddr" or after(rule, word) == "dst"):
+                    command = f"nft delete element {place.table} {name} '{{ {address} }}'"
+                    command = command if is_nft else f"ipset del {name} {address}"
+                    if str(address) not in sets[name].hosts:  # it is in a network of the set
+                        command = removal(node, place, rule)
+                    yield _Refusal(rule, is_sender, ipaddress.ip_network(address), command)
+
+
+def _needed(node: NodeState) -> list[_Address]:
+    """Return the addresses outside that the node itself needs: of its gateways and name servers."""
+    gateways = [node.way_out(version)[1] for version in (4, 6)]
+    return [*map(ipaddress.ip_address, filter(None, gateways)), *_name_servers()]
 
 
 def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
@@ -303,8 +338,8 @@ def _what_is(node: NodeState, network: _Network) -> str:
     return ""
 
 
-def _name_servers() -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
+def _name_servers() -> list[_Address]:
+    found: list[_Address] = []
     with suppress(OSError, UnicodeDecodeError), open(_RESOLVER, encoding="utf-8") as file:
         for line in file.read(_LONGEST).splitlines():
             words = line.split()

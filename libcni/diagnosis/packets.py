@@ -294,6 +294,12 @@ class Forwarding:
         step = self._step(Table(), rule, _of_filter(rule), packet)
         return step is not None and step.fits(packet.address)
 
+    def drops_all(self, place: Place, rule: Rule, packet: Packet) -> bool:
+        """Return whether a rule drops all such packets that come to it, without a search through its chain."""
+        table = self._rules.get(place.program, {}).get(place.table) or Table()
+        step = self._step(table, rule, _of_filter(rule), packet)
+        return step is not None and step.is_certain and step.verdict == "lost" and step.fits(packet.address)
+
     def _of_queue(self, numbers: list[int], *, is_bypassed: bool) -> str:
         is_unread = self._queues is not None and bool(numbers) and set(numbers).isdisjoint(self._queues)
         return "lost" if is_unread and not is_bypassed else "passed"
@@ -309,7 +315,7 @@ class Forwarding:
         near = [one for one in self._own if address in one.network and one.network.num_addresses > 1]
         return bool(near) and all(one.ip != address for one in self._own)
 
-    def _step(self, table: Table, rule: Rule, verdict: str, packet: Packet) -> _Step | None:
+    def _step(self, table: Table, rule: Rule, verdict: str, packet: Packet) -> _Step | None:  # noqa: C901 - of options
         """Return the step of a rule; None if it sees no such packet, or does nothing with it."""
         if rule[0] == "add":
             return self._step_of_nft(table, rule, packet)
@@ -332,6 +338,9 @@ class Forwarding:
                 prefixes.append((of_own, is_negated))
                 continue
             answer = self._matches(option, value, packet)
+            far = _set_of(table, words, value, is_sent=not packet.is_sent) if option == "--match-set" else None
+            if far is not None and packet.other is not None:
+                answer = "yes" if packet.other in far else "no"
             if option == "--tcp-flags":
                 answer = _is_first(f"{value} {after(words, value)}")
             if is_negated and answer != "maybe":
@@ -365,7 +374,10 @@ class Forwarding:
             if own is not None and own.version == packet.address.version:
                 prefixes.append((own, is_negated))
                 continue
+            far = table.sets.get(values[0].removeprefix("@")) if len(values) == 1 and option in {"-s", "-d"} else None
             answers = {self._matches_of_nft(option, value, packet) for value in values or ("",)}
+            if far is not None and packet.other is not None:
+                answers = {"yes" if packet.other in far else "no"}
             answer: _Answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "maybe"
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" or own is not None else "yes"  # of the other version of IP

@@ -10,7 +10,7 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Place
 from libcni.diagnosis.reading import LOCALNET, grouped
 from libcni.diagnosis.report import NodeFinding, Observations, finding_about
-from libcni.diagnosis.rules import gateway_interfaces, remedy_of
+from libcni.diagnosis.rules import remedy_of
 from libcni.errors import some
 from libcni.kernel.rules import ports_chain
 from libcni.store.attachments import Attachment
@@ -58,7 +58,7 @@ def _not_from_localhost(node: NodeState, attachments: list[Attachment]) -> Obser
         and not any(one.get("type") == "portmap" and one.get("snat") is False for one in node.documents(attachment))
         and any("." in address for address in node.addresses_of(attachment))
         and any(port.address in {"", "127.0.0.1"} for port in ports_in(attachment.capability_args))
-        for interface in gateway_interfaces(node, attachment)
+        for interface in node.gateway_interfaces(attachment)
     )  # fmt: skip
     for interface, names in users.items():
         if interface in links and "route_localnet 1" not in links[interface].settings:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import libcni.kernel.system as system
+from libcni.diagnosis.between import keeps_apart
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
@@ -232,9 +233,8 @@ def _are_connected(source: End, target: End) -> bool:
 def _segment(node: NodeState, end: End) -> tuple[object, ...]:
     """Return what the containers have in common that should reach each other; () if they should not."""
     documents = node.documents(end.attachment)
-    if _policy(node, end.attachment) == "isolated" or any(
-        document.get("portIsolation") or (document.get("type") == "macvlan" and document.get("mode") in _ALONE)
-        for document in documents
+    if keeps_apart(documents) or any(
+        document.get("type") == "macvlan" and document.get("mode") in _ALONE for document in documents
     ):
         return ()
     return end.attachment.network, end.subnet, *map(_link_of, documents)

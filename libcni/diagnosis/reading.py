@@ -28,6 +28,7 @@ from libcni.kernel.foreign import Space, ways_in
 from libcni.kernel.ipsec import IPsecPolicy, ipsec_policies
 from libcni.kernel.life import Answer, Life, Subject
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity
+from libcni.kernel.netfilter import Drop, drops_in, legacy_tables
 from libcni.kernel.netlink import Network, RouteAnswer, RouteQuestion, read_network
 from libcni.kernel.rules import Table, filtering_tables, programs, read_sets, saved_rules
 from libcni.protocol.result import Result
@@ -38,6 +39,8 @@ from libcni.store.records import RecordStore, names_of
 
 FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
+BRIDGED = {4: "/proc/sys/net/bridge/bridge-nf-call-iptables", 6: "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
+"""Whether the rules of iptables see packets that stay on a bridge."""
 _QUEUES = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""
@@ -50,6 +53,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+DropsIn = Callable[[str, NamespaceId], list[Drop]]
 LookUp = Callable[[tuple[str, NamespaceId] | None, Sequence[RouteQuestion]], list[RouteAnswer]]
 
 
@@ -91,14 +95,16 @@ class NodeReading:
         spaces: all network namespaces that a process, a mount or a descriptor holds.
         reservations: the reservations of host-local, by network and directory.
         rules: the rules by program and table; a program whose rules cannot be listed is missing.
-        forwards: whether the kernel forwards packets, and routes packets of 127.0.0.1, by the path of the setting in
-            /proc/sys.
+        forwards: whether the kernel forwards packets, routes packets of 127.0.0.1, and lets iptables see packets within
+            bridges, by the path of the setting in /proc/sys.
         queues: the numbers of the queues of packets (NFQUEUE) that a program reads; None: unknown.
         ipsec: the policies of IPsec in this namespace.
         unread: the objects that could not be read, with the reason.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
         started: when the state was read, in seconds since 1970.
         look_up: a function that asks the kernel for the routes of packets in a namespace; None: nothing is asked.
+        drops_in: a function that asks the kernel for what the filter of a namespace drops; None: nothing is asked.
+        legacy_tables: the same for the tables of iptables' legacy variant in several namespaces.
     """
 
     cni: CNIConfig
@@ -119,6 +125,8 @@ class NodeReading:
     pending_after: float = PENDING_AFTER
     started: float = 0.0
     look_up: LookUp | None = None
+    drops_in: DropsIn | None = None
+    legacy_tables: Callable[[Sequence[tuple[str, NamespaceId]]], dict[str, list[str]]] | None = None
     _configurations: dict[object, tuple[NetworkConfigList | None, list[Mapping[str, Any]]]] = field(
         default_factory=dict
     )
@@ -173,7 +181,7 @@ class NodeReading:
         with _noting(unread, "the policies of IPsec"):
             ipsec = ipsec_policies()
         forwards: dict[str, bool] = {}
-        for path in (*FORWARDING.values(), LOCALNET):
+        for path in (*FORWARDING.values(), *BRIDGED.values(), LOCALNET):
             with suppress(OSError), open(path, encoding="ascii") as file:
                 forwards[path] = file.read().strip() != "0"
         return replace(
@@ -184,6 +192,8 @@ class NodeReading:
             rules=rules,
             forwards=forwards,
             look_up=ways_in,
+            drops_in=drops_in,
+            legacy_tables=legacy_tables,
             queues=_queues(),
             ipsec=ipsec,
         )

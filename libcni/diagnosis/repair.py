@@ -12,7 +12,7 @@ from libcni._dataclass import dataclass, field, replace
 from libcni.client import CNIConfig
 from libcni.diagnosis.acts import ACTS, carry_out, held
 from libcni.diagnosis.doctor import report_on
-from libcni.diagnosis.mends import Mend, MendKind, merged
+from libcni.diagnosis.mends import Mend, merged
 from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.reading import PENDING_AFTER
 from libcni.diagnosis.repair_guard import AllBelongings, belongings_of, losses
@@ -35,11 +35,6 @@ _PATIENCE = 60.0
 """How long, in seconds, a loss is examined again and again while verbs of the containers concerned run."""
 MendState = Literal["planned", "mended", "failed", "not needed", "left"]
 _WITHOUT_MENDS: Collection[NodeCheck] = {"configuration", "plugins", "disk", "drift"}
-
-
-_OPPOSITES: dict[MendKind, MendKind] = {
-    "add-address": "remove-address", "remove-address": "add-address", "reserve": "release", "release": "reserve",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +197,7 @@ class _Repair:
     def _undone_by(self, mend: Mend) -> str:
         """Return that a mend would undo an earlier one, or "". Both would be repeated for ever."""
         for other, outcome in self.outcomes.items():
-            places = [(one.target, one.netns, one.details) for one in (mend, other)]
-            if outcome.state == "mended" and _OPPOSITES.get(mend.kind) == other.kind and places[0] == places[1]:
+            if outcome.state == "mended" and mend.undoes(other):
                 return (
                     f"it would undo {other.kind} {some(other.details)}, which this repair did for the finding "
                     f"{outcome.finding}: the two findings contradict each other, so decide which one is right"

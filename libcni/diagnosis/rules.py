@@ -14,19 +14,20 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from libcni.config.host_local import is_in_ranges
-from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
+from libcni.config.port_mappings import PORT_MAPPINGS, ports_in, published_in
+from libcni.diagnosis.between import Between
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.needed_programs import FIREWALLD
 from libcni.diagnosis.node_state import NodeState, is_default
 from libcni.diagnosis.packets import Forwarding, Packet, Place, lost_prefixes, named_in_drop
-from libcni.diagnosis.reading import FORWARDING, bridge_of, forwarding_of, is_gateway
+from libcni.diagnosis.reading import FORWARDING, forwarding_of, is_gateway
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, finding_about
 from libcni.errors import counted, some
 from libcni.kernel.life import Subject
 from libcni.kernel.link_settings import WITHOUT_IPV6
 from libcni.kernel.netlink import DROPS_PACKETS, Link, Network
-from libcni.kernel.rule_words import after, target_of
+from libcni.kernel.rule_words import after, read_rule, target_of, target_port_of
 from libcni.kernel.rules import (
     MASQUERADE,
     PORTS,
@@ -87,6 +88,8 @@ _LOST_WITH_NFT = {
     "output": ((False, f"cannot reach {_NODE}"),),
 }
 """For each hook of nft: whether the container sends the packets, and the consequence of their loss there."""
+_EBTABLES = "/sys/module/ebtable_filter"
+"""The kernel's module of ebtables-legacy, whose rules nft does not show."""
 _MOST_PORTS = 1_000
 """If a table of nft has more rules than this, the ports of a bridge are not followed one by one."""
 _OWN_TABLES = {MASQUERADE, *PORTS}
@@ -104,11 +107,13 @@ class Fact(NamedTuple):
         mark: the mark of the rule's owner: a chain of iptables, or the comment of nftables or its beginning; "" for
             rules of the plugin firewall.
         address: the address of the container.
+        port: the port of the container that a published port leads to, or "".
     """
 
     kind: str
     mark: str
     address: str
+    port: str = ""
 
 
 Owner = tuple[str, str, str]
@@ -161,12 +166,15 @@ def _is_unmasked(node: NodeState, attachment: Attachment) -> bool:
 def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecked]:
     """Name the rules of other programs that may decide on the containers' packets."""
     tables = [
-        name for name, table in node.rules.get("nft", {}).items()
+        f"{name} ({counted(number, 'rule')} not understood)" if (number := _not_understood(table)) else name
+        for name, table in node.rules.get("nft", {}).items()
         if name not in _OWN_TABLES and (not table.chains or _may_drop(table))
     ]  # fmt: skip
     if tables and live:
         reason = "other programs filter packets there; the doctor reads conditions on interfaces and addresses only"
         yield NotChecked("rules", f"tables of nft: {some(tables)}", reason)
+    if live and os.path.exists(_EBTABLES):
+        yield NotChecked("rules", "rules of ebtables-legacy", "the doctor does not read them: ebtables-legacy -L")
     for name, table in node.rules.get("nft", {}).items() if live else ():
         if table.unknown:
             yield NotChecked("rules", f"a part of the table {name} of nft", f"not understood: {some(table.unknown)}")
@@ -222,7 +230,7 @@ def _of_iptables(node: NodeState, program: str) -> Iterator[tuple[Fact, Owner | 
         for entry in _deciding(inside) if not is_marked or _marks_ports(nat) else ():
             if after(entry, "-p") == after(rule, "-p"):
                 kind = f"port {after(entry, '--dport')}/{after(entry, '-p')}"
-                yield Fact(kind, rule[-1], target_of(entry)), _owner("iptables", rule)
+                yield Fact(kind, rule[-1], target_of(entry), target_port_of(entry)), _owner("iptables", rule)
     if allowed.find("FORWARD", "CNI-FORWARD"):
         forward = allowed.chains.get("CNI-FORWARD", ())
         sources, targets = ({_host_after(rule, option) for rule in forward} for option in ("-s", "-d"))
@@ -276,7 +284,7 @@ def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | No
                 hostport for hostport in hostports if "dport" in hostport
             ):  # somebody may have added a rule of another form
                 kind = f"port {after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
-                yield Fact(kind, mark_of(rule), target_of(rule)), (mark_of(rule), "", "")
+                yield Fact(kind, mark_of(rule), target_of(rule), target_port_of(rule)), (mark_of(rule), "", "")
 
 
 def _owner(backend: str, rule: Rule) -> Owner | None:
@@ -312,31 +320,31 @@ def _wanted(node: NodeState, attachment: Attachment) -> Iterator[tuple[dict[str,
                 "iptables": masquerade_chain(network, container),
                 "nftables": masquerade_mark(network, container, attachment.ifname),
             }
-            done = [("masquerade", address) for address in addresses]
+            done = [("masquerade", address, "") for address in addresses]
         elif kind == "portmap":
             marks = {"iptables": ports_chain(network, container), "nftables": container}
             done = list(_published(attachment, document, addresses))
         elif kind == "firewall":
-            marks, done = {"iptables": ""}, [("firewall", address) for address in addresses]
+            marks, done = {"iptables": ""}, [("firewall", address, "") for address in addresses]
             backend = backend or ("firewalld" if os.path.exists(FIREWALLD) else "")
         else:
             continue
-        for what, address in done:
-            yield {name: Fact(what, mark, address) for name, mark in marks.items()}, backend
+        for what, address, port in done:
+            yield {name: Fact(what, mark, address, port) for name, mark in marks.items()}, backend
 
 
 def _published(
     attachment: Attachment, document: Mapping[str, Any], addresses: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (port on the host, address) of the ports that portmap publishes."""
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (port on the host, address, port of the container) of the ports that portmap publishes."""
     declared = document.get("capabilities")
     if not isinstance(declared, dict) or declared.get(PORT_MAPPINGS) is not True:
         return
     # portmap publishes the first address of each family.
     for address in {program_of(address): address for address in reversed(addresses)}.values():
-        for port in ports_in(attachment.capability_args):
+        for port, inside in published_in(attachment.capability_args):
             if not port.address or program_of(port.address) == program_of(address):
-                yield f"port {port.number}/{port.protocol}", address
+                yield f"port {port.number}/{port.protocol}", address, inside
 
 
 def _look(node: NodeState, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:
@@ -344,10 +352,16 @@ def _look(node: NodeState, facts: Facts, wanted: dict[str, Fact], backend: str) 
     if backend and backend not in wanted:
         return f"rules of {backend}: the doctor reads those of iptables and nftables only"
     # Without a configured backend a plugin chooses: iptables, or nftables where that is missing.
-    if any(fact in facts[name] for name, fact in wanted.items() if backend in {"", name}):
+    if any(_has(facts[name], fact) for name, fact in wanted.items() if backend in {"", name}):
         return True
     program = "nft" if backend == "nftables" else program_of(wanted["iptables"].address)
     return False if program in node.rules else f"rules of {program}: {node.unread.get(f'the rules of {program}')}"
+
+
+def _has(found: Mapping[Fact, object], wanted: Fact) -> bool:
+    if wanted.port or not wanted.kind.startswith("port "):
+        return wanted in found
+    return any(fact._replace(port="") == wanted for fact in found)  # the record does not say which one
 
 
 def _host(address: str) -> str:
@@ -362,7 +376,7 @@ def _forwarding(node: NodeState, live: list[Attachment]) -> Observations:
     outside = {forwarding_of(link.name) for link in node.uplinks}
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
-        interfaces = set(map(forwarding_of, gateway_interfaces(node, attachment)))
+        interfaces = set(map(forwarding_of, node.gateway_interfaces(attachment)))
         paths = {FORWARDING[6 if ":" in address else 4] for address in node.addresses_of(attachment) if interfaces}
         for path in off & (paths | interfaces | outside if FORWARDING[4] in paths else paths):
             users.setdefault(path, {})[id_of(attachment)] = None
@@ -381,7 +395,7 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
     """Find a node that masquerades, has interfaces of its own, and no default route."""
     if node.host is None:
         return
-    used = {name for attachment in live for name in gateway_interfaces(node, attachment)}
+    used = {name for attachment in live for name in node.gateway_interfaces(attachment)}
     ends = {link.name for attachment in live for link in node.host_ends(attachment)}
     links = [link for link in node.host.links.values() if link.is_up and link.kind in _TO_OUTSIDE]
     own = [link for link in links if link.name not in {"lo", *used, *ends}]
@@ -438,7 +452,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
     everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
     for attachment, chain in product(live, ("FORWARD", "INPUT", "POSTROUTING", "PREROUTING")):
         for address in node.addresses_of(attachment):
-            for interface in gateway_interfaces(node, attachment):
+            for interface in node.gateway_interfaces(attachment):
                 if place := forwarding.dropped_by(address, interface, chain):
                     ends = everywhere.setdefault((chain, place), {})
                     ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
@@ -490,6 +504,12 @@ def _accepted(place: Place, end: str, *, is_input: bool = False) -> str:
     return "; ".join(f"{start} {word.format(shlex.quote(end))}" for word in words)
 
 
+def _not_understood(table: Table) -> int:
+    """Return the number of rules that drop packets under a condition that is not understood, such as ebtables'."""
+    found = (read_rule(rule) for rules in table.chains.values() for rule in rules)
+    return sum(verdict == "lost" and not all(one.option for one in conditions) for conditions, verdict in found)
+
+
 def _may_drop(table: Table) -> bool:
     return any({"drop", "reject", "vmap", "queue"} & set(rule) for rules in table.chains.values() for rule in rules)
 
@@ -521,7 +541,7 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
     for attachment in live:
         is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
         # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
-        gateways = list(gateway_interfaces(node, attachment))
+        gateways = node.gateway_interfaces(attachment)
         ports = [link.name for link in node.host_ends(attachment)]
         for address in node.addresses_of(attachment):
             of_iptables: list[_Way] = [
@@ -568,6 +588,7 @@ def _special(
 def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
     """Find the rules that lose all packets of a container, or some of them."""
     losses = _losses(node, live, forwarding)
+    severity: Severity
     for (place, rule), (containers, ends, what) in losses.items():
         remedy = remedy_of(node, place, rule)
         asked = node.table(place.program, place.table).hooks.get(place.chain)
@@ -579,7 +600,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             remedy = f"accept their packets before that rule: {'; '.join(commands)}"
         if elements := _banned(node, live, place, rule, containers):
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
-        severity: Severity = "note" if what == _UNMASKED_NEAR else "error"
+        severity = "note" if what == _UNMASKED_NEAR else "error"
         seen = "the container's packets end at the rule"
         if what == _UNMARKED:
             seen = "portmap's mark of the packets is removed by the rule"
@@ -590,7 +611,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
         ports = [link.name for link in node.host_ends(attachment)]
-        for name in (*gateway_interfaces(node, attachment), *ports, *node.addresses_of(attachment)):
+        for name in (*node.gateway_interfaces(attachment), *ports, *node.addresses_of(attachment)):
             users.setdefault(name, {})[id_of(attachment)] = None
     parsed = [(ipaddress.ip_address(text), attachment) for attachment in live for text in node.addresses_of(attachment)]
     numbered: _Numbered = {
@@ -601,14 +622,20 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         for version in (4, 6)
     }
     lost = {rule for _, rule in losses}
+    between = Between(node, forwarding, live)
     for place, rule in _rules_of_filters(node) if users else ():
         names = dict.fromkeys(one for name in sorted(named_in_drop(rule)) for one in users.get(name, ()))
         names |= dict.fromkeys(_named_by_network(node, numbered, forwarding, rule) if rule not in lost else ())
         if names and rule not in lost:
+            severity, meaning, remedy = "note", "somebody may want this", "if nobody wants this"
+            if pair := between.cut_off_by(place, rule, names):
+                severity = "warning"
+                meaning = f"containers of the network {pair[0].network} do not reach each other, such as "
+                meaning += f"{id_of(pair[0])} and {id_of(pair[1])}, though its configuration does not keep them apart"
             yield NodeFinding(
-                "rules", "note", "dropped-in-part", str(place),
-                f"a rule drops some packets of {some(list(names))}: {text_of(rule)}",
-                "somebody may want this", f"if nobody wants this: {removal(node, place, rule)}", (), tuple(names),
+                "rules", severity, "dropped-in-part", str(place),
+                f"a rule drops some packets of {some(list(names))}: {text_of(rule)}", meaning,
+                f"{remedy}: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
 
 
@@ -641,7 +668,7 @@ def _named_by_network(node: NodeState, numbered: _Numbered, forwarding: Forwardi
             if number > int(network.broadcast_address):
                 break
             address = network[number - int(network.network_address)]
-            packets = (Packet(address, one, is_sent) for one in gateway_interfaces(node, attachment))
+            packets = (Packet(address, one, is_sent) for one in node.gateway_interfaces(attachment))
             if any(forwarding.may_see(rule, packet) for packet in packets):
                 yield id_of(attachment)
 
@@ -671,15 +698,6 @@ def removal(node: NodeState, place: Place, rule: Rule) -> str:
 def remedy_of(node: NodeState, place: Place, rule: Rule) -> str:
     """Return what to do about a rule that somebody has added."""
     return f"find out who added the rule, and remove it: {removal(node, place, rule)}"
-
-
-def gateway_interfaces(node: NodeState, attachment: Attachment) -> Iterator[str]:
-    """Yield the node's interfaces over which the node forwards an attachment's packets."""
-    for document in node.documents(attachment):
-        if document.get("type") == "bridge" and is_gateway(document):
-            yield bridge_of(document)
-        elif document.get("type") == "ptp":
-            yield from (link.name for link in node.host_ends(attachment))
 
 
 def rules_to_remove(

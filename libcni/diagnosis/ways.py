@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState, is_default
-from libcni.diagnosis.reading import FORWARDING, bridge_of, grouped, is_gateway
-from libcni.diagnosis.report import NodeFinding, NotChecked, Observations, finding_about, name_of
+from libcni.diagnosis.reading import FORWARDING, grouped
+from libcni.diagnosis.report import NodeFinding, NotChecked, Observations, Severity, finding_about, name_of
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import some
 from libcni.kernel.netlink import MAIN_TABLE, IPRoute, Link, Network, RouteAnswer, RouteQuestion, RoutingRule
@@ -46,6 +46,7 @@ _MAY_BE_MEANT = {"in", "between"}
 _CANNOT = {
     "to": "the node cannot reach these containers",
     "out": "the containers cannot reach other networks",
+    "near": "the containers cannot reach the network of this node's gateway",
     "in": "the containers cannot be reached from other networks",
     "between": "the containers of the two networks do not reach each other",
 }
@@ -86,17 +87,10 @@ def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding
 # On the node.
 
 
-def _devices(node: NodeState, host: Network, attachment: Attachment) -> Iterator[Link]:
-    """Yield the node's interfaces over which it reaches an attachment, if they are up."""
-    for document in node.documents(attachment):
-        if document.get("type") == "bridge" and is_gateway(document) and bridge_of(document) in host.links:
-            bridge = host.links[bridge_of(document)]
-            # All links only for a VLAN: a node has as many links as containers.
-            links = host.links.values() if document.get("vlan") else ()
-            vlans = [one for one in links if one.kind == "vlan" and one.peer == bridge.index]
-            yield from (one for one in vlans or [bridge] if one.is_up)
-        elif document.get("type") == "ptp":
-            yield from (link for link in node.host_ends(attachment) if link.is_up)
+def _devices(node: NodeState, host: Network, attachment: Attachment) -> list[Link]:
+    """Return the node's interfaces that are up over which it reaches an attachment."""
+    links = (host.links.get(name) for name in node.gateway_interfaces(attachment))
+    return [link for link in links if link is not None and link.is_up]
 
 
 def _is_of_vrf(node: NodeState, link: Link) -> bool:
@@ -110,7 +104,7 @@ def _ends(
 ) -> Iterator[tuple[Attachment, str, list[Link]]]:
     """Yield (attachment, address, interfaces) of the addresses that the node reaches by its own tables."""
     for attachment in attachments:
-        links = list(_devices(node, host, attachment))
+        links = _devices(node, host, attachment)
         if links and not any(_is_of_vrf(node, link) for link in links):
             yield from ((attachment, address, links) for address in node.addresses_of(attachment))
 
@@ -148,9 +142,11 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
         alike = [end for end in ends if _version(end[1]) == version]
         outside = next(_outside(host, version), "")
         uplink, hop = node.way_out(version)
+        near = tuple(one.name for one in node.uplinks if hop and _is_on_link(one, hop))
         for attachment, address, link in alike if outside and uplink is not None else ():
             yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index))
             if uplink is not None and hop and not hop.startswith("fe80:"):
+                yield _Asked(attachment, "near", RouteQuestion(hop, address, link.index), (*near, uplink.name))
                 yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink.index), (link.name,))
         networks = list(grouped((end[0].network, end) for end in alike).values())
         for sources, targets in zip(networks, [*networks[1:], *networks[:1]], strict=True):
@@ -159,6 +155,11 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
                 if link.index != device.index:
                     question = RouteQuestion(target, address, link.index)
                     yield _Asked(attachment, "between", question, (device.name,))
+
+
+def _is_on_link(link: Link, address: str) -> bool:
+    networks = (ipaddress.ip_interface(cidr).network for cidr in link.addresses)
+    return any(ipaddress.ip_address(address) in network for network in networks)
 
 
 def _version(address: str) -> int:
@@ -221,11 +222,13 @@ def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
     """Yield a finding for each cause."""
     for cause, alike in grouped((_cause(host, one, answer), one) for one, answer in wrong).items():
         kinds = [kind for kind in _CANNOT if kind in {one.kind for one in alike}]
-        is_meant = kinds[0] in _MAY_BE_MEANT
+        # A VPN may be meant to have all packets of containers.
+        is_meant = kinds[0] in _MAY_BE_MEANT or (kinds[0] == "near" and "leads over" in cause.seen)
+        severity: Severity = "note" if is_meant else "warning" if kinds[0] == "near" else "error"
         devices = dict.fromkeys(name for one in alike for name in one.devices if "leads over" in cause.seen)
         seen = f"{cause.seen}, not over {some(list(devices))}" if devices else cause.seen
         yield NodeFinding(
-            "interfaces", "note" if is_meant else "error", "route-stolen", cause.subject, seen,
+            "interfaces", severity, "route-stolen", cause.subject, seen,
             f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
             f"{'if nobody wants this' if is_meant else cause.before}: {cause.command}", (),
             tuple(dict.fromkeys(id_of(one.attachment) for one in alike if one.attachment is not None)),

@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -294,13 +294,13 @@ def network_of(kernel: Conversation) -> Network:
 
 def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -> None:
     """Set an interface up, or join it to a bridge. Raises OSError."""
-    flags, attributes = (_IFF_UP, b"") if master is None else (0, _attribute(_IFLA_MASTER, struct.pack("=I", master)))
+    flags, attributes = (_IFF_UP, b"") if master is None else (0, attribute(_IFLA_MASTER, struct.pack("=I", master)))
     _change(netns, _RTM_NEWLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, ifindex, flags, flags) + attributes)
 
 
 def set_hairpin(netns: str | None, ifindex: int) -> None:
     """Let the bridge of an interface send packets back to it. Raises OSError."""
-    mode = _attribute(_IFLA_PROTINFO, _attribute(_BRPORT_MODE, b"\1"))
+    mode = attribute(_IFLA_PROTINFO, attribute(_BRPORT_MODE, b"\1"))
     _change(netns, _RTM_SETLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_BRIDGE, 0, ifindex, 0, 0) + mode)
 
 
@@ -313,7 +313,7 @@ def add_address(netns: str | None, ifindex: int, address: str, *, brings_route: 
         address: the address.
         brings_route: whether the kernel makes the route to the address's network.
     """
-    flags = b"" if brings_route else _attribute(_IFA_FLAGS, struct.pack("=I", _NO_PREFIX_ROUTE))
+    flags = b"" if brings_route else attribute(_IFA_FLAGS, struct.pack("=I", _NO_PREFIX_ROUTE))
     _change(netns, _RTM_NEWADDR, _NLM_F_ADD, _address_body(ifindex, address) + flags)
 
 
@@ -326,9 +326,9 @@ def _address_body(ifindex: int, address: str) -> bytes:
     added = ipaddress.ip_interface(address)
     family = socket.AF_INET6 if added.version == 6 else socket.AF_INET  # noqa: PLR2004 - the version of IP
     body = _ADDRESS.pack(family, added.network.prefixlen, 0, 0, ifindex)
-    body += _attribute(_IFA_LOCAL, added.packed) + _attribute(_IFA_ADDRESS, added.packed)
+    body += attribute(_IFA_LOCAL, added.packed) + attribute(_IFA_ADDRESS, added.packed)
     if family == socket.AF_INET:
-        body += _attribute(_IFA_BROADCAST, added.network.broadcast_address.packed)
+        body += attribute(_IFA_BROADCAST, added.network.broadcast_address.packed)
     return body
 
 
@@ -337,9 +337,9 @@ def add_route(netns: str | None, ifindex: int, destination: str, gateway: str = 
     network = ipaddress.ip_network(destination)
     family, scope = (socket.AF_INET6, 0) if network.version == 6 else (socket.AF_INET, 0 if gateway else _RT_SCOPE_LINK)  # noqa: PLR2004 - the version of IP
     body = _ROUTE.pack(family, network.prefixlen, 0, 0, MAIN_TABLE, _RTPROT_BOOT, scope, _RTN_UNICAST, 0)
-    body += _attribute(_RTA_DST, network.network_address.packed) + _attribute(_RTA_OIF, struct.pack("=I", ifindex))
+    body += attribute(_RTA_DST, network.network_address.packed) + attribute(_RTA_OIF, struct.pack("=I", ifindex))
     if gateway:
-        body += _attribute(_RTA_GATEWAY, ipaddress.ip_address(gateway).packed)
+        body += attribute(_RTA_GATEWAY, ipaddress.ip_address(gateway).packed)
     _change(netns, _RTM_NEWROUTE, _NLM_F_ADD, body)
 
 
@@ -347,6 +347,17 @@ def links(netns: str | None = None) -> dict[str, Link]:
     """Return the interfaces of a namespace by name; ``netns`` and the errors are as for ``read_network``."""
     with open_netlink(netns) as connection:
         return _links_with_addresses(Conversation(connection, is_own=netns is None))
+
+
+def links_named(names: Collection[str]) -> dict[str, Link]:
+    """Return the interfaces of this thread's namespace that have one of these names. Raises OSError."""
+    with open_netlink() as connection:
+        kernel = Conversation(connection, is_own=True)
+        found = {link.index: link for link in map(kernel.link, sorted(names)) if link is not None}
+        for index, address in kernel.addresses():
+            if index in found:
+                found[index].addresses.append(address)
+    return {link.name: link for link in found.values()}
 
 
 def open_netlink(netns: str | None = None) -> socket.socket:
@@ -370,12 +381,21 @@ class Conversation:
         seconds: the time for all requests.
         is_own: whether it is the namespace of this program, of which only root can change the contents. Then its lists
             may have any size, and a list that changes during every read is accepted in the end.
+        most_bytes: the largest size of all answers about another namespace.
     """
 
-    def __init__(self, connection: _socket.socket, *, seconds: float = SECONDS, is_own: bool = False) -> None:
+    def __init__(
+        self,
+        connection: _socket.socket,
+        *,
+        seconds: float = SECONDS,
+        is_own: bool = False,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
         self.socket = connection
         self._until = system.monotonic() + seconds
-        self._bytes_left: float = float("inf") if is_own else _MOST_BYTES
+        self._most_bytes = most_bytes
+        self._bytes_left: float = float("inf") if is_own else most_bytes
         self.is_own = is_own
         with suppress(OSError):
             # From here on the kernel refuses messages to this socket from everybody but itself. Those that came
@@ -384,12 +404,12 @@ class Conversation:
 
     def links(self) -> list[Link]:
         """Return the interfaces, without their IP addresses. Raises OSError."""
-        mask = _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITHOUT_STATISTICS))
+        mask = attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITHOUT_STATISTICS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size) + mask, _link)
 
     def vlans(self) -> list[tuple[int, int]]:
         """Return the VLAN of untagged packets for each bridge and port, by the interface's index. Raises OSError."""
-        body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + _attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
+        body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
 
     def bridge_entries(self) -> list[BridgeEntry]:
@@ -455,7 +475,7 @@ class Conversation:
 
     def link(self, name: str) -> Link | None:
         """Return the interface with a name, or None if there is none. Raises OSError."""
-        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + _attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0")
+        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0")
         try:
             kind, answer = self.ask(_RTM_GETLINK, _NLM_F_REQUEST, body)
         except OSError as error:
@@ -470,7 +490,7 @@ class Conversation:
 
     def number_of(self, descriptor: int) -> int | None:
         """Return this namespace's ID (nsid) of an open namespace; None if it has none. Raises OSError."""
-        body = bytes(4) + _attribute(_NETNSA_FD, struct.pack("=I", descriptor))
+        body = bytes(4) + attribute(_NETNSA_FD, struct.pack("=I", descriptor))
         kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
         return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
 
@@ -536,7 +556,9 @@ class Conversation:
             return
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise OSError(errno.E2BIG, f"the namespace has more than {_MOST_BYTES >> 20} MiB of interfaces and routes")
+            raise OSError(
+                errno.E2BIG, f"the kernel's answers about the namespace have more than {self._most_bytes >> 20} MiB"
+            )
         for kind, flags, serial, message in _messages(data):
             if kind == _NLMSG_OVERRUN:
                 raise OSError(errno.ENOBUFS, "the kernel lost a part of its answer")
@@ -577,13 +599,13 @@ def _links_with_addresses(kernel: Conversation) -> dict[str, Link]:
 
 def _link(body: bytes) -> Link:
     _, _, index, flags, _ = _LINK.unpack_from(body)
-    attributes = _attributes(body[_LINK.size :])
-    info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
-    kind = _text(info.get(_IFLA_INFO_KIND, b""))
+    attributes = attributes_in(body[_LINK.size :])
+    info = attributes_in(attributes.get(_IFLA_LINKINFO, b""))
+    kind = text_in(info.get(_IFLA_INFO_KIND, b""))
     bridge = info.get(_IFLA_INFO_DATA, b"") if kind == "bridge" else b""
     port = info.get(_IFLA_INFO_SLAVE_DATA, b"") if info.get(_IFLA_INFO_SLAVE_KIND) == b"bridge\0" else b""
     return Link(
-        name=_text(attributes.get(_IFLA_IFNAME, b"")),
+        name=text_in(attributes.get(_IFLA_IFNAME, b"")),
         index=index,
         master=_number(attributes.get(_IFLA_MASTER)),
         mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
@@ -592,15 +614,15 @@ def _link(body: bytes) -> Link:
         peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
         peer=_number(attributes.get(_IFLA_LINK)),
         mtu=_number(attributes.get(_IFLA_MTU)),
-        settings=settings_of(flags, attributes, _attributes(bridge), _attributes(port), _attributes),
+        settings=settings_of(flags, attributes, attributes_in(bridge), attributes_in(port), attributes_in),
     )
 
 
 def _vlan(body: bytes) -> tuple[int, int]:
     _, _, index, _, _ = _LINK.unpack_from(body)
-    inside = _attributes(body[_LINK.size :]).get(_IFLA_AF_SPEC, b"")
+    inside = attributes_in(body[_LINK.size :]).get(_IFLA_AF_SPEC, b"")
     own = 0
-    for kind, value in _each_attribute(inside):  # the port has one attribute for each of its VLANs
+    for kind, value in each_attribute(inside):  # the port has one attribute for each of its VLANs
         if kind == _BRIDGE_VLAN_INFO:
             flags, vlan = _VLAN.unpack(value)
             own = vlan if flags & _PVID else own
@@ -611,7 +633,7 @@ def _neighbour(body: bytes) -> Neighbour | None:
     family, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
     if family not in _IP_FAMILIES or not state & (_NUD_PERMANENT | _NUD_LEARNED):
         return None
-    attributes = _attributes(body[_NEIGHBOUR.size :])
+    attributes = attributes_in(body[_NEIGHBOUR.size :])
     address = socket.inet_ntop(family, attributes.get(_NDA_DST, b""))
     return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index, not state & _NUD_PERMANENT)
 
@@ -620,12 +642,12 @@ def _unresolved(body: bytes) -> str:
     family, _, state, _, _ = _NEIGHBOUR.unpack_from(body)
     if family not in _IP_FAMILIES or not state & _NUD_UNRESOLVED:
         return ""
-    return socket.inet_ntop(family, _attributes(body[_NEIGHBOUR.size :]).get(_NDA_DST, b""))
+    return socket.inet_ntop(family, attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_DST, b""))
 
 
 def _routing_rule(body: bytes) -> RoutingRule | None:
     family, length, source_length, _, table, action, flags = _RULE.unpack_from(body)
-    attributes = _attributes(body[_RULE.size :])
+    attributes = attributes_in(body[_RULE.size :])
     if family not in _IP_FAMILIES:
         return None
     source, destination = attributes.get(_FRA_SRC), attributes.get(_FRA_DST)
@@ -633,7 +655,7 @@ def _routing_rule(body: bytes) -> RoutingRule | None:
         version=6 if family == socket.AF_INET6 else 4,
         priority=_number(attributes.get(_FRA_PRIORITY)),
         source=_network(family, source, source_length) if source else "",
-        interface=_text(attributes.get(_FRA_IIFNAME, b"")),
+        interface=text_in(attributes.get(_FRA_IIFNAME, b"")),
         table=_number(attributes.get(_FRA_TABLE)) or table,
         drops=action in _DROPPING_TYPES,
         destination=_network(family, destination, length) if destination else "",
@@ -643,7 +665,7 @@ def _routing_rule(body: bytes) -> RoutingRule | None:
 
 def _bridge_entry(body: bytes) -> BridgeEntry | None:
     _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
-    mac = _attributes(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
+    mac = attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
     # A permanent entry is the bridge's own, or that of its port; those with this flag are of other devices.
     return BridgeEntry(mac, port) if state & _NUD_NOARP and not flags & _NTF_SELF else None
 
@@ -652,12 +674,12 @@ def _seen_by_bridge(body: bytes) -> BridgeEntry | None:
     _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
     if state & (_NUD_NOARP | _NUD_PERMANENT) or flags & _NTF_SELF:
         return None
-    return BridgeEntry(_attributes(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":"), port)
+    return BridgeEntry(attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":"), port)
 
 
 def _address(body: bytes) -> tuple[int, str] | None:
     family, prefix_length, _, _, index = _ADDRESS.unpack_from(body)
-    attributes = _attributes(body[_ADDRESS.size :])
+    attributes = attributes_in(body[_ADDRESS.size :])
     # On a point-to-point link IFA_ADDRESS is the peer, so IFA_LOCAL comes first.
     packed = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
     if packed is None or family not in _IP_FAMILIES:
@@ -672,7 +694,7 @@ def _network(family: int, packed: bytes, prefix_length: int) -> str:
 
 
 def _namespace_number(body: bytes) -> int | None:
-    return _signed(_attributes(body[4:]).get(_NETNSA_NSID))
+    return _signed(attributes_in(body[4:]).get(_NETNSA_NSID))
 
 
 def _number_of_own_namespace(kernel: Conversation) -> int | None:
@@ -685,7 +707,7 @@ def _number_of_own_namespace(kernel: Conversation) -> int | None:
 
 def _route(body: bytes) -> IPRoute | None:
     family, prefix_length, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
-    attributes = _attributes(body[_ROUTE.size :])
+    attributes = attributes_in(body[_ROUTE.size :])
     table = _number(attributes.get(_RTA_TABLE)) or table
     if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind not in {_RTN_UNICAST, *_DROPPING_TYPES}:
         return None
@@ -706,13 +728,13 @@ def _way_body(question: RouteQuestion) -> bytes:
     ends = [(_RTA_DST, question.target), (_RTA_SRC, question.source)]
     source_length = length if question.source else 0
     body = _ROUTE.pack(family, length, source_length, 0, 0, 0, 0, 0, _WITH_TABLE_AND_MATCH)
-    body += b"".join(_attribute(kind, socket.inet_pton(family, address)) for kind, address in ends if address)
-    return body + (_attribute(_RTA_IIF, struct.pack("=I", question.arrives_on)) if question.arrives_on else b"")
+    body += b"".join(attribute(kind, socket.inet_pton(family, address)) for kind, address in ends if address)
+    return body + (attribute(_RTA_IIF, struct.pack("=I", question.arrives_on)) if question.arrives_on else b"")
 
 
 def _way(body: bytes) -> RouteAnswer:
     family, prefix_length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
-    attributes = _attributes(body[_ROUTE.size :])
+    attributes = attributes_in(body[_ROUTE.size :])
     if family not in _IP_FAMILIES:
         raise ValueError("it is no route of IP packets")
     destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
@@ -738,13 +760,15 @@ def _error_in(answer: bytes) -> int:
     return number
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
+def attribute(kind: int, value: bytes) -> bytes:
+    """Return an attribute of a message."""
     return (_ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value).ljust(
         (_ATTRIBUTE.size + len(value) + 3) & ~3, b"\0"
     )
 
 
-def _text(value: bytes) -> str:
+def text_in(value: bytes) -> str:
+    """Return the text of an attribute."""
     return value.rstrip(b"\0").decode(errors="replace")
 
 
@@ -758,11 +782,13 @@ def _number(value: bytes | None) -> int:
     return struct.unpack_from("=I", value)[0] if value else 0
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
-    return dict(_each_attribute(data))
+def attributes_in(data: bytes) -> dict[int, bytes]:
+    """Return the attributes in a part of a message, by their kind; of several of a kind the last one."""
+    return dict(each_attribute(data))
 
 
-def _each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
+def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (kind, value) of the attributes in a part of a message. Raises ValueError if a length is wrong."""
     at = 0
     while len(data) - at >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data, at)

@@ -93,6 +93,14 @@ def target_of(rule: Rule) -> str:
     return target.partition(":")[0] if target.count(":") == 1 else target  # an address of IPv6 alone has more
 
 
+def target_port_of(rule: Rule) -> str:
+    """Return the port in the target of a rule, or ""."""
+    target = after(rule, "--to-destination") or after(rule, "to")
+    if target.startswith("["):
+        return target.partition("]:")[2]
+    return target.partition(":")[2] if target.count(":") == 1 else ""
+
+
 class Condition(NamedTuple):
     """A condition of a rule.
 
@@ -136,6 +144,8 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912
             # Of the states of connections only "new" is asked for.
             if value == "vmap" and (option != "--ctstate" or "new" in named):
                 verdict = _of_map(values)
+            before = ""  # "ip saddr A ip daddr B" has no "saddr ip", which is of arp
+            continue
         elif (before, word) == ("tcp", "flags"):
             conditions.append(_flags(words))
         elif word == "/" and conditions and conditions[-1].option == "--tcp-flags":

@@ -10,7 +10,7 @@ from diagnosis.made import BRIDGE, PORTMAP, PORTS, MadeNode
 from libcni.diagnosis.outside import check_outside
 from libcni.diagnosis.report import NodeFinding
 from libcni.kernel.netlink import IPRoute, Link
-from libcni.kernel.rules import Table, nft_table
+from libcni.kernel.rules import Table, address_set, ip_set, nft_table
 
 
 @pytest.fixture
@@ -125,6 +125,54 @@ def test_an_address_outside_that_nft_refuses(published: MadeNode) -> None:
     [found] = found_with_nft(published, "inet fw", "forward priority filter", "ip daddr 192.0.2.254 drop")
     assert (found.severity, found.remedy) == ("warning", "if nobody wants this: nft delete rule inet fw own handle 4")
     assert "(the gateway of this node)" in found.meaning
+
+
+BANNED = "create bad hash:net\nadd bad 192.0.2.254\nadd bad 198.51.100.7\nadd bad 203.0.113.0/24\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-m set --match-set bad src -j DROP", True),
+        ("-m set --match-set bad dst -j REJECT", True),
+        ("-m set --match-set bad src -p tcp -m tcp --dport 25 -j DROP", False),
+        ("-m set ! --match-set bad src -j DROP", False),
+        ("-m set --match-set bad src,dst -j DROP", False),
+        ("-m set --match-set good src -j DROP", False),
+        ("-i up9 -m set --match-set bad src -j DROP", False),
+    ],
+)
+def test_a_set_of_ipset_with_an_address_that_the_node_needs(published: MadeNode, rule: str, is_found: bool) -> None:
+    reading = published.reading()
+    filters = reading.rules["iptables"]["filter"]
+    filters.sets |= {"bad": ip_set(BANNED), "good": ip_set("create good hash:ip\n")}
+    filters.chains["FORWARD"].insert(0, ("-A", "FORWARD", *rule.split()))
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity, one.remedy) for one in found] == [
+        ("dropped-in-part", "warning", "if nobody wants this: ipset del bad 192.0.2.254")
+    ] * is_found
+    assert all("192.0.2.254 (the gateway of this node) do not reach each other" in one.meaning for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "elements", "remedy"),
+    [
+        ("ip daddr @bad drop", "192.0.2.254, 198.51.100.7", "nft delete element inet fw bad '{ 192.0.2.254 }'"),
+        ("ip saddr @bad drop", "192.0.2.0/24", "nft delete rule inet fw own handle 4"),
+        ("ip saddr @bad tcp dport 80 drop", "192.0.2.254", ""),
+        ("ip saddr @bad drop", "198.51.100.7", ""),
+    ],
+)
+def test_a_set_of_nft_with_an_address_that_the_node_needs(
+    published: MadeNode, rule: str, elements: str, remedy: str
+) -> None:
+    reading = published.reading()
+    text = "type filter hook forward priority filter; policy accept;"
+    table = nft_table("inet fw", f"table inet fw {{\nchain own {{\n{text}\n{rule} # handle 4\n}}\n}}")
+    table.sets["bad"] = address_set(f"elements = {{ {elements} }}")
+    reading.rules["nft"]["inet fw"] = table
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [one.remedy for one in found] == [f"if nobody wants this: {remedy}"] * bool(remedy)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import NodeFinding, acts, doctor, lock_users, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
+from libcni.diagnosis.contradictions import without_contradictions
 from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.repair_guard import AllBelongings, Belongings, belongings_of, losses
@@ -676,3 +677,20 @@ def test_a_mend_that_would_undo_an_earlier_one_is_not_made(node: OperatorNode, m
     assert second.reason.startswith(
         f"it would undo add-address {gateway}, which this repair did for the finding gateway-missing"
     )
+
+
+def test_the_doctor_prints_no_two_mends_that_undo_each_other() -> None:
+    there, away = (Mend(kind, "br0", ("10.1.0.1/24",)) for kind in ("add-address", "remove-address"))
+    other = Mend("add-address", "br0", ("fd00::1/64",))
+    findings = [
+        NodeFinding("interfaces", "error", "gateway-missing", "bridge br0", "it has no address", mends=(there, other)),
+        NodeFinding("next", "error", "bridge-address", "network net", "it has another address", mends=(away,)),
+        NodeFinding("next", "error", "link-down", "bridge br0", "it is down", mends=(Mend("set-up", "br0"),)),
+    ]
+    found = list(without_contradictions(findings))
+    assert [one.mends for one in found] == [(other,), (), (Mend("set-up", "br0"),)]
+    start = "the finding bridge-address wants the opposite, so decide which one is right; if this one: "
+    assert found[0].remedy == f"{start}ip addr add 10.1.0.1/24 dev br0"
+    assert found[1].remedy.endswith("if this one: ip addr del 10.1.0.1/24 dev br0")
+    same = [replace(found[2], mends=(there, away))]
+    assert list(without_contradictions(same)) == same, "one finding may replace an address"

@@ -541,3 +541,22 @@ def test_the_rules_of_many_dead_containers_are_removed_at_once(
     wait_until(are_removed, 60)
     assert node.host.rules("nat")[: len(before)] == before
     assert not node.host.rules("nat", "CNI-DN-")
+
+
+@pytest.mark.parametrize("backend", ["iptables", "nftables"])
+@pytest.mark.parametrize(
+    ("inside", "leads_to", "is_found"),
+    [("80", "80", False), ("80", "81", True), ("81", "81", False), ("", "81", False), ("80.0", "80", False)],
+)
+def test_a_port_that_leads_to_another_port_of_its_container(
+    made: MadeNode, backend: str, inside: str, leads_to: str, is_found: bool
+) -> None:
+    mapping = {"hostPort": 8080, "protocol": "tcp", **({"containerPort": float(inside)} if inside else {})}
+    made.attach("c1", BRIDGE, PORTMAP, capability_args=json.dumps({"portMappings": [mapping]}))
+    (made.make_rules if backend == "iptables" else made.make_nft_rules)("c1", "10.1.0.2")
+    made.rules = [rule.replace("10.1.0.2:80", f"10.1.0.2:{leads_to}") for rule in made.rules]
+    made.nft_rules = {
+        chain: [rule.replace("10.1.0.2:80", f"10.1.0.2:{leads_to}") for rule in rules_of_chain]
+        for chain, rules_of_chain in made.nft_rules.items()
+    }
+    assert [one.seen for one in made.findings(check_rules)] == ["missing rules: port 8080/tcp"] * is_found

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from nodes import Namespace
 
-from diagnosis.made import IPAM, MadeNode
+from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.report import NodeFinding
 from libcni.kernel.foreign import ways_in
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, RouteAnswer, RouteQuestion, read_network
+from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -41,6 +42,8 @@ class Routed:
         with open("/proc/sys/net/ipv4/conf/all/forwarding", "w", encoding="ascii") as file:
             file.write("1")
         self.containers: dict[str, str] = {}
+        # The kernel lets the ports forward a moment later. Until then the containers are cut off for another reason.
+        wait_until(lambda: not any("state 0" in link.settings for link in read_network().links.values()))
 
     def type(self, *commands: str) -> None:
         self.host.run("sh", "-ec", "; ".join(f"ip {command}" for command in commands))
@@ -131,6 +134,45 @@ def test_what_somebody_may_want_is_a_note(routed: Routed, ends: str, seen: str) 
         f"if nobody wants this: ip rule del priority 100 {ends}",
     )
     assert seen in found.seen
+
+
+WG = "ip link add wg0 type bridge; ip link set wg0 up"
+NEAR = (
+    ("ip rule add pref 2000 from 10.1.0.0/24 to 192.0.2.0/24 iif br0 prohibit", "warning",
+     "this rule drops the packets from 10.1.0.0/24 to 192.0.2.0/24 over br0",
+     "ip rule del priority 2000 from 10.1.0.0/24 to 192.0.2.0/24 iif br0", "b1 b2"),
+    ("ip rule add pref 100 from 10.1.0.3 lookup 3; ip route add unreachable 192.0.2.0/24 table 3", "warning",
+     "leads the packets from 10.1.0.3/32 to table 3, whose route to 192.0.2.0/24 drops them",
+     "ip rule del priority 100 from 10.1.0.3/32 lookup 3", "b2"),
+    (f"{WG}; ip rule add pref 100 from 10.1.0.0/24 lookup 51; ip route add default dev wg0 table 51", "note",
+     "the route to 0.0.0.0/0 of table 51 leads over wg0, not over up0", "ip route del 0.0.0.0/0 dev wg0 table 51",
+     "b1 b2"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "severity", "seen", "remedy", "containers"), NEAR)
+def test_a_rule_that_keeps_containers_from_the_network_of_the_gateway_alone(
+    routed: Routed, command: str, severity: str, seen: str, remedy: str, containers: str
+) -> None:
+    routed.host.run("sh", "-ec", command)
+    [found] = routed.findings()
+    assert (found.severity, found.name) == (severity, "route-stolen")
+    assert seen in found.seen
+    assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
+    assert found.meaning.startswith("the containers cannot reach the network of this node's gateway")
+    assert found.remedy.endswith(f": {remedy}")
+    routed.host.run("sh", "-ec", remedy)
+    assert routed.findings() == []
+
+
+def test_the_interface_of_a_vlan_is_the_one_that_the_plugin_makes(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "vlan": 7})
+    [attachment] = made.reading().attachments
+    assert made.reading().gateway_interfaces(attachment) == ["br0"]
+    made.host.links["vlan7"] = Link("vlan7", 71, kind="vlan", peer=2)
+    assert made.reading().gateway_interfaces(attachment) == ["vlan7"]
+    made.host.links["br0.7"] = Link("br0.7", 72, kind="veth", peer=73)
+    assert made.reading().gateway_interfaces(attachment) == ["br0.7"]
 
 
 QUIET = (

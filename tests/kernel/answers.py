@@ -83,7 +83,7 @@ def error(number: int) -> bytes:
 
 def link(index: int = 2, name: str = "eth0") -> bytes:
     """Return the message of an interface."""
-    attribute = netlink._attribute
+    attribute = netlink.attribute
     body = netlink._LINK.pack(0, 1, index, 1, 0)
     body += attribute(netlink._IFLA_IFNAME, name.encode() + b"\0") + attribute(netlink._IFLA_ADDRESS, b"\x02" * 6)
     body += attribute(netlink._IFLA_LINKINFO, attribute(netlink._IFLA_INFO_KIND, b"veth\0"))
@@ -96,13 +96,13 @@ def address(text: str = "10.1.0.2") -> bytes:
     packed = socket.inet_aton(text)
     body = netlink._ADDRESS.pack(socket.AF_INET, 24, 0, 0, 2)
     return message(
-        netlink._RTM_NEWADDR, body + netlink._attribute(netlink._IFA_LOCAL, packed) + netlink._attribute(1, packed)
+        netlink._RTM_NEWADDR, body + netlink.attribute(netlink._IFA_LOCAL, packed) + netlink.attribute(1, packed)
     )
 
 
 def neighbour(text: str = "10.1.0.1") -> bytes:
     head = netlink._NEIGHBOUR.pack(socket.AF_INET, 2, netlink._NUD_PERMANENT, 0, 0)
-    return message(netlink._RTM_NEWNEIGH, head + netlink._attribute(netlink._NDA_DST, socket.inet_aton(text)))
+    return message(netlink._RTM_NEWNEIGH, head + netlink.attribute(netlink._NDA_DST, socket.inet_aton(text)))
 
 
 def route() -> bytes:
@@ -114,13 +114,13 @@ def route() -> bytes:
         (netlink._RTA_OIF, struct.pack("=I", 2)),
         (netlink._RTA_PRIORITY, struct.pack("=I", 100)),
     ):
-        body += netlink._attribute(kind, value)
+        body += netlink.attribute(kind, value)
     return message(netlink._RTM_NEWROUTE, body)
 
 
 def number() -> bytes:
     """Return the message of a namespace's number."""
-    return message(netlink._RTM_NEWNSID, bytes(4) + netlink._attribute(netlink._NETNSA_NSID, struct.pack("=i", 5)))
+    return message(netlink._RTM_NEWNSID, bytes(4) + netlink.attribute(netlink._NETNSA_NSID, struct.pack("=i", 5)))
 
 
 GOOD: dict[str, list[bytes]] = {

@@ -76,9 +76,9 @@ def test_a_wrong_length_is_an_error_of_the_namespace(name: str, rest: bytes) -> 
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(15))),
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\x03\0\x01\0")),
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\xff\0\x01\0")),
-        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + netlink._attribute(netlink._IFLA_MASTER, b"1"))),
-        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x18" + bytes(6) + netlink._attribute(1, b"10."))),
-        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + netlink._attribute(1, b"10.1"))),
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + netlink.attribute(netlink._IFLA_MASTER, b"1"))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x18" + bytes(6) + netlink.attribute(1, b"10."))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + netlink.attribute(1, b"10.1"))),
         ("change", answers.message(netlink._NLMSG_ERROR, b"\0")),
         ("change", answers.error(-5)),
         ("change", answers.error(5000)),
@@ -91,7 +91,7 @@ def test_a_malformed_message_is_an_error_of_the_namespace(name: str, bad: bytes)
 
 
 def test_a_kind_of_interface_that_is_no_text_is_read() -> None:
-    kind = netlink._attribute(netlink._IFLA_LINKINFO, netlink._attribute(netlink._IFLA_INFO_KIND, b"\xff\0"))
+    kind = netlink.attribute(netlink._IFLA_LINKINFO, netlink.attribute(netlink._IFLA_INFO_KIND, b"\xff\0"))
     [found] = conversation(answers.message(netlink._RTM_NEWLINK, bytes(16) + kind) + answers.DONE).links()
     assert found.kind == "\ufffd"
 
@@ -278,16 +278,16 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
 def test_the_vlan_of_a_port_is_that_of_its_packets_without_a_tag() -> None:
     """The kernel of a test's machine may have no VLANs in its bridges."""
     vlans = b"".join(
-        netlink._attribute(netlink._BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
+        netlink.attribute(netlink._BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
         for flags, vlan in [(4, 1), (2 | 4, 100), (0, 7)]
     )
-    port = netlink._LINK.pack(socket.AF_BRIDGE, 0, 5, 0, 0) + netlink._attribute(netlink._IFLA_AF_SPEC, vlans)
+    port = netlink._LINK.pack(socket.AF_BRIDGE, 0, 5, 0, 0) + netlink.attribute(netlink._IFLA_AF_SPEC, vlans)
     bridge = netlink._LINK.pack(socket.AF_BRIDGE, 0, 2, 0, 0)
     answer = [answers.message(netlink._RTM_NEWLINK, one) for one in (port, bridge)]
     assert conversation(*answer, answers.DONE).vlans() == [(5, 100), (2, 0)]
-    info = netlink._attribute(netlink._IFLA_INFO_KIND, b"bridge\0") + netlink._attribute(
-        netlink._IFLA_INFO_DATA, netlink._attribute(7, b"\1")
+    info = netlink.attribute(netlink._IFLA_INFO_KIND, b"bridge\0") + netlink.attribute(
+        netlink._IFLA_INFO_DATA, netlink.attribute(7, b"\1")
     )
-    body = netlink._LINK.pack(0, 0, 2, 0, 0) + netlink._attribute(netlink._IFLA_LINKINFO, info)
+    body = netlink._LINK.pack(0, 0, 2, 0, 0) + netlink.attribute(netlink._IFLA_LINKINFO, info)
     [link] = conversation(answers.message(netlink._RTM_NEWLINK, body), answers.DONE).links()
     assert link.settings == ("vlan_filtering 1",)

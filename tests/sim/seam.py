@@ -501,7 +501,7 @@ def _link(one: Interface, serial: int) -> bytes:
 
 
 def _address(one: Interface, serial: int) -> bytes:
-    packed = netlink._attribute(netlink._IFA_LOCAL, socket.inet_aton(one.address))
+    packed = netlink.attribute(netlink._IFA_LOCAL, socket.inet_aton(one.address))
     return _message(netlink._RTM_NEWADDR, serial, netlink._ADDRESS.pack(socket.AF_INET, 24, 0, 0, one.index) + packed)
 
 

@@ -19,6 +19,7 @@ from libcni.cli.listing import (
 from libcni.cli.options import CONTAINER, INCLUDE_GO, ONLY_IFNAME, ONLY_NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
+from libcni.diagnosis import obstacles_to_reload
 
 ARGUMENTS = (
     Argument("containers", nargs="*", metavar="CONTAINER", complete=CONTAINER.complete,
@@ -61,10 +62,11 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
     else:
         selections = [Selection(text, ifname, network) for text in containers]
         attachments = [attachment for selection in selections for attachment in select(cni, selection)]
-    outcomes: Sequence[libcni.Result | libcni.CNIError | None] = [None] * len(attachments)
-    if not dry_run:
-        outcomes = outcomes_of(lambda: cni.reload_attachments(attachments))
-    data = [_outcome(attachment, outcome) for attachment, outcome in zip(attachments, outcomes, strict=True)]
+    outcomes = _reloaded(cni, attachments, dry_run=dry_run)
+    data = [
+        _outcome(attachment, outcome, dry_run=dry_run)
+        for attachment, outcome in zip(attachments, outcomes, strict=True)
+    ]
     rows = [
         [*identity_row(attachment), " ".join(row["after"] or row["before"]), row["done"]]
         for attachment, row in zip(attachments, data, strict=True)
@@ -74,13 +76,33 @@ def reload(  # noqa: PLR0913, PLR0917 - the options of the command
     raise_errors("RELOAD", outcomes)
 
 
-def _outcome(attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError | None) -> dict[str, Any]:
+def _reloaded(
+    cni: libcni.CNIConfig, attachments: list[libcni.Attachment], *, dry_run: bool
+) -> Sequence[libcni.Result | libcni.CNIError | None]:
+    """Reload the attachments whose ADD is not known to fail after the DEL; return for each its result or error."""
+    obstacles = obstacles_to_reload(cni, attachments) if attachments else []
+    free = [attachment for attachment, obstacle in zip(attachments, obstacles, strict=True) if not obstacle]
+    done = iter([None] * len(free) if dry_run else outcomes_of(lambda: cni.reload_attachments(free)) if free else [])
+    return [
+        libcni.CNIError(
+            f"container {attachment.container_id}, network {attachment.network}, interface {attachment.ifname}: not "
+            f"reloaded, because its ADD would fail after the DEL: {obstacle}"
+        )
+        if obstacle
+        else next(done)
+        for attachment, obstacle in zip(attachments, obstacles, strict=True)
+    ]
+
+
+def _outcome(
+    attachment: libcni.Attachment, outcome: libcni.Result | libcni.CNIError | None, *, dry_run: bool
+) -> dict[str, Any]:
     before = listed_addresses(attachment)
     after = [ip.address for ip in outcome.ips] if isinstance(outcome, libcni.Result) else []
     if outcome is None:
         done = "planned" if attachment.can_reload else "not possible"
     elif isinstance(outcome, libcni.CNIError):
-        done = "failed"
+        done = "not possible" if dry_run else "failed"
     else:
         done = "reloaded" if before == after else "other addresses"
     return {**identity_data(attachment), "done": done, "before": before, "after": after}

@@ -87,3 +87,26 @@ def test_what_no_plugin_has_finished_is_no_failure_of_all_nor_of_the_containers_
     ran = node.run("reload", "a")
     assert (ran.code, [line.split()[-1] for line in ran.out.splitlines()[1:]]) == (4, ["failed", "reloaded"])
     assert "the ADD has not ended" in ran.err
+
+
+def test_what_would_fail_after_its_del_is_not_detached(node: CommandNode) -> None:
+    """The daemon of a plugin has ended since the ADD: the plugin's DEL works, and its ADD does not."""
+    socket = node.root / "daemon.sock"
+    socket.touch()
+    node.plugin("moody", "[ $CNI_COMMAND != ADD ] || [ -e daemon.sock ] || exit 1")
+    node.configure("net")
+    node.write("20-moody.conflist", {
+        "cniVersion": "1.0.0", "name": "moody", "plugins": [{"type": "moody", "server_socket": str(socket)}],
+    })  # fmt: skip
+    for network, container in (("net", "a"), ("moody", "b")):
+        assert node.run("add", network, node.netns(container), "-c", container).code == 0
+    socket.unlink()
+    for words in (("--dry-run",), ()):
+        ran = node.run("reload", "a", "b", *words)
+        assert ran.code == 1
+        expected = ["planned", "not possible"] if words else ["reloaded", "failed"]
+        assert [line.split("  ")[-1] for line in ran.out.splitlines()[1:]] == expected
+        assert f"its ADD would fail after the DEL: {socket} does not exist: start the plugin's daemon" in ran.err
+    assert node.states() == ["ready", "ready"]
+    socket.touch()
+    assert node.run("reload", "b").code == 0
