@@ -223,7 +223,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:
-        """The node's links by their number."""
+        """The node's links by their index."""
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
 
     def reserved_for(self, network: str, container_id: str) -> list[Reservation]:

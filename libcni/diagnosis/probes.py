@@ -65,7 +65,7 @@ class Routes:
         return None
 
     def next_hop(self, address: str) -> str:
-        """Return the gateway to an address, or the address."""
+        """Return the gateway to an address; the address itself if no gateway is needed."""
         route = self.to(address)
         return route.gateway if route is not None and route.gateway else address
 

@@ -214,7 +214,7 @@ class NodeReading:
     def documents(self, attachment: Attachment) -> list[Mapping[str, Any]]:
         """Return the plugin configurations that an attachment's ADD used; [] if they cannot be read.
 
-        flannel's delegate stands for flannel. Delegates of Multus are left out: they have networks of their own.
+        flannel is replaced by its delegate. Delegates of Multus are left out: they have networks of their own.
         """
         return self._configuration(attachment)[1]
 

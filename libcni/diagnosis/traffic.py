@@ -40,7 +40,7 @@ _WITH_NODE = {"node", "gateway"}
 Fate = Literal["refused", "blocked", "unresolved", "rejected", "silent"]
 _SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error"}
 _MEANINGS: Mapping[Fate, str] = {
-    "refused": "a route or a rule of the routing loses the packets",
+    "refused": "a route or a routing rule drops the packets",
     "unresolved": "the two ends are cut off from each other: nobody answers the question for the hardware address",
     "blocked": "a rule or a policy at the sender drops the packets",
     "rejected": "packets are lost on this way, unless a policy is meant to refuse echo requests",

@@ -41,8 +41,8 @@ def reads_first(path: str) -> bool:
     """Return whether an executable is known to read its configuration before it acts.
 
     ELF executables that contain ``GO_MARKER`` are known to do so, and Python scripts and zipapps with
-    ``PLUGIN_MARKER``. A link to a file of another name and a file with several hard links are not: such a program
-    may act by its name. The answer is cached until the file changes. The first call reads the whole file,
+    ``PLUGIN_MARKER``. Links to a file of another name, and files with several hard links, are not: their program may
+    behave by its name. The answer is cached until the file changes. The first call reads the whole file,
     which takes some milliseconds for a plugin in the page cache.
 
     Args:

@@ -329,10 +329,10 @@ class Life:
 
     @cached_property
     def spaces(self) -> dict[NamespaceId, Space]:
-        """All network namespaces that the walk found, read once. The device is that of this program's namespace.
+        """All network namespaces that the walk found, by (device, inode), read once.
 
         Any user can make thousands of namespaces that take seconds each. So untrusted namespaces without a connection
-        to this program's namespace come last, and are left out when their time is over.
+        to this program's namespace come last, and are left out when the time is over.
         """
         own = system.stat("/proc/self/ns/net")
         found = {(own.st_dev, inode): held for inode, held in self.walk.held.items()}

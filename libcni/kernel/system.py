@@ -1,7 +1,6 @@
 """The system calls of verbs, store and namespaces: the disk, locks, clocks, and the kernel's namespaces.
 
-They call these names as attributes of this module, ``system.open(...)``. The simulated node of the tests replaces them,
-so it runs the same code as users.
+Call them as attributes of this module, ``system.open(...)``: the simulated node of the tests replaces them there.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ _NUMBER_OF_OPEN_TREE, _OPEN_TREE_CLONE = 428, 1
 
 
 def open_without_mounts(directory: str) -> int:
-    """Return a descriptor of a directory as it is below the mounts in it (Linux 5.2). Changes no mount.
+    """Return a descriptor of a directory without the mounts in it, to see what they hide (Linux 5.2). Mounts stay.
 
     Raises:
         OSError: this program may not do that, for example in a user namespace.

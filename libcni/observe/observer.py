@@ -22,7 +22,7 @@ class Operation:
 
     Attributes:
         verb: the verb; ``VERSION`` also for validation; ``FORGET`` and ``TAKE-OVER`` run no plugin;
-            ``RELOAD`` calls them with DEL and then with ADD.
+            ``RELOAD`` calls plugins with DEL and then with ADD.
             ``SET-UP`` and ``TEAR-DOWN`` of a manager begin before the verbs that they run, and end after them.
             Plugins may be called with another verb: the roll-back of an ADD calls them with DEL.
         network: the network's name, "" if the verb has none.

@@ -80,7 +80,7 @@ class Attachment:
 
     @property
     def is_denied(self) -> bool:
-        """Whether this user may not read the record. The state is then ``corrupt``, the content may be valid."""
+        """Whether this user may not read the record. The state is then ``corrupt``, but the content may be valid."""
         if self.state != CORRUPT or not system.lexists(self.path):
             return False
         # Nobody reads a symbolic link as a record, and one that leads nowhere is denied to nobody.

@@ -71,7 +71,7 @@ class Journal:
         self._check_file()
         before = self.record
         if before.serial >= MOST_EVENTS:
-            raise RecordError(f"{before.path}: the record has room for {MOST_EVENTS} events only", path=before.path)
+            raise RecordError(f"{before.path}: the record can hold no more than {MOST_EVENTS} events", path=before.path)
         facts = {name: value for name, value in values.items() if name != "plugin"}
         result = facts.get("result", facts.get("partial"))
         # Most plugins after the first print the result that they received.

@@ -1,7 +1,8 @@
 """Locks: one verb at a time per container, and GC excludes ADD and DEL. Each lock is a byte of ``<cache_dir>/locks``.
 
-Plugins inherit another file, ``<cache_dir>/locks.plugins``: a plugin may leave a daemon, and who has a descriptor can
-lock every byte of its file. A locked byte of this second file only says that a plugin of a container may still run.
+Plugins inherit another file, ``<cache_dir>/locks.plugins``: a plugin may leave a daemon, and whoever has a
+descriptor of a file can lock its bytes. A locked byte of this second file only says that a plugin of a container may
+still run.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one

@@ -94,7 +94,7 @@ def encode(record: Record, event: str = "") -> bytes:
 
 
 def encode_event(serial: int, event: Event, values: Mapping[str, Any]) -> bytes:
-    """Return the bytes that replace the closing brace when an event happens to a record.
+    """Return the bytes that replace the closing brace of a record's file to add an event.
 
     Args:
         serial: how many events the file has.

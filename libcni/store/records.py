@@ -312,7 +312,7 @@ class RecordStore:
         system.close(descriptor)
 
     def forget(self, record: Record) -> None:
-        """Remove the file of a record in any state, if it exists and no other attachment's record is in it by now.
+        """Remove the file of a record in any state, if it exists and does not hold another attachment's record now.
 
         If there is a directory instead of a file, it may hold data, so it is moved to ``<cache_dir>/corrupt``.
         """
@@ -330,7 +330,7 @@ class RecordStore:
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path.
 
-        Return "" and leave the file if it holds the record of another attachment by now, or does not exist.
+        Return "" and leave the file if it holds the record of another attachment now, or does not exist.
         """
         name = _name_of(record)
         # Cut bytes, not characters: a name has at most 255 bytes, and the appended time needs some of them.
@@ -350,7 +350,7 @@ class RecordStore:
         return f"{self.aside}/{target}"
 
     def _is_anothers(self, record: Record, directory: int) -> bool:
-        """Return whether the file of a record holds the record of another attachment by now; log a warning then.
+        """Return whether the file of a record holds the record of another attachment now; log a warning if it does.
 
         A name can stand for two attachments, such as ("a-b", "c") and ("a", "b-c"). Go truncates the file that it finds
         under the name, and writes it anew. Raises FileNotFoundError if the file does not exist.
@@ -362,7 +362,9 @@ class RecordStore:
         current = self._read(name, directory)
         if current is None or isinstance(current, Unreadable) or current.identity == record.identity:
             return False
-        logger.warning("%s: the record stays: it is that of container %s by now", current.path, current.container_id)
+        logger.warning(
+            "%s: not removed: the file now holds the record of container %s", current.path, current.container_id
+        )
         return True
 
     def names_set_aside(self) -> list[str]:
@@ -462,7 +464,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def without_hash(name: str) -> str:
-    """Return a record's file name without its hash; "" if it is only a hash. Interface names may contain a ~."""
+    """Return a record's file name without its hash; "" if it is only a hash. Interface names may have a ~, too."""
     return _HASH.sub("", name)
 
 

@@ -146,7 +146,7 @@ def test_a_record_has_room_for_a_number_of_events(store: RecordStore, monkeypatc
         journal.write("started", interface=UNKNOWN)
         for _ in range(2):
             journal.write("step", plugin=0, partial=RESULT)
-        with pytest.raises(RecordError, match="room for 3 events"):
+        with pytest.raises(RecordError, match="no more than 3 events"):
             journal.write("complete", interface=MADE, result=RESULT)
     (record,) = store.records()
     assert (record.state, record.serial) == ("pending", 3)

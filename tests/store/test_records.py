@@ -332,7 +332,7 @@ def test_a_file_that_go_has_written_for_another_attachment_is_not_removed(
     assert store.set_aside(ours) == ""
     (left,) = store.records()
     assert (left.network, left.container_id) == ("a", "b-c")
-    assert f"{ours.path}: the record stays: it is that of container b-c by now" in caplog.text
+    assert f"{ours.path}: not removed: the file now holds the record of container b-c" in caplog.text
 
 
 def test_a_record_that_has_grown_since_it_was_read_is_removed(store: RecordStore) -> None:
