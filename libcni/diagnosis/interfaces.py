@@ -168,12 +168,13 @@ def _other_gateways(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     The kernel may keep a neighbour's old hardware address for a while. So it must also be behind a port of the bridge.
     """
     own = grouped((text.partition("/")[0], link.mac) for link in host.links.values() for text in link.addresses)
+    ports_of = grouped((entry.mac, entry.port) for entry in host.bridge_entries if entry.is_learned)
     users: dict[tuple[str, str, int, int], list[Attachment]] = {}
     for attachment, inside in node.live:
         for entry in inside.learned:
-            if entry.address in own and entry.mac not in own[entry.address] and entry.mac in host.ports_of:
+            if entry.address in own and entry.mac not in own[entry.address] and entry.mac in ports_of:
                 masters = {end.master for end in node.host_ends(attachment)} - {0}
-                for port in host.ports_of[entry.mac]:
+                for port in ports_of[entry.mac]:
                     link = node.host_links_by_index.get(port)
                     if link is not None and link.master in masters:
                         users.setdefault((entry.address, entry.mac, port, link.master), []).append(attachment)
@@ -224,7 +225,7 @@ def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:
 
 def _wrong_bridge_entries(node: NodeState, host: Network) -> Iterator[NodeFinding]:
     """Find static entries in a bridge's table that lead a container's packets to another port."""
-    made = {entry.mac: entry.port for entry in host.bridge_entries}
+    made = {entry.mac: entry.port for entry in host.bridge_entries if not entry.is_learned}
     for attachment, network in node.live if made else ():
         link = network.links.get(attachment.ifname)
         ends = {end.index: end.name for end in node.host_ends(attachment)}

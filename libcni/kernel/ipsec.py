@@ -46,8 +46,7 @@ def ipsec_policies() -> tuple[IPsecPolicy, ...]:
         raise
     with connection:
         kernel = Conversation(connection, is_own=True)
-        found = kernel.dump(_XFRM_MSG_GETPOLICY, _XFRM_MSG_NEWPOLICY, bytes(_ID_BYTES), _policy)
-    return tuple(policy for policy in found if policy is not None)
+        return tuple(kernel.dump(_XFRM_MSG_GETPOLICY, _XFRM_MSG_NEWPOLICY, bytes(_ID_BYTES), _policy))
 
 
 def _policy(body: bytes) -> IPsecPolicy | None:

@@ -224,15 +224,17 @@ class RoutingRule(NamedTuple):
 
 
 class BridgeEntry(NamedTuple):
-    """A static entry in a bridge's forwarding table (FDB): somebody made it, the bridge does not learn it.
+    """An entry in a bridge's forwarding table (FDB).
 
     Attributes:
         mac: the hardware address.
         port: the index of the port over which the bridge sends the packets for it.
+        is_learned: whether the bridge learned it. It never changes a static entry, which somebody made.
     """
 
     mac: str
     port: int
+    is_learned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +248,9 @@ class Network:
         reader: this namespace's ID (nsid) of the reader's namespace, that of the program that read it; None if no
             link connects the two.
         neighbours: the permanent entries in its tables of neighbours.
-        bridge_entries: the entries that somebody made in the tables of its bridges; empty for other namespaces than the
-            reader's own.
+        bridge_entries: the entries in the tables of its bridges; empty for other namespaces than the reader's own.
         routing_rules: its routing rules, in their order.
         learned: the entries in its tables of neighbours that the kernel has made.
-        ports_of: for the reader's own namespace: the ports of bridges behind which a hardware address was seen, by
-            that address.
     """
 
     links: dict[str, Link]
@@ -262,7 +261,6 @@ class Network:
     bridge_entries: tuple[BridgeEntry, ...] = ()
     routing_rules: tuple[RoutingRule, ...] = ()
     learned: tuple[Neighbour, ...] = ()
-    ports_of: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read_network(netns: str | None = None) -> Network:
@@ -285,10 +283,10 @@ def network_of(kernel: Conversation) -> Network:
     routes = kernel.dump(_RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size), _route)
     neighbours = kernel.neighbours()
     return Network(
-        links, tuple(filter(None, routes)), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
+        links, tuple(routes), cookie_of(kernel.socket), _number_of_own_namespace(kernel),
         tuple(one for one in neighbours if not one.is_learned),
         tuple(kernel.bridge_entries() if kernel.is_own else ()), tuple(kernel.routing_rules()),
-        tuple(one for one in neighbours if one.is_learned), kernel.ports_of() if kernel.is_own else {},
+        tuple(one for one in neighbours if one.is_learned),
     )  # fmt: skip
 
 
@@ -413,25 +411,13 @@ class Conversation:
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
 
     def bridge_entries(self) -> list[BridgeEntry]:
-        """Return the entries that somebody has made in the tables of bridges. Raises OSError."""
+        """Return the entries in the tables of bridges, without the bridges' own addresses. Raises OSError."""
         body = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
-        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, body, _bridge_entry)
-        return [entry for entry in found if entry is not None]
-
-    def ports_of(self) -> dict[str, list[int]]:
-        """Return the ports of bridges behind which a hardware address was seen, by that address. Raises OSError."""
-        found: dict[str, list[int]] = {}
-        for entry in self.dump(
-            _RTM_GETNEIGH, _RTM_NEWNEIGH, _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0), _seen_by_bridge
-        ):
-            if entry is not None:
-                found.setdefault(entry.mac, []).append(entry.port)
-        return found
+        return self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, body, _bridge_entry)
 
     def routing_rules(self) -> list[RoutingRule]:
         """Return the routing rules of both versions of IP, each in their order. Raises OSError."""
-        found = self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
-        return [rule for rule in found if rule is not None]
+        return self.dump(_RTM_GETRULE, _RTM_NEWRULE, bytes(_RULE.size), _routing_rule)
 
     def ways(self, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
         """Return the routes that the kernel chooses for packets, as ``ip route get`` does. Nothing is sent.
@@ -460,18 +446,15 @@ class Conversation:
 
     def neighbours(self) -> list[Neighbour]:
         """Return the entries in the tables of neighbours with a hardware address. Raises OSError."""
-        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
-        return [neighbour for neighbour in found if neighbour is not None]
+        return self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
 
     def unresolved(self) -> set[str]:
         """Return the IP addresses of neighbours that do not answer for their hardware address. Raises OSError."""
-        found = self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _unresolved)
-        return set(filter(None, found))
+        return set(self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _unresolved))
 
     def addresses(self) -> list[tuple[int, str]]:
         """Return the IP addresses, each with the index of its interface. Raises OSError."""
-        found = self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
-        return [pair for pair in found if pair is not None]
+        return self.dump(_RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size), _address)
 
     def link(self, name: str) -> Link | None:
         """Return the interface with a name, or None if there is none. Raises OSError."""
@@ -494,8 +477,8 @@ class Conversation:
         kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
         return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
 
-    def dump(self, request: int, wanted: int, body: bytes, parse: Callable[[bytes], _T]) -> list[_T]:
-        """Request a list, and return the parsed messages of the kind ``wanted``. Raises OSError."""
+    def dump(self, request: int, wanted: int, body: bytes, parse: Callable[[bytes], _T | None]) -> list[_T]:
+        """Request a list, and return the parsed messages of the kind ``wanted``, without None. Raises OSError."""
         for _ in range(_TRIES):
             serial = self._send(request, _NLM_F_REQUEST_DUMP, body)
             found, is_consistent = self._list(serial, wanted, parse)
@@ -505,7 +488,7 @@ class Conversation:
             return found
         raise OSError(errno.EAGAIN, "the namespace's interfaces, addresses or routes change while they are read")
 
-    def _list(self, serial: int, wanted: int, parse: Callable[[bytes], _T]) -> tuple[list[_T], bool]:
+    def _list(self, serial: int, wanted: int, parse: Callable[[bytes], _T | None]) -> tuple[list[_T], bool]:
         found: list[_T] = []
         is_consistent = True
         while True:
@@ -516,8 +499,8 @@ class Conversation:
                     if message and (number := _error_in(message)):  # that of an old kernel has none
                         raise OSError(number, os.strerror(number))
                     return found, is_consistent
-                if kind == wanted:
-                    found.append(_parsed(parse, message))
+                if kind == wanted and (one := _parsed(parse, message)) is not None:
+                    found.append(one)
 
     def ask(self, request: int, flags: int, body: bytes) -> tuple[int, bytes]:
         """Send a request that has one answer, and return its kind and its body; raise the kernel's error as OSError."""
@@ -638,10 +621,10 @@ def _neighbour(body: bytes) -> Neighbour | None:
     return Neighbour(address, attributes.get(_NDA_LLADDR, b"").hex(":"), index, not state & _NUD_PERMANENT)
 
 
-def _unresolved(body: bytes) -> str:
+def _unresolved(body: bytes) -> str | None:
     family, _, state, _, _ = _NEIGHBOUR.unpack_from(body)
     if family not in _IP_FAMILIES or not state & _NUD_UNRESOLVED:
-        return ""
+        return None
     return socket.inet_ntop(family, attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_DST, b""))
 
 
@@ -665,16 +648,11 @@ def _routing_rule(body: bytes) -> RoutingRule | None:
 
 def _bridge_entry(body: bytes) -> BridgeEntry | None:
     _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
-    mac = attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
     # A permanent entry is the bridge's own, or that of its port; those with this flag are of other devices.
-    return BridgeEntry(mac, port) if state & _NUD_NOARP and not flags & _NTF_SELF else None
-
-
-def _seen_by_bridge(body: bytes) -> BridgeEntry | None:
-    _, port, state, flags, _ = _NEIGHBOUR.unpack_from(body)
-    if state & (_NUD_NOARP | _NUD_PERMANENT) or flags & _NTF_SELF:
+    if flags & _NTF_SELF or state & (_NUD_NOARP | _NUD_PERMANENT) == _NUD_PERMANENT:
         return None
-    return BridgeEntry(attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":"), port)
+    mac = attributes_in(body[_NEIGHBOUR.size :]).get(_NDA_LLADDR, b"").hex(":")
+    return BridgeEntry(mac, port, not state & _NUD_NOARP)
 
 
 def _address(body: bytes) -> tuple[int, str] | None:

@@ -261,7 +261,7 @@ def test_a_machine_on_the_bridge_that_says_it_has_the_gateways_address(made: Mad
     learned = Neighbour("10.1.0.1", WRONG, 3, is_learned=True)
     object.__setattr__(inside, "learned", (learned, Neighbour("10.1.0.1", "02:00:00:00:00:01", 3, is_learned=True)))
     assert made.findings(check_interfaces) == []
-    made.host.ports_of[WRONG] = [70]
+    object.__setattr__(made.host, "bridge_entries", (BridgeEntry(WRONG, 70, is_learned=True),))
     found = made.finding(check_interfaces)
     assert (found.name, found.subject, found.containers) == ("wrong-neighbour", "bridge br0", ("c1:eth0",))
     assert f"behind its port vnet0, which no record names: the hardware address {WRONG}" in found.seen
@@ -274,6 +274,8 @@ def test_a_static_entry_of_a_bridge_that_leads_to_another_port(made: MadeNode) -
     made.attach("c2")
     ports = {name: made.host.links[f"veth{name}"].index for name in ("c1", "c2")}
     object.__setattr__(made.host, "bridge_entries", (BridgeEntry(mac, ports["c1"]),))
+    assert made.findings(check_interfaces) == []
+    object.__setattr__(made.host, "bridge_entries", (BridgeEntry(mac, ports["c2"], is_learned=True),))
     assert made.findings(check_interfaces) == []
     object.__setattr__(made.host, "bridge_entries", (BridgeEntry(mac, ports["c2"]),))
     found = made.finding(check_interfaces)
