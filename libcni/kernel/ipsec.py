@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from libcni.kernel.netlink import Conversation
+from libcni.kernel.netlink_messages import Exchange
 
 _NETLINK_XFRM = 6
 _XFRM_MSG_NEWPOLICY, _XFRM_MSG_GETPOLICY = 0x13, 0x15
@@ -45,7 +45,7 @@ def ipsec_policies() -> tuple[IPsecPolicy, ...]:
             return ()
         raise
     with connection:
-        kernel = Conversation(connection, is_own=True)
+        kernel = Exchange(connection, is_own=True)
         return tuple(kernel.dump(_XFRM_MSG_GETPOLICY, _XFRM_MSG_NEWPOLICY, bytes(_ID_BYTES), _policy))
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import libcni.kernel.system as system
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known, socket_in
-from libcni.kernel.netlink import Conversation, attribute, attributes_in, each_attribute, text_in
+from libcni.kernel.netlink_messages import Exchange, attribute, attributes_in, each_attribute, text_in
 
 _NETLINK_NETFILTER = 12
 _NFTABLES = 10 << 8
@@ -114,14 +114,14 @@ def drops_in(path: str, identity: NamespaceId) -> list[Drop]:
     if number < 0:
         raise OSError(errno.EPROTONOSUPPORT, "the kernel has no packet filter with netlink")
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER, number) as connection:
-        kernel = Conversation(connection, seconds=_SECONDS, most_bytes=_MOST_BYTES)
+        kernel = Exchange(connection, seconds=_SECONDS, most_bytes=_MOST_BYTES)
         try:
             chains = kernel.dump(_GETCHAIN, _NEWCHAIN, _HEADER.pack(socket.AF_UNSPEC, 0, 0), _chain)
         except OSError as error:
             if error.errno in _NO_FILTER:
                 return []
             raise
-        asked = [chain for chain in chains if chain is not None][:_MOST_ASKED]
+        asked = chains[:_MOST_ASKED]
         rules: dict[_Place, list[_Rule]] = {}
         for family, table in dict.fromkeys(chain.place[:2] for chain in asked):
             number = next(one for one, name in _FAMILIES.items() if name == family)

@@ -2,33 +2,36 @@
 
 ``read_network`` reads all of them. ``change_link``, ``add_address`` and ``add_route`` change one. ``open_netlink``
 opens a socket in a namespace, and ``Conversation`` sends other requests over it.
-
-A container with CAP_NET_ADMIN in its own namespace can send messages to this program's sockets there, and can give its
-namespace very many interfaces. So an answer counts only if the kernel sent it, and every answer has a deadline and a
-largest size. An answer that breaks a rule is an OSError about that namespace.
 """
 
 from __future__ import annotations
 
-import _socket
 import errno
 import ipaddress
 import os
 import socket
 import struct
-import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import libcni.kernel.system as system
 from libcni._dataclass import dataclass, field
 from libcni.kernel.link_settings import FILTERS_VLANS, settings_of
 from libcni.kernel.namespace import cookie_of, netlink_socket, open_namespace
+from libcni.kernel.netlink_messages import (
+    INT,
+    NLM_F_REQUEST,
+    NLMSG_ERROR,
+    Exchange,
+    attribute,
+    attributes_in,
+    each_attribute,
+    error_in,
+    parsed,
+    text_in,
+)
 
-_NLM_F_REQUEST, _NLM_F_REQUEST_DUMP = 0x1, 0x301
-_NLM_F_DUMP_INTR = 0x10
-_NLMSG_NOOP, _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 1, 2, 3, 4
 _RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK, _RTM_SETLINK = 16, 17, 18, 19
 _IFLA_PROTINFO, _BRPORT_MODE = 12 | 0x8000, 4
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
@@ -56,33 +59,17 @@ _RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE 
 _WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 _ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
                 8: "prohibit", 9: "throw", 10: "nat"}  # fmt: skip
-_AT_ONCE = 32
-"""The number of questions in one message: their answers fit into the socket's buffer."""
 _IFF_UP = 1
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
 _DROPPING_TYPES = {6, 7, 8}  # the types blackhole, unreachable and prohibit
 _IP_FAMILIES: dict[int, int] = {socket.AF_INET: 32, socket.AF_INET6: 128}
-_HEADER = struct.Struct("=LHHLL")
 _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _RULE = struct.Struct("=BBBBBxxBI")
 _VLAN = struct.Struct("=HH")
-_ATTRIBUTE = struct.Struct("=HH")
-_WITHOUT_FLAGS = 0x3FFF  # newer lists have NLA_F_NESTED in the kind
-_INT = struct.Struct("=i")
-SECONDS = 5.0
-"""How long a conversation with the kernel about one namespace may take. The kernel answers at once."""
-_MOST_BYTES = 1 << 24
-"""The largest size of all answers about a foreign namespace: 20,000 interfaces, or 200,000 routes."""
-_TOO_SLOW = "the kernel's answers about the namespace take too long"
-_MOST_ERRNO = 4095
-_TRIES = 8
-"""How often a list is read again if it changes during the read."""
-
-_T = TypeVar("_T")
 
 DROPS_PACKETS = -1
 """The interface index of routes that drop the packets."""
@@ -369,36 +356,8 @@ def open_netlink(netns: str | None = None) -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, socket_fd)
 
 
-class Conversation:
-    """Requests to the kernel about one network namespace, over a netlink socket in it.
-
-    All requests together have one deadline, and their answers one largest size.
-
-    Args:
-        connection: the socket.
-        seconds: the time for all requests.
-        is_own: whether it is the namespace of this program, of which only root can change the contents. Then its lists
-            may have any size, and a list that changes during every read is accepted in the end.
-        most_bytes: the largest size of all answers about another namespace.
-    """
-
-    def __init__(
-        self,
-        connection: _socket.socket,
-        *,
-        seconds: float = SECONDS,
-        is_own: bool = False,
-        most_bytes: int = _MOST_BYTES,
-    ) -> None:
-        self.socket = connection
-        self._until = system.monotonic() + seconds
-        self._most_bytes = most_bytes
-        self._bytes_left: float = float("inf") if is_own else most_bytes
-        self.is_own = is_own
-        with suppress(OSError):
-            # From here on the kernel refuses messages to this socket from everybody but itself. Those that came
-            # earlier are recognised by their sender.
-            connection.connect((0, 0))
+class Conversation(Exchange):
+    """Requests to the kernel about one network namespace, over a netlink socket in it."""
 
     def links(self) -> list[Link]:
         """Return the interfaces, without their IP addresses. Raises OSError."""
@@ -424,25 +383,10 @@ class Conversation:
 
         Raises OSError.
         """
-        found: list[RouteAnswer] = []
-        for start in range(0, len(questions), _AT_ONCE):
-            bodies = [_way_body(question) for question in questions[start : start + _AT_ONCE]]
-            serials = [int.from_bytes(system.urandom(4), sys.byteorder) for _ in bodies]
-            self.socket.send(
-                b"".join(
-                    _HEADER.pack(_HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, serial, 0) + body
-                    for serial, body in zip(serials, bodies, strict=True)
-                )
-            )
-            answers: dict[int, RouteAnswer] = {}
-            while not answers.keys() >= {*serials}:
-                for kind, _, serial, message in self._datagram():
-                    if kind == _NLMSG_ERROR:
-                        answers[serial] = RouteAnswer(_error_in(message))
-                    elif kind == _RTM_NEWROUTE:
-                        answers[serial] = _parsed(_way, message)
-            found += [answers[serial] for serial in serials]
-        return found
+        return [
+            RouteAnswer(error_in(message)) if kind == NLMSG_ERROR else parsed(_way, message)
+            for kind, message in self.ask_all(_RTM_GETROUTE, [_way_body(question) for question in questions])
+        ]
 
     def neighbours(self) -> list[Neighbour]:
         """Return the entries in the tables of neighbours with a hardware address. Raises OSError."""
@@ -460,12 +404,12 @@ class Conversation:
         """Return the interface with a name, or None if there is none. Raises OSError."""
         body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + attribute(_IFLA_IFNAME, os.fsencode(name) + b"\0")
         try:
-            kind, answer = self.ask(_RTM_GETLINK, _NLM_F_REQUEST, body)
+            kind, answer = self.ask(_RTM_GETLINK, NLM_F_REQUEST, body)
         except OSError as error:
             if error.errno in {errno.ENODEV, errno.ERANGE}:  # ERANGE: no interface can have so long a name
                 return None
             raise
-        return _parsed(_link, answer) if kind == _RTM_NEWLINK else None
+        return parsed(_link, answer) if kind == _RTM_NEWLINK else None
 
     def remove_link(self, index: int) -> None:
         """Remove the interface with an index. Raises OSError."""
@@ -474,101 +418,8 @@ class Conversation:
     def number_of(self, descriptor: int) -> int | None:
         """Return this namespace's ID (nsid) of an open namespace; None if it has none. Raises OSError."""
         body = bytes(4) + attribute(_NETNSA_FD, struct.pack("=I", descriptor))
-        kind, answer = self.ask(_RTM_GETNSID, _NLM_F_REQUEST, body)
-        return _parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
-
-    def dump(self, request: int, wanted: int, body: bytes, parse: Callable[[bytes], _T | None]) -> list[_T]:
-        """Request a list, and return the parsed messages of the kind ``wanted``, without None. Raises OSError."""
-        for _ in range(_TRIES):
-            serial = self._send(request, _NLM_F_REQUEST_DUMP, body)
-            found, is_consistent = self._list(serial, wanted, parse)
-            if is_consistent:
-                return found
-        if self.is_own:
-            return found
-        raise OSError(errno.EAGAIN, "the namespace's interfaces, addresses or routes change while they are read")
-
-    def _list(self, serial: int, wanted: int, parse: Callable[[bytes], _T | None]) -> tuple[list[_T], bool]:
-        found: list[_T] = []
-        is_consistent = True
-        while True:
-            # Read to the end also if the list has changed: the next list would begin with the unread rest.
-            for kind, flags, message in self._receive(serial):
-                is_consistent = is_consistent and not flags & _NLM_F_DUMP_INTR
-                if kind == _NLMSG_DONE:
-                    if message and (number := _error_in(message)):  # that of an old kernel has none
-                        raise OSError(number, os.strerror(number))
-                    return found, is_consistent
-                if kind == wanted and (one := _parsed(parse, message)) is not None:
-                    found.append(one)
-
-    def ask(self, request: int, flags: int, body: bytes) -> tuple[int, bytes]:
-        """Send a request that has one answer, and return its kind and its body; raise the kernel's error as OSError."""
-        serial = self._send(request, flags, body)
-        while True:
-            for kind, _, message in self._receive(serial):
-                return kind, message
-
-    def _send(self, request: int, flags: int, body: bytes) -> int:
-        # Not a counter: the sender of a forged answer would know the next number.
-        serial = int.from_bytes(system.urandom(4), sys.byteorder)
-        self.socket.send(_HEADER.pack(_HEADER.size + len(body), request, flags, serial, 0) + body)
-        return serial
-
-    def _receive(self, serial: int) -> Iterator[tuple[int, int, bytes]]:
-        """Receive once, and yield (kind, flags, body) of the kernel's messages with this number."""
-        for kind, flags, its_serial, message in self._datagram():
-            if its_serial == serial:
-                if kind == _NLMSG_ERROR and (number := _error_in(message)):  # in a list, too: no DONE comes then
-                    raise OSError(number, os.strerror(number))
-                yield kind, flags, message
-
-    def _datagram(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Receive once, and yield (kind, flags, number, body) of the kernel's messages."""
-        # Past the deadline, what the kernel has answered already still counts: it may have worked that long, because
-        # it changes the interfaces of all namespaces one after another.
-        left = max(0.0, self._until - system.monotonic())
-        self.socket.settimeout(left)
-        try:
-            data, sender = self.socket.recvfrom(1 << 20)
-        except (TimeoutError, BlockingIOError):
-            raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW) from None
-        if sender[0] != 0:  # another program's message
-            if not left:
-                raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW)
-            return
-        self._bytes_left -= len(data)
-        if self._bytes_left < 0:
-            raise OSError(
-                errno.E2BIG, f"the kernel's answers about the namespace have more than {self._most_bytes >> 20} MiB"
-            )
-        for kind, flags, serial, message in _messages(data):
-            if kind == _NLMSG_OVERRUN:
-                raise OSError(errno.ENOBUFS, "the kernel lost a part of its answer")
-            if kind != _NLMSG_NOOP:
-                yield kind, flags, serial, message
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (kind, flags, number, body) of the messages in a datagram."""
-    at = 0
-    while at < len(data) or not data:
-        length, kind, flags, serial, _ = _HEADER.unpack_from(data, at) if len(data) - at >= _HEADER.size else (0,) * 5
-        if not _HEADER.size <= length <= len(data) - at:  # a length of 0 would loop for ever
-            raise _malformed(data)
-        yield kind, flags, serial, data[at + _HEADER.size : at + length]
-        at += (length + 3) & ~3  # messages are aligned to four bytes
-
-
-def _malformed(data: bytes) -> OSError:
-    return OSError(errno.EBADMSG, f"a malformed netlink answer of {len(data)} bytes: {data[:32].hex()}")
-
-
-def _parsed(parse: Callable[[bytes], _T], message: bytes) -> _T:
-    try:
-        return parse(message)
-    except (struct.error, ValueError) as error:  # too short, or no address
-        raise _malformed(message) from error
+        kind, answer = self.ask(_RTM_GETNSID, NLM_F_REQUEST, body)
+        return parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None
 
 
 def _links_with_addresses(kernel: Conversation) -> dict[str, Link]:
@@ -730,47 +581,11 @@ def _change(netns: str | None, request: int, flags: int, body: bytes) -> None:
         Conversation(connection, is_own=netns is None).ask(request, flags, body)
 
 
-def _error_in(answer: bytes) -> int:
-    """Return the number of the error in an ERROR message, or 0."""
-    number = -_INT.unpack_from(answer)[0] if len(answer) >= _INT.size else -1
-    if not 0 <= number <= _MOST_ERRNO:
-        raise _malformed(answer)
-    return number
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    """Return an attribute of a message."""
-    return (_ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value).ljust(
-        (_ATTRIBUTE.size + len(value) + 3) & ~3, b"\0"
-    )
-
-
-def text_in(value: bytes) -> str:
-    """Return the text of an attribute."""
-    return value.rstrip(b"\0").decode(errors="replace")
-
-
 def _signed(value: bytes | None) -> int | None:
     """Return the number of a namespace; the kernel writes -1 for no number."""
-    number = _INT.unpack_from(value)[0] if value else -1
+    number = INT.unpack_from(value)[0] if value else -1
     return number if number >= 0 else None
 
 
 def _number(value: bytes | None) -> int:
     return struct.unpack_from("=I", value)[0] if value else 0
-
-
-def attributes_in(data: bytes) -> dict[int, bytes]:
-    """Return the attributes in a part of a message, by their kind; of several of a kind the last one."""
-    return dict(each_attribute(data))
-
-
-def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (kind, value) of the attributes in a part of a message. Raises ValueError if a length is wrong."""
-    at = 0
-    while len(data) - at >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        if not _ATTRIBUTE.size <= length <= len(data) - at:  # a length of 0 would loop for ever
-            raise ValueError("the length of an attribute is wrong")
-        yield kind & _WITHOUT_FLAGS, data[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3

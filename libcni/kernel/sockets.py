@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from libcni.kernel.netlink import Conversation
+from libcni.kernel.netlink_messages import Exchange
 
 _SECONDS = 0.25
 """The time to search for the processes of sockets among all processes."""
@@ -74,7 +74,7 @@ def _dump(family: int, protocol: int, state: int, numbers: Collection[int]) -> l
     only = next(iter(numbers), 0) if len(numbers) == 1 else 0
     port = socket.htons(only) if only < 1 << 16 else 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as connection:
-        kernel = Conversation(connection, seconds=_KERNEL_SECONDS, is_own=True)
+        kernel = Exchange(connection, seconds=_KERNEL_SECONDS, is_own=True)
         request = _REQUEST.pack(family, protocol, 0, 1 << state, port)
         return kernel.dump(_BY_FAMILY, _BY_FAMILY, request, _ANSWER.unpack_from)
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from libcni.kernel import netlink
+from libcni.kernel.netlink_messages import HEADER, NLMSG_DONE, NLMSG_ERROR, attribute
 
 Reads = dict[str, Callable[[netlink.Conversation], object]]
 
@@ -45,7 +46,7 @@ class Kernel:
         assert seconds >= 0
 
     def send(self, request: bytes) -> None:
-        self.serials.append(netlink._HEADER.unpack_from(request)[3])
+        self.serials.append(HEADER.unpack_from(request)[3])
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[int, int]]:
         if not self.datagrams:
@@ -69,21 +70,20 @@ def _numbered(data: bytes, serial: int) -> bytes:
 
 def message(kind: int, body: bytes = b"", *, flags: int = 2, serial: int = 1) -> bytes:
     """Return a message, aligned."""
-    whole = netlink._HEADER.pack(16 + len(body), kind, flags, serial, 0) + body
+    whole = HEADER.pack(16 + len(body), kind, flags, serial, 0) + body
     return whole.ljust((len(whole) + 3) & ~3, b"\0")
 
 
-DONE = message(netlink._NLMSG_DONE, bytes(4))
+DONE = message(NLMSG_DONE, bytes(4))
 
 
 def error(number: int) -> bytes:
     """Return the kernel's answer that a request failed; 0: that it succeeded."""
-    return message(netlink._NLMSG_ERROR, struct.pack("=i", -number) + bytes(16))
+    return message(NLMSG_ERROR, struct.pack("=i", -number) + bytes(16))
 
 
 def link(index: int = 2, name: str = "eth0") -> bytes:
     """Return the message of an interface."""
-    attribute = netlink.attribute
     body = netlink._LINK.pack(0, 1, index, 1, 0)
     body += attribute(netlink._IFLA_IFNAME, name.encode() + b"\0") + attribute(netlink._IFLA_ADDRESS, b"\x02" * 6)
     body += attribute(netlink._IFLA_LINKINFO, attribute(netlink._IFLA_INFO_KIND, b"veth\0"))
@@ -95,14 +95,12 @@ def address(text: str = "10.1.0.2") -> bytes:
     """Return the message of an IPv4 address."""
     packed = socket.inet_aton(text)
     body = netlink._ADDRESS.pack(socket.AF_INET, 24, 0, 0, 2)
-    return message(
-        netlink._RTM_NEWADDR, body + netlink.attribute(netlink._IFA_LOCAL, packed) + netlink.attribute(1, packed)
-    )
+    return message(netlink._RTM_NEWADDR, body + attribute(netlink._IFA_LOCAL, packed) + attribute(1, packed))
 
 
 def neighbour(text: str = "10.1.0.1") -> bytes:
     head = netlink._NEIGHBOUR.pack(socket.AF_INET, 2, netlink._NUD_PERMANENT, 0, 0)
-    return message(netlink._RTM_NEWNEIGH, head + netlink.attribute(netlink._NDA_DST, socket.inet_aton(text)))
+    return message(netlink._RTM_NEWNEIGH, head + attribute(netlink._NDA_DST, socket.inet_aton(text)))
 
 
 def route() -> bytes:
@@ -114,13 +112,13 @@ def route() -> bytes:
         (netlink._RTA_OIF, struct.pack("=I", 2)),
         (netlink._RTA_PRIORITY, struct.pack("=I", 100)),
     ):
-        body += netlink.attribute(kind, value)
+        body += attribute(kind, value)
     return message(netlink._RTM_NEWROUTE, body)
 
 
 def number() -> bytes:
     """Return the message of a namespace's number."""
-    return message(netlink._RTM_NEWNSID, bytes(4) + netlink.attribute(netlink._NETNSA_NSID, struct.pack("=i", 5)))
+    return message(netlink._RTM_NEWNSID, bytes(4) + attribute(netlink._NETNSA_NSID, struct.pack("=i", 5)))
 
 
 GOOD: dict[str, list[bytes]] = {

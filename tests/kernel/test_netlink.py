@@ -22,6 +22,15 @@ from kernel import answers
 from kernel.answers import GOOD, READS, Kernel
 from libcni.kernel import netlink
 from libcni.kernel.netlink import IPRoute, Neighbour, RouteQuestion, open_netlink, read_network
+from libcni.kernel.netlink_messages import (
+    MOST_BYTES,
+    NLM_F_DUMP_INTR,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    NLMSG_OVERRUN,
+    TRIES,
+    attribute,
+)
 
 
 def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
@@ -39,7 +48,7 @@ def test_an_error_of_the_kernel_ends_a_list() -> None:
     with pytest.raises(PermissionError):
         conversation(answers.error(errno.EPERM)).links()
     with pytest.raises(PermissionError):  # some lists fail at their end
-        conversation(answers.link(), answers.message(netlink._NLMSG_DONE, struct.pack("=i", -errno.EPERM))).links()
+        conversation(answers.link(), answers.message(NLMSG_DONE, struct.pack("=i", -errno.EPERM))).links()
 
 
 @pytest.mark.parametrize("name", READS)
@@ -76,13 +85,13 @@ def test_a_wrong_length_is_an_error_of_the_namespace(name: str, rest: bytes) -> 
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(15))),
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\x03\0\x01\0")),
         ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + b"\xff\0\x01\0")),
-        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + netlink.attribute(netlink._IFLA_MASTER, b"1"))),
-        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x18" + bytes(6) + netlink.attribute(1, b"10."))),
-        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + netlink.attribute(1, b"10.1"))),
-        ("change", answers.message(netlink._NLMSG_ERROR, b"\0")),
+        ("links", answers.message(netlink._RTM_NEWLINK, bytes(16) + attribute(netlink._IFLA_MASTER, b"1"))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x18" + bytes(6) + attribute(1, b"10."))),
+        ("addresses", answers.message(netlink._RTM_NEWADDR, b"\x02\x40" + bytes(6) + attribute(1, b"10.1"))),
+        ("change", answers.message(NLMSG_ERROR, b"\0")),
         ("change", answers.error(-5)),
         ("change", answers.error(5000)),
-        ("change", answers.message(netlink._NLMSG_ERROR, struct.pack("=i", -(1 << 31)) + bytes(16))),
+        ("change", answers.message(NLMSG_ERROR, struct.pack("=i", -(1 << 31)) + bytes(16))),
     ],
 )
 def test_a_malformed_message_is_an_error_of_the_namespace(name: str, bad: bytes) -> None:
@@ -91,21 +100,21 @@ def test_a_malformed_message_is_an_error_of_the_namespace(name: str, bad: bytes)
 
 
 def test_a_kind_of_interface_that_is_no_text_is_read() -> None:
-    kind = netlink.attribute(netlink._IFLA_LINKINFO, netlink.attribute(netlink._IFLA_INFO_KIND, b"\xff\0"))
+    kind = attribute(netlink._IFLA_LINKINFO, attribute(netlink._IFLA_INFO_KIND, b"\xff\0"))
     [found] = conversation(answers.message(netlink._RTM_NEWLINK, bytes(16) + kind) + answers.DONE).links()
     assert found.kind == "\ufffd"
 
 
 def test_a_lost_part_of_a_list_is_an_error() -> None:
     with pytest.raises(OSError, match="lost a part"):
-        conversation(answers.link(), answers.message(netlink._NLMSG_OVERRUN)).links()
+        conversation(answers.link(), answers.message(NLMSG_OVERRUN)).links()
 
 
 def test_a_list_that_changed_meanwhile_is_read_again() -> None:
-    changed = answers.message(netlink._NLMSG_DONE, bytes(4), flags=2 | netlink._NLM_F_DUMP_INTR)
+    changed = answers.message(NLMSG_DONE, bytes(4), flags=2 | NLM_F_DUMP_INTR)
     [found] = conversation(answers.link(), changed, answers.link(4), answers.DONE).links()
     assert found.index == 4
-    for_ever = [answers.link(), changed] * netlink._TRIES
+    for_ever = [answers.link(), changed] * TRIES
     with pytest.raises(OSError, match="change while they are read"):
         conversation(*for_ever).links()
     assert conversation(*for_ever, is_own=True).links()
@@ -113,7 +122,7 @@ def test_a_list_that_changed_meanwhile_is_read_again() -> None:
 
 @pytest.mark.slow
 def test_a_namespace_that_is_too_large_is_an_error() -> None:
-    large = [answers.link() * 600] * (netlink._MOST_BYTES // len(answers.link() * 600) + 1)
+    large = [answers.link() * 600] * (MOST_BYTES // len(answers.link() * 600) + 1)
     with pytest.raises(OSError, match="more than 16 MiB"):
         conversation(*large, answers.DONE).links()
     assert conversation(*large, answers.DONE, is_own=True).links()
@@ -280,16 +289,14 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
 def test_the_vlan_of_a_port_is_that_of_its_packets_without_a_tag() -> None:
     """The kernel of a test's machine may have no VLANs in its bridges."""
     vlans = b"".join(
-        netlink.attribute(netlink._BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
+        attribute(netlink._BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
         for flags, vlan in [(4, 1), (2 | 4, 100), (0, 7)]
     )
-    port = netlink._LINK.pack(socket.AF_BRIDGE, 0, 5, 0, 0) + netlink.attribute(netlink._IFLA_AF_SPEC, vlans)
+    port = netlink._LINK.pack(socket.AF_BRIDGE, 0, 5, 0, 0) + attribute(netlink._IFLA_AF_SPEC, vlans)
     bridge = netlink._LINK.pack(socket.AF_BRIDGE, 0, 2, 0, 0)
     answer = [answers.message(netlink._RTM_NEWLINK, one) for one in (port, bridge)]
     assert conversation(*answer, answers.DONE).vlans() == [(5, 100), (2, 0)]
-    info = netlink.attribute(netlink._IFLA_INFO_KIND, b"bridge\0") + netlink.attribute(
-        netlink._IFLA_INFO_DATA, netlink.attribute(7, b"\1")
-    )
-    body = netlink._LINK.pack(0, 0, 2, 0, 0) + netlink.attribute(netlink._IFLA_LINKINFO, info)
+    info = attribute(netlink._IFLA_INFO_KIND, b"bridge\0") + attribute(netlink._IFLA_INFO_DATA, attribute(7, b"\1"))
+    body = netlink._LINK.pack(0, 0, 2, 0, 0) + attribute(netlink._IFLA_LINKINFO, info)
     [link] = conversation(answers.message(netlink._RTM_NEWLINK, body), answers.DONE).links()
     assert link.settings == ("vlan_filtering 1",)

@@ -26,6 +26,15 @@ import libcni.kernel.system
 from libcni._defaults import MAX_VERBS
 from libcni.kernel import foreign, life, netlink
 from libcni.kernel.namespace import CLONE_NEWNET
+from libcni.kernel.netlink_messages import (
+    ATTRIBUTE,
+    HEADER,
+    INT,
+    NLM_F_REQUEST_DUMP,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    attribute,
+)
 from libcni.store import boot, files, present_interfaces
 from libcni.store.locks import _FLOCK, _GETLK
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
@@ -453,17 +462,17 @@ class SimSocket:
     def send(self, request: bytes) -> None:
         """Answer a request for all interfaces, addresses or routes, or for one interface: there is none on the host."""
         sim().point("", "network")
-        _, kind, flags, serial, _ = netlink._HEADER.unpack_from(request)
+        _, kind, flags, serial, _ = HEADER.unpack_from(request)
         interfaces, self._answers = self._namespace.interfaces.values(), []
-        if flags != netlink._NLM_F_REQUEST_DUMP:
+        if flags != NLM_F_REQUEST_DUMP:
             number = errno.ENODEV if kind == netlink._RTM_GETLINK else errno.ENOENT
-            self._answers = [_message(netlink._NLMSG_ERROR, serial, netlink._INT.pack(-number) + bytes(16))]
+            self._answers = [_message(NLMSG_ERROR, serial, INT.pack(-number) + bytes(16))]
             return
         if kind == netlink._RTM_GETLINK:
             self._answers = [_link(one, serial) for one in interfaces]
         elif kind == netlink._RTM_GETADDR:
             self._answers = [_address(one, serial) for one in interfaces if one.address]
-        self._answers.append(_message(netlink._NLMSG_DONE, serial, bytes(4)))
+        self._answers.append(_message(NLMSG_DONE, serial, bytes(4)))
 
     def __enter__(self) -> Self:
         return self
@@ -490,18 +499,18 @@ def _packed(mac: str) -> bytes:
 
 
 def _message(kind: int, serial: int, body: bytes) -> bytes:
-    return netlink._HEADER.pack(16 + len(body), kind, 0, serial, 0) + body
+    return HEADER.pack(16 + len(body), kind, 0, serial, 0) + body
 
 
 def _link(one: Interface, serial: int) -> bytes:
     body = netlink._LINK.pack(0, 0, one.index, 0, 0)
     for kind, value in ((netlink._IFLA_IFNAME, one.name.encode()), (netlink._IFLA_ADDRESS, _packed(one.mac))):
-        body += netlink._ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
+        body += ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
     return _message(netlink._RTM_NEWLINK, serial, body)
 
 
 def _address(one: Interface, serial: int) -> bytes:
-    packed = netlink.attribute(netlink._IFA_LOCAL, socket.inet_aton(one.address))
+    packed = attribute(netlink._IFA_LOCAL, socket.inet_aton(one.address))
     return _message(netlink._RTM_NEWADDR, serial, netlink._ADDRESS.pack(socket.AF_INET, 24, 0, 0, one.index) + packed)
 
 
