@@ -35,7 +35,7 @@ from libcni import CNIConfig, NetworkConfigList, RuntimeConf
 from libcni.kernel.namespace import namespace_identity
 from libcni.store.attachments import new_record
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.model import UNKNOWN
+from libcni.store.place import UNKNOWN
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
 from libcni.testing import wait_until

@@ -20,7 +20,8 @@ from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
-from libcni.store.model import ABSENT, READY, Event, Identity, Known, MadeByGo, Place, Record, Stamp, is_other_mac
+from libcni.store.model import READY, Event, Identity, MadeByGo, Record, Stamp
+from libcni.store.place import ABSENT, Known, Place, is_other_mac
 from libcni.store.present_interfaces import Sight
 from libcni.store.record_format import Gist
 from libcni.store.records import RecordStore

@@ -32,7 +32,8 @@ from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
-from libcni.store.model import LIVING, Known, Place, is_same_index
+from libcni.store.model import LIVING
+from libcni.store.place import Known, Place, is_same_index
 from libcni.store.recorded_interface import place_of
 
 _error = partial(finding_about, "interfaces", "error")

@@ -15,7 +15,8 @@ from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.operation import ManagerOperation
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
-from libcni.store.model import READY, Place
+from libcni.store.model import READY
+from libcni.store.place import Place
 from libcni.verbs.add import add
 from libcni.verbs.client_base import operation as operation_of
 from libcni.verbs.del_report import DelReport

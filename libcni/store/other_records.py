@@ -15,7 +15,8 @@ import libcni.kernel.system as system
 from libcni._dataclass import replace
 from libcni.config.port_mappings import ports_in
 from libcni.errors import RecordError
-from libcni.store.model import STALE_BOOT, Identity, Place, Record, Stamp, Unreadable, compare
+from libcni.store.model import STALE_BOOT, Identity, Record, Stamp, Unreadable
+from libcni.store.place import Place, compare
 from libcni.store.record_format import Gist
 from libcni.store.recorded_interface import addresses_of, place_of
 from libcni.store.records import RecordStore

@@ -27,23 +27,9 @@ from libcni.kernel.namespace import (
     netlink_socket,
     open_namespace,
 )
-from libcni.store.model import (
-    ABSENT,
-    LOST_PATH,
-    UNKNOWN,
-    Interface,
-    Known,
-    Place,
-    Record,
-    State,
-    compare,
-    is_certain,
-    is_other_mac,
-    is_same_index,
-    needs_look,
-    state_of,
-)
+from libcni.store.model import LOST_PATH, Record, State, is_certain, needs_look, state_of
 from libcni.store.other_records import OtherRecords
+from libcni.store.place import ABSENT, UNKNOWN, Interface, Known, Place, compare, is_other_mac, is_same_index
 from libcni.store.recorded_interface import place_of
 
 if TYPE_CHECKING:

@@ -36,13 +36,9 @@ from libcni.store.model import (
     REFUSED,
     STALE_BOOT,
     STATES,
-    UNKNOWN,
     Event,
     Identity,
-    Interface,
-    Known,
     MadeByGo,
-    NoInterface,
     Ours,
     Record,
     Stamp,
@@ -50,6 +46,7 @@ from libcni.store.model import (
     Texts,
     unreadable,
 )
+from libcni.store.place import UNKNOWN, Interface, Known, NoInterface
 
 _KIND = "cniCacheV1"
 MOST_EVENTS: Final = 1000

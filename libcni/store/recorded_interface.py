@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.model import ANY, NOWHERE, UNKNOWN, Interface, Known, MadeByGo, Place, Record
+from libcni.store.model import MadeByGo, Record
+from libcni.store.place import ANY, NOWHERE, UNKNOWN, Interface, Known, Place
 
 
 def addresses_of(record: Record) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from libcni.errors import ConfigError, Hint
 from libcni.options import OnCancel, OnExisting, check_word
 from libcni.protocol.result import Result
 from libcni.store.attachments import new_record
-from libcni.store.model import Place
+from libcni.store.place import Place
 from libcni.store.present_interfaces import lasting_path
 from libcni.verbs.chain import Chain
 from libcni.verbs.host_ports import host_ports

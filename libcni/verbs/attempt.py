@@ -12,7 +12,8 @@ from libcni.options import OnCancel
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.journal import Journal
-from libcni.store.model import BEGUN, PENDING, UNKNOWN, Place, Record, Unreadable
+from libcni.store.model import BEGUN, PENDING, Record, Unreadable
+from libcni.store.place import UNKNOWN, Place
 from libcni.store.reservations import holders_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, replaced_namespace

@@ -22,21 +22,9 @@ from libcni._dataclass import dataclass, replace
 from libcni.errors import Hint, InterfaceExistsError, NamespaceMismatchError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.kept_namespaces import is_abandoned
-from libcni.store.model import (
-    ABSENT,
-    NOT_OURS,
-    NOT_THE_SAME,
-    UNKNOWN,
-    Known,
-    Place,
-    Record,
-    Unreadable,
-    compare,
-    is_certain,
-    same_namespace,
-    taken,
-)
+from libcni.store.model import Record, Unreadable, is_certain
 from libcni.store.other_records import OtherRecord
+from libcni.store.place import ABSENT, NOT_OURS, NOT_THE_SAME, UNKNOWN, Known, Place, compare, same_namespace, taken
 from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
 from libcni.verbs.verb_run import VerbRun
 

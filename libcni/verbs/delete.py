@@ -11,7 +11,8 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import Hint, InterfaceExistsError, NetworkNotFoundError, RecordError
 from libcni.options import DelPolicy, check_type
-from libcni.store.model import NOT_OURS, STATES, Identity, Known, Place, Record, Unreadable, unreadable
+from libcni.store.model import STATES, Identity, Record, Unreadable, unreadable
+from libcni.store.place import NOT_OURS, Known, Place
 from libcni.verbs.claim import Claim
 from libcni.verbs.del_report import DelReport
 from libcni.verbs.detach_chain import try_each_configuration

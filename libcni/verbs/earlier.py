@@ -13,20 +13,8 @@ from libcni._dataclass import dataclass, replace
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import AttachmentExistsError, CNIError, Hint, NamespaceMismatchError
 from libcni.options import DelPolicy, OnExisting
-from libcni.store.model import (
-    ABSENT,
-    LIVING,
-    NOT_THE_SAME,
-    STATES,
-    Known,
-    Ours,
-    Place,
-    Record,
-    State,
-    Unreadable,
-    compare,
-    same_namespace,
-)
+from libcni.store.model import LIVING, STATES, Ours, Record, State, Unreadable
+from libcni.store.place import ABSENT, NOT_THE_SAME, Known, Place, compare, same_namespace
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim, interface_exists, mismatch

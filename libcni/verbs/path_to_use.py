@@ -7,7 +7,8 @@ from typing import Literal
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import RecordError
-from libcni.store.model import Place, Record, is_namespace_unknown, same_namespace
+from libcni.store.model import Record, is_namespace_unknown
+from libcni.store.place import Place, same_namespace
 from libcni.store.present_interfaces import path_for_plugins
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.claim import mismatch

@@ -18,17 +18,8 @@ from libcni.kernel import rules
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_conf
 from libcni.store.journal import Journal
-from libcni.store.model import (
-    ABSENT,
-    PENDING,
-    STATES,
-    UNKNOWN,
-    Identity,
-    Place,
-    Record,
-    Unreadable,
-    can_reload,
-)
+from libcni.store.model import PENDING, STATES, Identity, Record, Unreadable, can_reload
+from libcni.store.place import ABSENT, UNKNOWN, Place
 from libcni.store.recorded_interface import addresses_of, last_result, place_of, reported_macs
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain

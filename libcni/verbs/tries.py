@@ -14,7 +14,8 @@ from libcni.options import OnCancel, OnExisting
 from libcni.protocol.result import Result
 from libcni.store.boot import boot_id, pid_namespace
 from libcni.store.journal import Journal
-from libcni.store.model import PENDING, Identity, Ours, Place, same_namespace
+from libcni.store.model import PENDING, Identity, Ours
+from libcni.store.place import Place, same_namespace
 from libcni.store.recorded_interface import place_of
 from libcni.verbs.attempt import Attempt
 from libcni.verbs.chain import Chain

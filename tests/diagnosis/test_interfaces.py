@@ -19,7 +19,7 @@ from libcni.diagnosis.reload_mend import HOOK
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network, read_network
-from libcni.store.model import Known
+from libcni.store.place import Known
 
 
 def mends_of(found: NodeFinding) -> list[tuple[str, ...]]:

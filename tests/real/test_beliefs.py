@@ -17,7 +17,7 @@ import pytest
 from nodes import PLUGINS, Namespace, NewNamespace, RealNode
 
 from libcni.store.locks import LockFile
-from libcni.store.model import Place
+from libcni.store.place import Place
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.testing import wait_until
 

@@ -18,7 +18,8 @@ from libcni.store import files, present_interfaces, record_format, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
-from libcni.store.model import ABSENT, BEGUN, PENDING, READY, Event, Interface, Known, Record
+from libcni.store.model import BEGUN, PENDING, READY, Event, Record
+from libcni.store.place import ABSENT, Interface, Known
 from libcni.store.present_interfaces import EnteredNamespace
 from libcni.store.records import RecordStore
 from libcni.verbs import forget, gc, locking, prev_result, tries

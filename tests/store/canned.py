@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from libcni.store.boot import boot_id
-from libcni.store.model import READY, Known, Ours, Record
+from libcni.store.model import READY, Ours, Record
+from libcni.store.place import Known
 from libcni.store.records import RecordStore
 
 CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'

@@ -23,7 +23,8 @@ from libcni.store.attachments import (
     recorded_network,
     recorded_result,
 )
-from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Place, Record, Unreadable
+from libcni.store.model import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, MadeByGo, Ours, Record, Unreadable
+from libcni.store.place import Place
 from libcni.store.present_interfaces import Sight
 from libcni.store.recorded_interface import place_of
 from libcni.store.records import RecordStore

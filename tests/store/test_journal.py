@@ -15,7 +15,7 @@ from libcni.kernel import system
 from libcni.store import journal as journal_module
 from libcni.store import records as records_module
 from libcni.store.files import open_file
-from libcni.store.model import UNKNOWN, Known
+from libcni.store.place import UNKNOWN, Known
 from libcni.store.records import RecordStore
 from store.canned import FULL, RESULT, bare, opened, written
 

@@ -11,25 +11,8 @@ import pytest
 
 from libcni import verbs
 from libcni.errors import RecordError
-from libcni.store.model import (
-    ABSENT,
-    NOT_OURS,
-    NOWHERE,
-    READY,
-    STATES,
-    UNKNOWN,
-    Known,
-    MadeByGo,
-    Ours,
-    Place,
-    State,
-    can_reload,
-    compare,
-    is_other_mac,
-    needs_look,
-    same_namespace,
-    state_of,
-)
+from libcni.store.model import READY, STATES, MadeByGo, Ours, State, can_reload, needs_look, state_of
+from libcni.store.place import ABSENT, NOT_OURS, NOWHERE, UNKNOWN, Known, Place, compare, is_other_mac, same_namespace
 from libcni.store.recorded_interface import place_of
 from store.canned import bare
 

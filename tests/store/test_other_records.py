@@ -22,8 +22,9 @@ from libcni.kernel import system
 from libcni.store import files, other_records, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
-from libcni.store.model import ABSENT, BEGUN, PENDING, READY, MadeByGo, Ours, Record
+from libcni.store.model import BEGUN, PENDING, READY, MadeByGo, Ours, Record
 from libcni.store.other_records import OtherRecords
+from libcni.store.place import ABSENT
 from libcni.store.record_format import encode, gist_of
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor

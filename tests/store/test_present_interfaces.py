@@ -28,8 +28,8 @@ from libcni.kernel.namespace import enter_namespace, netlink_socket, new_namespa
 from libcni.kernel.netlink import Link, links
 from libcni.store import present_interfaces
 from libcni.store.boot import pid_namespace
-from libcni.store.model import ABSENT, UNKNOWN, Known, Place
 from libcni.store.other_records import OtherRecords
+from libcni.store.place import ABSENT, UNKNOWN, Known, Place
 from libcni.store.present_interfaces import (
     EnteredNamespace,
     Sight,

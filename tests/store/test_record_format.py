@@ -18,21 +18,8 @@ from libcni.errors import RecordError
 from libcni.kernel import system
 from libcni.store import record_format
 from libcni.store.boot import boot_id
-from libcni.store.model import (
-    ABSENT,
-    BEGUN,
-    CORRUPT,
-    DETACHING,
-    NOT_OURS,
-    PENDING,
-    READY,
-    REFUSED,
-    STALE_BOOT,
-    UNKNOWN,
-    MadeByGo,
-    Ours,
-    Record,
-)
+from libcni.store.model import BEGUN, CORRUPT, DETACHING, PENDING, READY, REFUSED, STALE_BOOT, MadeByGo, Ours, Record
+from libcni.store.place import ABSENT, NOT_OURS, UNKNOWN
 from libcni.store.record_format import decode, encode
 from libcni.store.records import RecordStore
 from store.canned import FULL, GO_BARE, GO_FULL, RESULT, bare, written

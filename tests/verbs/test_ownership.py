@@ -31,28 +31,21 @@ from libcni.protocol.result import Result, read_result
 from libcni.store import life_of_record
 from libcni.store.attachments import Attachment
 from libcni.store.model import (
-    ABSENT,
-    ANY,
     BEGUN,
     CORRUPT,
     DETACHING,
-    NOT_OURS,
-    NOWHERE,
     PENDING,
     READY,
     REFUSED,
     STALE_BOOT,
     STATES,
-    UNKNOWN,
-    Known,
-    Place,
     Record,
     Row,
     State,
     Unreadable,
-    taken,
 )
 from libcni.store.other_records import OtherRecord, OtherRecords
+from libcni.store.place import ABSENT, ANY, NOT_OURS, NOWHERE, UNKNOWN, Known, Place, taken
 from libcni.store.recorded_interface import own_addresses, place_of, reported_macs
 from libcni.verbs import claim, leftovers
 from libcni.verbs.add import add as add_verb
