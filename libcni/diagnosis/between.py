@@ -19,7 +19,7 @@ _OF_POLICIES = re.compile(r"KUBE|cali|CILIUM|cilium|ANTREA|antrea|WEAVE|CNI-(?!A
 """The beginning of the names of chains and tables with policies of Kubernetes' networks, and of the plugin firewall."""
 _HOOKS = {"prerouting", "forward", "postrouting"}
 _PAIRS = 3
-"""The number of pairs of containers for which a rule is asked."""
+"""The most pairs of containers for which a rule is examined."""
 
 
 def keeps_apart(documents: Sequence[Mapping[str, Any]]) -> bool:
@@ -37,7 +37,7 @@ class Between:
         self._networks = grouped((attachment.network, attachment) for attachment in live)
 
     def cut_off_by(self, place: Place, rule: Rule, names: Collection[str]) -> tuple[Attachment, Attachment] | None:
-        """Return two containers of a network all of whose packets to each other a rule drops, or None.
+        """Return two containers of a network between which a rule drops all packets, or None.
 
         ``names``: the containers that the rule names.
         """

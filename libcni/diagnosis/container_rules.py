@@ -1,7 +1,7 @@
 """Find rules in containers' own network namespaces that drop their packets.
 
-Who is in a container with CAP_NET_ADMIN makes these rules: a firewall, a VPN, a service mesh. They are named only. What
-translates packets there, as service meshes do, is in order.
+A program in a container with CAP_NET_ADMIN makes such rules: a firewall, a VPN, a service mesh. They are only reported.
+Rules that translate packets, as service meshes make them, are in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from libcni.kernel.netfilter import Condition, Drop
 from libcni.store.attachments import Attachment
 
 _SECONDS = 30.0
-"""How long the filters of all containers are read: the owner of one can make his slow."""
+"""Seconds for reading the filters of all containers: a container can make its own filter slow."""
 _INCOMING = {"prerouting", "input", "ingress"}
 _OF_IPTABLES = {"filter", "mangle", "raw", "security"}
 _PROGRAMS = {"ip": "iptables", "ip6": "ip6tables"}
@@ -36,14 +36,16 @@ _Places = dict[tuple[str, NamespaceId], list[Attachment]]
 
 
 def check_container_rules(node: NodeState) -> Observations:
-    """Name the containers whose own rules drop packets."""
+    """Find containers whose own rules drop their packets."""
     places = _places(node)
     if node.drops_in is not None and places:
         # A request loads the kernel's module, as nft does.
         if "nft" in node.rules or os.path.exists(_MODULE):
             yield from _check(node, node.drops_in, places)
         else:
-            yield NotChecked("interfaces", "rules in containers", "without nft the kernel is not asked for them")
+            yield NotChecked(
+                "interfaces", "rules in containers", "the doctor does not read them without the program nft"
+            )
     yield from _legacy(node, places)
 
 
@@ -70,7 +72,9 @@ def _check(node: NodeState, drops_in: DropsIn, places: _Places) -> Observations:
             alike.setdefault(kinds, (own, []))[1].append(attachments[0])
     if unread:
         yield NotChecked(
-            "interfaces", f"rules in {counted(unread, 'container')}", f"to read all takes over {_SECONDS:g} s"
+            "interfaces",
+            f"rules in {counted(unread, 'container')}",
+            f"reading all of them takes more than {_SECONDS:g} s",
         )
     for own, attachments in alike.values():
         yield _finding(own, attachments)
@@ -139,7 +143,7 @@ class _Own(NamedTuple):
 def _finding(drops: list[Drop], attachments: list[Attachment]) -> NodeFinding:
     texts = [
         f"{drop.hook} (chain {drop.chain} of the table {drop.table}): "
-        + (" and ".join(map(_words, drop.conditions)) or "all that no rule before accepts")
+        + (" and ".join(map(_words, drop.conditions)) or "all packets that no earlier rule accepts")
         for drop in dict.fromkeys(drops)
     ]
     first, others = attachments[0], len(attachments) - 1

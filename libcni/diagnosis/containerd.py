@@ -31,7 +31,7 @@ class _Directories(NamedTuple):
 
 
 def check_containerd(node: NodeState) -> Observations:
-    """Find a containerd that looks for plugins or networks elsewhere, on a node whose pods it has attached."""
+    """Find a containerd that uses other directories of plugins or networks than the checked ones."""
     if not any(attachment.made_by_go and attachment.pod for attachment in node.attachments):
         return
     for path in _configurations():
@@ -44,7 +44,7 @@ def check_containerd(node: NodeState) -> Observations:
         if named.conf_dir and os.path.realpath(named.conf_dir) != os.path.realpath(node.cni.conf_dir):
             yield NotChecked(
                 "configuration", named.conf_dir,
-                f"{path}: containerd reads the networks there, and {node.cni.conf_dir} was checked (--conf-dir)",
+                f"containerd reads its networks there ({path}), but {node.cni.conf_dir} was checked (--conf-dir)",
             )  # fmt: skip
         elif named.bin_dirs:
             yield from _missing(node, path, named.bin_dirs)
@@ -63,7 +63,7 @@ def _missing(node: NodeState, path: str, directories: tuple[str, ...]) -> Observ
     if missing:
         yield NodeFinding(
             "plugins", "error", "no-plugins", f"containerd's directory {some(list(directories))}",
-            f"it does not have {some(missing)}; {path} names this directory (bin_dir), and {some(list(node.cni.path))} "
+            f"it does not have {some(missing)}; {path} names this directory (bin_dir), but {some(list(node.cni.path))} "
             "was checked",
             "no new pod starts: failed to find plugin",
             f"correct bin_dir in {path} and restart containerd, or install the plugins there",

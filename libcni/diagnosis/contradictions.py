@@ -35,5 +35,5 @@ def without_contradictions(findings: Sequence[NodeFinding]) -> Iterator[NodeFind
         yield replace(
             finding,
             mends=tuple(mend for mend in finding.mends if mend not in contrary),
-            remedy="; ".join(filter(None, (finding.remedy, f"{reason}; if this one: {'; '.join(commands)}"))),
+            remedy="; ".join(filter(None, (finding.remedy, f"{reason}; if this one is: {'; '.join(commands)}"))),
         )

@@ -55,7 +55,7 @@ class Mend:
         return self.kind, self.target, self.network, self.netns, *details
 
     def undoes(self, other: Mend) -> bool:
-        """Return whether the mend takes another one back."""
+        """Return whether the mend undoes another one."""
         places = [(one.target, one.netns, one.details) for one in (self, other)]
         return _OPPOSITES.get(self.kind) == other.kind and places[0] == places[1]
 

@@ -190,7 +190,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def _vlans_on(self) -> dict[int, list[str]]:
-        """The names of the node's VLANs, by the number of the interface that they are on."""
+        """The names of the node's VLANs, by the index of the interface that they are on."""
         links = self.host_links_by_index.values()
         return grouped((link.peer, link.name) for link in links if link.kind == "vlan")
 

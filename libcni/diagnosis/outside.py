@@ -193,7 +193,7 @@ def _ways(node: NodeState, live: list[Attachment]) -> dict[int, dict[str, str]]:
 
 
 class _Refusal(NamedTuple):
-    """A rule that may refuse a network outside: whether that sends, and the command that takes it back."""
+    """A rule that may drop packets of a network outside: whether the network sends them, and how to undo the rule."""
 
     rule: Rule
     is_sender: bool
@@ -235,7 +235,7 @@ def _refused(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
 
 
 def _refusals(node: NodeState, place: Place, rule: Rule) -> Iterator[_Refusal]:
-    """Yield the networks outside that a rule names alone; of a set only what the node itself needs."""
+    """Yield the only network that a rule names, and the addresses in its sets that the node itself needs."""
     if end := other_end(rule):
         yield _Refusal(rule, *end, removal(node, place, rule))
     sets = node.table(place.program, place.table).sets

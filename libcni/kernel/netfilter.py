@@ -1,4 +1,4 @@
-"""Read what the packet filter of a network namespace drops, from the kernel itself (nf_tables).
+"""Read from the kernel (nf_tables) which packets the filter of a network namespace drops.
 
 The owner of a container's namespace chooses its rules, their number and their names. So nothing here starts a program
 in the namespace, and each answer has a deadline and a largest size.
@@ -44,7 +44,7 @@ _PAYLOADS = {
     (1, 8): "saddr", (1, 24): "daddr", (1, 6): "l4proto",  # of IPv6
     (2, 0): "sport", (2, 2): "dport",
 }  # fmt: skip
-"""What is at a place of the headers of IP and of TCP or UDP, by the header and the offset."""
+"""The fields of the headers of IP, TCP and UDP, by the header and the offset."""
 _COUNTING = {"counter", "log", "comment", "last"}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp"}
 _STATES = {1: "invalid", 2: "established", 4: "related", 8: "new", 64: "untracked"}
@@ -75,8 +75,8 @@ class Drop(NamedTuple):
 
     Attributes:
         table: the family and the name of the table.
-        chain: the chain that the kernel asks.
-        hook: where the kernel asks it: ``input``, ``output``, ``prerouting``, ``postrouting``, ``ingress``, ``egress``.
+        chain: the name of the base chain.
+        hook: the hook of the chain: ``input``, ``output``, ``prerouting``, ``postrouting``, ``ingress``, ``egress``.
         conditions: the conditions of the rule; () for the policy of the chain, and for a rule for all packets.
     """
 
@@ -112,7 +112,7 @@ def drops_in(path: str, identity: NamespaceId) -> list[Drop]:
     with system.Closing(open_known(path, identity)) as namespace:
         number = socket_in(namespace, socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     if number < 0:
-        raise OSError(errno.EPROTONOSUPPORT, "the kernel has no packet filter with netlink")
+        raise OSError(errno.EPROTONOSUPPORT, "the kernel has no nf_tables")
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER, number) as connection:
         kernel = Exchange(connection, seconds=_SECONDS, most_bytes=_MOST_BYTES)
         try:
@@ -279,7 +279,7 @@ def _integer(value: bytes) -> int:
 
 
 def legacy_tables(places: Sequence[tuple[str, NamespaceId]]) -> dict[str, list[str]]:
-    """Return the tables of iptables' legacy variant in the namespaces at paths, by the path; without ``nat``."""
+    """Return by path the tables of iptables-legacy in the namespaces at these paths, except ``nat``."""
     if not any(map(os.path.exists, _LEGACY)):  # the kernel has not loaded the variant
         return {}
 

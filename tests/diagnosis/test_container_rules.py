@@ -38,7 +38,7 @@ CLOSED = (
     "iptables -A INPUT -i lo -j ACCEPT", "iptables -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
     "iptables -A INPUT -p icmp -j ACCEPT", "iptables -A INPUT -p tcp --dport 22 -j ACCEPT", "iptables -A INPUT -j DROP",
 )  # fmt: skip
-ALL = "all that no rule before accepts"
+ALL = "all packets that no earlier rule accepts"
 FILTER = "add table inet f; add chain inet f in { type filter hook input priority 0; policy drop; }"
 
 

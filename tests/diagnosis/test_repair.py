@@ -689,8 +689,8 @@ def test_the_doctor_prints_no_two_mends_that_undo_each_other() -> None:
     ]
     found = list(without_contradictions(findings))
     assert [one.mends for one in found] == [(other,), (), (Mend("set-up", "br0"),)]
-    start = "the finding bridge-address wants the opposite, so decide which one is right; if this one: "
+    start = "the finding bridge-address wants the opposite, so decide which one is right; if this one is: "
     assert found[0].remedy == f"{start}ip addr add 10.1.0.1/24 dev br0"
-    assert found[1].remedy.endswith("if this one: ip addr del 10.1.0.1/24 dev br0")
+    assert found[1].remedy.endswith("if this one is: ip addr del 10.1.0.1/24 dev br0")
     same = [replace(found[2], mends=(there, away))]
     assert list(without_contradictions(same)) == same, "one finding may replace an address"
