@@ -148,7 +148,7 @@ class CNIConfig(ClientBase[Executor]):
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment with its record alone, as ``del_network_list`` does.
+        """Detach an attachment as ``del_network_list`` does, using only its record.
 
         If the record no longer exists, nothing is run, and the report's ``record`` is ``missing``.
         """

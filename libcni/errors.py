@@ -501,6 +501,8 @@ class PluginError(CNIError):
 class PluginTimeoutError(PluginError, TimeoutError):
     """A plugin was stopped at its deadline: SIGTERM, then SIGKILL 0.4 s later (``ProcessExecutor(grace=...)``).
 
+    A plugin whose turn came after the deadline was not started.
+
     Attributes: those of PluginError. ``stderr`` and ``seconds`` cover the time until the plugin was stopped.
     """
 
@@ -629,7 +631,7 @@ class NotAttachedError(_AttachmentError):
 
 
 class LockTimeoutError(CNIError, TimeoutError):
-    """Another verb, thread or process held a lock until the deadline. Nothing was run.
+    """Another verb, thread or process held a lock until the deadline. Nothing was run, except in GC, which locks twice.
 
     Attributes:
         what (str): the locked object, for example ``container c1`` or ``network dbnet``.

@@ -128,7 +128,7 @@ class End(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """An echo request, and its two ends. ``source`` is None for the node, ``target`` for the node or a gateway."""
+    """An echo request and its two ends. ``source`` None: the node. ``target`` None: the node or a gateway."""
 
     kind: Kind
     request: EchoRequest

@@ -84,7 +84,7 @@ def _corrupt(node: NodeState, attachment: Attachment) -> NodeFinding:
 
 def _misplaced(node: NodeState, attachment: Attachment) -> NodeFinding:
     """Report a record under the file name of another attachment."""
-    seen = f"the record of {id_of(attachment)} has the file name {os.path.basename(attachment.path)}"
+    seen = f"the record of {id_of(attachment)} has the file name of another: {os.path.basename(attachment.path)}"
     containers = (id_of(attachment),)
     about = partial(NodeFinding, "records", "error", "misplaced-record", attachment.path, seen, containers=containers)
     if any(other.record.identity == attachment.record.identity for other in node.attachments):

@@ -703,7 +703,7 @@ def remedy_of(node: NodeState, place: Place, rule: Rule) -> str:
 def rules_to_remove(
     node: NodeState, network: str, container_id: str, ifname: str, addresses: Sequence[str]
 ) -> tuple[Mend, ...]:
-    """Return the mend that removes the rules for addresses of a dead container, if there are any."""
+    """Return the mend that removes a dead container's firewall rules for addresses; () if there are none."""
     # After a reboot another interface of the container may have the address, with a rule in the same chain. It may have
     # no record, if another runtime attached it.
     living = [other for other in node.attached(network, container_id) if other.state in LIVING]

@@ -41,10 +41,10 @@ class _Setting(NamedTuple):
     is_wanted: Callable[[Mapping[str, Any]], bool] = lambda _: False
 
 
-_NO_ANSWERS = "the interface does not answer questions for the hardware address of its IP addresses"
+_NO_ANSWERS = "the interface does not answer ARP requests for its IP addresses"
 _PORT = "bridge link set dev {} "
 _SETTINGS = {
-    "arp off": _Setting(f"{_NO_ANSWERS}, and does not ask for those of others", "ip link set {} arp on"),
+    "arp off": _Setting(f"{_NO_ANSWERS}, and sends none", "ip link set {} arp on"),
     "arp_ignore 8": _Setting(_NO_ANSWERS, "sysctl -w net/ipv4/conf/{}/arp_ignore=0"),
     "locked on": _Setting("the bridge drops the packets that come from this port", f"{_PORT}locked off"),
     "isolated on": _Setting(

@@ -41,7 +41,7 @@ Fate = Literal["refused", "blocked", "unresolved", "rejected", "silent"]
 _SEVERITIES: Mapping[Fate, Severity] = {"refused": "error", "unresolved": "error"}
 _MEANINGS: Mapping[Fate, str] = {
     "refused": "a route or a routing rule drops the packets",
-    "unresolved": "the two ends are cut off from each other: nobody answers the question for the hardware address",
+    "unresolved": "the two ends are cut off from each other: nobody answers ARP or neighbor solicitations",
     "blocked": "a rule or a policy at the sender drops the packets",
     "rejected": "packets are lost on this way, unless a policy is meant to refuse echo requests",
     "silent": "packets are lost on this way, unless a policy is meant to drop echo requests",

@@ -160,7 +160,7 @@ def command_line() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for plugins: this process's, with a complete PATH, also if a program calls main()."""
+    """Return the environment for plugins: this process's, with the directories of iptables added to PATH."""
     return {**os.environ, "PATH": complete_path(os.environ.get("PATH", ""))}
 
 

@@ -129,7 +129,7 @@ class PreparedPlugin(Protocol):
         ...
 
     def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        """Kill the waiting process, reap it and close its descriptors. Does nothing after ``feed``."""
         ...
 
 
@@ -146,5 +146,5 @@ class AsyncPreparedPlugin(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        """Kill the waiting process, reap it and close its descriptors. Does nothing after ``feed``."""
         ...

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument(
         "--namespace",
         action="store_true",
-        help="for a plugin that enters a namespace: make one per version, with the links of --prev-result; needs root",
+        help="give it a namespace (chained: one per version, with the interfaces of --prev-result); needs root",
     )
     command.add_argument("--ipam", action="store_true", help="the plugin is an IPAM plugin")
     command.add_argument("--prev-result", metavar="JSON", help="the previous plugin's result: a file, or the JSON text")

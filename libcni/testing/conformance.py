@@ -156,7 +156,7 @@ def _check_examined(
 ) -> None:
     """Raise ValueError if the report would be green although nothing was examined."""
     if supported and not exam.report.versions:
-        raise ValueError(f"it supports {', '.join(supported)}, and versions has only {', '.join(versions)}")
+        raise ValueError(f"it supports {', '.join(supported)}, but none of versions={', '.join(versions)}")
     if not exam.report.versions:
         exam.add_note("it supports no known version, so the other checks were not run")
     has_failed = any(finding.problem and finding.check not in known for finding in exam.report.findings)

@@ -258,6 +258,6 @@ def _calls(directory: Path) -> Iterator[FakeCall]:
 
 
 def read_environ(path: Path) -> dict[str, str]:
-    """Return the environment in a copy of the file ``environ`` of a process."""
+    """Return the environment from a copy of a process's file /proc/PID/environ."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     return dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)

@@ -82,12 +82,12 @@ def _unused(view: PluginResult, answer: PluginResult) -> Iterator[str]:
     has = {(ip.get("address"), ip.get("gateway")) for ip in view.ips}
     for ip in answer.ips:
         if (ip.get("address"), ip.get("gateway")) not in has:
-            by = f" by {ip['gateway']}" if ip.get("gateway") else ""
-            yield f"the IPAM plugin gave {ip.get('address')}{by}, and the result does not have it"
+            gateway = f" (gateway {ip['gateway']})" if ip.get("gateway") else ""
+            yield f"the IPAM plugin gave {ip.get('address')}{gateway}; the result lacks it"
     has_routes = {route.get("dst") for route in view.routes}
     for route in answer.routes:
         if route.get("dst") not in has_routes:
-            yield f"the IPAM plugin gave the route {route.get('dst')}, and the result does not have it"
+            yield f"the IPAM plugin gave the route {route.get('dst')}; the result lacks it"
 
 
 def _unheard(exam: Examination, view: PluginResult) -> Iterator[str]:

@@ -109,7 +109,7 @@ def test_a_copy_of_a_record_over_another_one_is_set_aside(node: OperatorNode) ->
     node.attach("web")
     node.attach("db")
     node.record("db").write_bytes(node.record("web").read_bytes())
-    found = node.mend("the record of web:eth0 has the file name net-db-eth0")
+    found = node.mend("the record of web:eth0 has the file name of another: net-db-eth0")
     assert [one.kind for one in found.mends] == ["set-aside"]
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["web"]
     assert "nothing runs in that namespace" in node.finding("a corrupt record that was moved here").meaning

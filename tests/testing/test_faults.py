@@ -90,7 +90,7 @@ MAIN_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
         "knows one address only",
         "failures",
         "ADD uses the answer of the IPAM plugin",
-        "the IPAM plugin gave 198.51.100.7/24, and the result does not have it",
+        "the IPAM plugin gave 198.51.100.7/24; the result lacks it",
         [("        index =", "        del r.result.ips[1:]\n        index =")],
     ),
     (
@@ -212,14 +212,14 @@ MAIN_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
         "takes another address than IPAM gave",
         "life",
         "ADD uses the answer of the IPAM plugin",
-        "the IPAM plugin gave 10.99.0.2/24 by 10.99.0.1, and the result does not have it",
+        "the IPAM plugin gave 10.99.0.2/24 (gateway 10.99.0.1); the result lacks it",
         [("        index =", "        r.result.ips[0]['address'] = '10.99.0.77/24'\n        index =")],
     ),
     (
         "loses the routes of IPAM",
         "life",
         "ADD uses the answer of the IPAM plugin",
-        "the IPAM plugin gave the route 10.98.0.0/16, and the result does not have it",
+        "the IPAM plugin gave the route 10.98.0.0/16; the result lacks it",
         [("        index =", "        r.result.routes.clear()\n        index =")],
     ),
     (

@@ -119,7 +119,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
 
 
 def read_attachment(document: Mapping[str, Any]) -> Request:
-    """Read only the names in the request of ``teardown``: the record has the rest, and a wrong option must not stop it.
+    """Read only container, network and interface of a ``teardown``, which a wrong option must not stop.
 
     Raises:
         ConfigError: a name is missing, or no string.
