@@ -89,9 +89,10 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
 
 def check_ipam(node: NodeState) -> Observations:
     """Find leaked and missing reservations, and addresses in two records."""
-    yield from _duplicates(node)
+    missing = list(_missing(node))
+    yield from missing
+    yield from _duplicates(node, {mend.network for finding in missing for mend in finding.mends})
     yield from _taken_gateways(node)
-    yield from _missing(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         if junk := junk_in(directory):
@@ -178,7 +179,7 @@ def _is_misnamed(node: NodeState, attachment: Attachment, reservation: Reservati
     return (reservation.container_id, reservation.ifname) not in names and holders[:1] == [attachment]
 
 
-def _missing(node: NodeState) -> Observations:
+def _missing(node: NodeState) -> Iterator[NodeFinding]:
     """Find addresses in use that are not reserved for their container."""
     nets: dict[object, NetworkConfigList | None] = {}
     for attachment, _ in node.live:
@@ -232,8 +233,11 @@ def _missing_next(
                 )  # fmt: skip
 
 
-def _duplicates(node: NodeState) -> Observations:
-    """Find containers that share an address. Networks are separate address spaces, except those on one bridge."""
+def _duplicates(node: NodeState, unreserved: set[str]) -> Observations:
+    """Find containers that share an address. Networks are separate address spaces, except those on one bridge.
+
+    ``unreserved``: the networks with addresses in use that are not reserved: a new container may get one of them.
+    """
     holders = grouped(
         ((_domain_of(node, attachment), address), attachment)
         for attachment, _ in node.live
@@ -269,6 +273,10 @@ def _duplicates(node: NodeState) -> Observations:
         if others:
             remedies.append(_removals(node, address, others, attachments))
         remedy = "; ".join(remedies)
+        if remedy and not unreserved.isdisjoint(networks):
+            remedy = (
+                f"first run libcni repair --yes, or the new container may get a third one's address; then: {remedy}"
+            )
         if not (mends or remedy):
             remedy = "decide which of them keeps the address, and restart the others: those get other addresses"
         seen = f"on record for {', '.join(names)}"

@@ -64,7 +64,7 @@ def _default_network(node: NodeState) -> Observations:
     is_renamed = any(
         renamed_network(node, alike[0]) is default for name, alike in pods.items() if name not in with_file
     )
-    if with_file and not is_renamed and not _is_in_use(node, default) and _is_newer(default, pods.values()):
+    if with_file and not is_renamed and not _was_in_use(node, default) and _is_newer(default, pods.values()):
         second = next(net for net in sorted(node.networks, key=_file_name) if net is not default)
         yield NodeFinding(
             "next", "warning", "default-changed", default.file or default.name,
@@ -101,12 +101,18 @@ def _two_files(node: NodeState, default: NetworkConfigList) -> Iterator[NodeFind
         )  # fmt: skip
 
 
-def _is_in_use(node: NodeState, net: NetworkConfigList) -> bool:
-    """Return whether pods are attached to a network by record, or were until a verb failed."""
-    return any(
-        attachment.pod and not node.life_of(attachment).is_dead
-        for attachment in node.attachments if attachment.network == net.name
-    )  # fmt: skip
+def _was_in_use(node: NodeState, net: NetworkConfigList) -> bool:
+    """Return whether pods are or were attached to a network: by record, by reservation, or by a bridge of its own.
+
+    If its pods cannot be started now, all others are on other networks.
+    """
+    is_recorded = any(attachment.pod for attachment in node.attachments if attachment.network == net.name)
+    directories = reservation_directories(net)
+    is_reserved = any(reserved for (_, path), reserved in node.reservations.items() if path in directories)
+    others = {bridge for network, bridges in node.bridges_of.items() if network != net.name for bridge in bridges}
+    bridges = set(node.bridges_of.get(net.name, ())) - others
+    links = node.host.links if node.host is not None else {}
+    return is_recorded or is_reserved or not bridges.isdisjoint(links)
 
 
 def _is_newer(net: NetworkConfigList, pods: Iterable[list[Attachment]]) -> bool:

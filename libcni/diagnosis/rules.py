@@ -420,8 +420,13 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
             gateway = near[0].removesuffix("/32") if len(near) == 1 and near[0].endswith("/32") else "GATEWAY"
             command = f"ip{' -6' * is_6} route add default via {gateway} dev {device}"
             command += " onlink" if outside and not near and not is_6 else ""
-            command = f"sysctl -w net/ipv6/conf/{off[0]}/disable_ipv6=0; then {command}" if off else command
             seen, remedy = f"the node has no default route of {family}", f"if it had one before: {command}"
+            if off:  # the route alone would be refused, because the addresses are gone, too
+                seen += f"; IPv6 is off on {off[0]}, and with it the addresses of {off[0]} are gone"
+                remedy = (
+                    f"if it had one before, see /etc/sysctl.d, then let the node's network service configure {off[0]} "
+                    f"again, for its addresses and routes, after: sysctl -w net/ipv6/conf/{off[0]}/disable_ipv6=0"
+                )
             used_links = {route.ifindex for route in node.host.routes if (":" in route.destination) == is_6}
             is_cut_off = (
                 not is_6 and bool(outside) and used_links.isdisjoint(node.host.links[name].index for name in outside)
@@ -434,6 +439,10 @@ def _default_route(node: NodeState, live: list[Attachment]) -> Observations:
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
                 remedy, (), tuple(containers),
             )  # fmt: skip
+        elif is_6 and containers and not outside and not any(":" in route.destination for route in ways):
+            reason = "this node has no address and no default route of IPv6, and may never have had them"
+            what = f"IPv6 of {counted(len(containers), 'container')} to other networks"
+            yield NotChecked("interfaces", what, reason)
 
 
 def _on_link(host: Network, link: Link, *, is_6: bool) -> list[str]:

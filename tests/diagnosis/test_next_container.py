@@ -14,9 +14,11 @@ import pytest
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni import CNIError, RuntimeConf
+from libcni.config.host_local import Reservation
 from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.next_container import check_next
+from libcni.kernel.netlink import Link
 
 POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
 
@@ -119,6 +121,13 @@ def test_the_network_of_pods_that_a_failed_verb_has_detached_is_not_left_over(ma
     made.attach("c2", args=POD, network="first", state="detaching", address="10.2.0.2")
     assert made.findings(check_next) == []
     del made.records[1]
+    # Its pool is full of addresses that were not released, or its bridge has another address: no pod can start.
+    made.reservations["net", "/leases/first"] = [Reservation("10.2.0.9", "gone", "eth0", "/leases/first/10.2.0.9", 1.0)]
+    assert "default-changed" not in [one.name for one in made.findings(check_next)]
+    made.reservations.popitem()
+    made.host.links["br1"] = Link("br1", 60, kind="bridge", is_up=True)
+    assert "default-changed" not in [one.name for one in made.findings(check_next)]
+    del made.host.links["br1"]
     # A pod that came after the file went to the other network: the runtime has another default.
     made.records[0] = made.records[0].with_fields(created=first.stat().st_ctime + 1)
     assert made.findings(check_next) == []

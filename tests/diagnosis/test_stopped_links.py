@@ -329,8 +329,14 @@ def test_the_way_out_without_ipv6_is_a_note(made: MadeNode) -> None:
     made.host.links["up0"].settings = ("disable_ipv6 1",)
     [found] = [one for one in made.findings(check_rules) if one.name == "no-default-route"]
     assert found.severity == "note"
-    command = "ip -6 route add default via GATEWAY dev up0"
-    assert found.remedy == f"if it had one before: sysctl -w net/ipv6/conf/up0/disable_ipv6=0; then {command}"
+    assert found.remedy.endswith("configure up0 again, for its addresses and routes, after: "
+                                 "sysctl -w net/ipv6/conf/up0/disable_ipv6=0")  # fmt: skip
+    # Once it is on again, nothing tells this node from one that never had IPv6.
+    made.host.links["up0"].settings = ()
+    object.__setattr__(made.host, "routes", tuple(one for one in made.host.routes if ":" not in one.destination))
+    made.host.links["up0"].addresses = [one for one in made.host.links["up0"].addresses if ":" not in one]
+    assert "no-default-route" not in [one.name for one in made.findings(check_rules)]
+    assert "IPv6 of 1 container to other networks" in [subject for subject, _ in made.not_checked(check_rules)]
 
 
 def test_of_several_routes_the_one_with_the_lowest_metric_counts(made: MadeNode) -> None:

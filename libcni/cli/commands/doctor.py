@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from itertools import groupby
 
@@ -105,15 +106,34 @@ def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
 
 
 def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
-    # A command is never folded, because the user copies it. Only the end of the text may be one.
-    remedy, _, command = finding.remedy.rpartition(": libcni ")
-    is_command = bool(remedy) and not refusal(f"libcni {command}")
+    remedy, commands = _with_commands(finding.remedy)
     rows = [
         ("seen", finding.seen),
         ("pods", some(finding.pods)),
         ("meaning", finding.meaning),
-        ("remedy", remedy if is_command else finding.remedy),
-        ("type", Verbatim(f"libcni {command}" if is_command else "")),
+        ("remedy", remedy),
+        ("type", Verbatim("\n".join(commands))),
         ("mends", "\n".join(summary(finding.mends))),
     ]
     return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", rows)
+
+
+_PROGRAMS = (
+    "bridge", "chmod", "ebtables", "ip", "ip6tables", "ip6tables-legacy", "ip6tables-nft", "ipset", "iptables",
+    "iptables-legacy", "iptables-nft", "kubectl", "mount", "mv", "nft", "nsenter", "sysctl", "tc", "umount",
+)  # fmt: skip
+_COMMAND = re.compile(rf"(?:{'|'.join(_PROGRAMS)}) [\w/-]")
+_PART = re.compile(r"""(?:[^;'"]|'[^']*'|"[^"]*"|;(?! ))+""")
+"""A part of a text up to a semicolon outside of quotes."""
+
+
+def _with_commands(text: str) -> tuple[str, list[str]]:
+    """Return a remedy without the commands at its end, and these. They are never folded: the user copies them."""
+    remedy, _, command = text.rpartition(": libcni ")
+    if remedy and not refusal(f"libcni {command}"):
+        return remedy, [f"libcni {command}"]
+    for found in re.finditer(": ", text):
+        commands = [part.strip() for part in _PART.findall(text[found.end() :])]
+        if all(map(_COMMAND.match, commands)):
+            return text[: found.start()], commands
+    return text, []

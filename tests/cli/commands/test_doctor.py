@@ -45,6 +45,34 @@ def test_no_part_of_a_remedy_is_lost(
     assert all(any(line.startswith(wanted) for line in shown) for wanted in lines), shown
 
 
+RULE = "iptables -t nat -D POSTROUTING -s 10.92.0.0/16 -m comment --comment 'one; two, no NAT' -j ACCEPT"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "words", "commands"),
+    [
+        (f"if nobody wants this: {RULE}", "if nobody wants this", [RULE]),
+        (f"find out who: made it, then run: {RULE}; ip rule del priority 9", "run", [RULE, "ip rule del priority 9"]),
+        (f"if it is so: {RULE}; else: kubectl delete pod -n shop web-0", "else", ["kubectl delete pod -n shop web-0"]),
+        (f"if it is so: {RULE}; then call repair again", "again", []),
+    ],
+)
+def test_commands_are_not_folded(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    remedy: str,
+    words: str,
+    commands: list[str],
+) -> None:
+    report = DoctorReport((NodeFinding("drift", "error", "no-file", "network net", "seen", remedy=remedy),))
+    monkeypatch.setattr(libcni.diagnosis, "repair_node", lambda *_, **__: NodeRepair((), report))
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["doctor", "--cache-dir=/nowhere"]) == 2
+    text, *shown = capsys.readouterr().out.partition("remedy")[2].partition("\n\n")[0].partition("type  ")
+    assert text.split()[-1] == words.rsplit(maxsplit=1)[-1]
+    assert [line.strip() for line in shown[-1].splitlines()] == commands
+
+
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("doctor").out.endswith("ok: no problems found in the checked objects\n")
