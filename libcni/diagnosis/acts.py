@@ -288,7 +288,7 @@ def _set_aside(node: NodeState, mend: Mend) -> None:
 
 
 class Act(NamedTuple):
-    """How a repair carries out one kind of mend.
+    """How a repair carries out one kind of mend (a change that solves a finding).
 
     All kinds have the same condition: a new diagnosis, made under the locks, still requires the mend.
 
@@ -330,7 +330,7 @@ ACTS: Final[Mapping[MendKind, Act]] = MappingProxyType({
 
 
 def carry_out(node: NodeState, mends: list[Mend], policy: DelPolicy | None) -> Iterator[str]:
-    """Carry out mends of one kind, and yield the error of each as text; "" for success."""
+    """Carry out mends (changes that solve findings) of one kind; yield for each its error as text, "" for success."""
     change = ACTS[mends[0].kind].change if mends else None
     if change is None:
         yield from _detach(node, mends, policy)
@@ -366,7 +366,7 @@ def _words_of(error: CNIError | OSError) -> str:
 
 @contextmanager
 def held(cni: CNIConfig, lock: LockRequest | str) -> Iterator[None]:
-    """Hold a lock of the records, or wait until host-local's is free.
+    """Hold a lock of the records during the block; for host-local's lock (str), only wait until it is free.
 
     Raises:
         LockTimeoutError: another program held the lock until the client's timeout, or for 30 seconds.

@@ -28,7 +28,7 @@ def keeps_apart(documents: Sequence[Mapping[str, Any]]) -> bool:
 
 
 class Between:
-    """The packets between the containers of each network of a node."""
+    """Finds containers of one network between which a rule drops all packets."""
 
     def __init__(self, node: NodeState, forwarding: Forwarding, live: list[Attachment]) -> None:
         self._node = node

@@ -13,7 +13,7 @@ _COMMANDS = {"add-address": "add", "remove-address": "del"}
 
 
 def without_contradictions(findings: Sequence[NodeFinding]) -> Iterator[NodeFinding]:
-    """Yield the findings. If two want opposite changes, neither has its mend: a person must decide which one is right.
+    """Yield the findings, without the mends of two that want opposite changes: a person must decide which is right.
 
     An address that is released and reserved anew is no contradiction.
     """

@@ -77,7 +77,7 @@ class Obstacle(NamedTuple):
 
 
 def obstacle_at(path: str) -> Obstacle | None:
-    """Return what stands in the place of a directory or its parent; None if the directory exists or can be created."""
+    """Return the file or link that prevents the creation of a directory; None if it exists or can be created."""
     parts = path.rstrip("/").split("/")
     for length in range(2, len(parts) + 1):
         part = "/".join(parts[:length])

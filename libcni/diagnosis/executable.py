@@ -15,7 +15,7 @@ _INTERPRETER = "install the interpreter, or correct the first line"
 
 
 def executable_problem(path: str) -> tuple[str, str] | None:
-    """Return why an executable cannot be started and what to do, or None. Read only the beginning of the file."""
+    """Return (why an executable cannot be started, what to do), or None. Read only the beginning of the file."""
     try:
         with open(path, "rb") as file:
             line = file.readline(4096)
@@ -37,7 +37,7 @@ def executable_problem(path: str) -> tuple[str, str] | None:
 
 
 def plugin_problem(cni: CNIConfig, plugin: str) -> tuple[str, str] | None:
-    """Return why a plugin cannot be started and what to do, or None. Runs nothing."""
+    """Return (why a plugin cannot be started, what to do), or None. Runs nothing."""
     try:
         path = cni.find_plugin(plugin)
     except CNIError as error:

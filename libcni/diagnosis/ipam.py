@@ -30,7 +30,7 @@ from libcni.store.model import LIVING
 
 
 def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
-    """Search all namespaces for the addresses that are reserved for a container without a usable record.
+    """Return a finding about a reservation without a usable record: search all namespaces for its addresses.
 
     The finding has a remedy if the container lives, mends if it is dead, and neither if nobody knows.
     """

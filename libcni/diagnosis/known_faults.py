@@ -8,7 +8,7 @@ __all__ = ["known_fault"]
 
 
 def known_fault(error: CNIError) -> tuple[str, str] | None:
-    """Return the plugin and its ``known_fault`` if an error of CHECK has one; else None.
+    """Return (plugin, its ``known_fault``) if the error of a CHECK is a known fault of the plugin; else None.
 
     Args:
         error: the error that CHECK raised.

@@ -39,7 +39,7 @@ def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[st
 
 
 def users_in_words(path: str, offsets: Collection[int] | None = None) -> str:
-    """Return the processes of ``lock_users`` as text, for a lock that is held now."""
+    """Return as text which processes hold a lock that is held now; the arguments are those of ``lock_users``."""
     return some(list(lock_users(path, offsets))) or "a thread of this program, or a process that it cannot see"
 
 
@@ -69,7 +69,7 @@ def _proc(path: str) -> bytes:
 
 
 def container_id_of(process: str) -> str:
-    """Return the ID in the control group of a process of a container engine, or ""."""
+    """Return the container ID (64 hex digits) in the path of a process's control group, or ""."""
     found = re.findall(rb"[0-9a-f]{64}", _proc(f"{process}/cgroup")) if process else []
     return found[-1].decode() if found else ""
 

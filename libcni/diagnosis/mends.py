@@ -49,7 +49,7 @@ class Mend:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The mend's kind and changed objects: they are equal for the same change in two diagnoses."""
+        """The mend's kind and the objects that it changes; equal for the same change in two diagnoses."""
         # All interfaces of a container on a network share a chain of rules, which goes with the last address.
         details = () if self.kind == "remove-rules" else self.details
         return self.kind, self.target, self.network, self.netns, *details
@@ -87,6 +87,6 @@ def id_of(attachment: Attachment) -> str:
 
 
 def mend_of(kind: MendKind, attachment: Attachment, *details: str, interrupts: bool = False) -> Mend:
-    """Return the mend of an attachment's record; ``interrupts``: whether the attachment loses something that works."""
+    """Return a mend for an attachment; ``interrupts``: whether the attachment loses something that works."""
     about = (id_of(attachment),)
     return Mend(kind, attachment.path, details, about, about if interrupts else (), attachment.network)

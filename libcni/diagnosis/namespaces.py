@@ -91,13 +91,13 @@ def _runs_as(node: NodeState, attachment: Attachment) -> str:
 
 
 def replaced_by(node: NodeState, attachment: Attachment) -> str:
-    """Return words about the new sandbox of an attachment's pod; "" if there is none."""
+    """Return text about the newer sandbox of an attachment's pod; "" if the pod has none."""
     is_replaced = attachment.path in node.replaced
     return f", in which nothing runs: {_runs_as(node, attachment)}" if is_replaced else ""
 
 
 def remove_replaced(old: Sequence[Attachment]) -> str:
-    """Return the commands that end the sandboxes of pods that have another sandbox now."""
+    """Return the shell commands that remove the old sandboxes of pods that have a newer sandbox."""
     names = shlex.join(dict.fromkeys(attachment.container_id for attachment in old))
     verb = f"libcni del {names}" if names.count(" ") == 0 else f"for id in {names}; do libcni del $id; done"
     # A runtime that knows a sandbox sends the DEL itself.

@@ -78,7 +78,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def replaced(self) -> dict[str, Attachment]:
-        """The newer attachment of the same pod, by the record path of an attachment in which nothing runs.
+        """Newer attachments of the same pods, keyed by the record paths of old ones in which no process runs.
 
         A runtime starts the process of a sandbox after its ADD, so the newer one must have a process.
         """
@@ -159,7 +159,7 @@ class NodeState(NodeReading):
         )
 
     def strangers(self, address: str) -> list[Holder]:
-        """Return the interfaces that have an IP address without a record of it."""
+        """Return the interfaces that have an IP address now although no record assigns it to them."""
         return [holder for holder in self.holders.get(address, ()) if not holder.recorded]
 
     def host_ends(self, attachment: Attachment) -> list[Link]:
@@ -168,7 +168,7 @@ class NodeState(NodeReading):
         return [links[name] for name in self.summary_of(attachment).veths if name in links]
 
     def gateway_interfaces(self, attachment: Attachment) -> list[str]:
-        """Return the node's interfaces over which the node forwards an attachment's packets, of bridge and ptp.
+        """Return the node's interfaces that receive an attachment's packets as its gateway, for bridge and ptp.
 
         For a VLAN this is an interface on the bridge: the plugin's own, or one that somebody has made.
         """
@@ -214,7 +214,7 @@ class NodeState(NodeReading):
         )
 
     def way_out(self, version: int) -> tuple[Link | None, str]:
-        """Return the interface of the main table's default route, and its gateway; None if there is none."""
+        """Return (interface, gateway) of the main table's default route of an IP version; (None, "") if it has none."""
         for route in self.host.routes if self.host is not None else ():
             is_wanted = route.table == MAIN_TABLE and (":" in route.destination) == (version == 6)  # noqa: PLR2004 - of IP
             if is_wanted and route.destination.endswith("/0") and route.ifindex in self.host_links_by_index:
@@ -227,7 +227,7 @@ class NodeState(NodeReading):
         return {link.index: link for link in (self.host.links.values() if self.host is not None else ())}
 
     def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
-        """Return the reservations for a container on a network; with the network "" those on all networks."""
+        """Return the reservations for a container on a network; ``network`` "": on all networks."""
         return [other for name, other in self._reserved.get(container_id, ()) if network in {"", name}]
 
     @functools.cached_property
@@ -236,7 +236,7 @@ class NodeState(NodeReading):
         return grouped((pair[1].container_id, pair) for pair in pairs)
 
     def attached(self, network: str, container_id: str) -> list[Attachment]:
-        """Return the attachments of a container to a network; with the network "" those to all networks."""
+        """Return the attachments of a container to a network; ``network`` "": to all networks."""
         return [other for other in self._attached.get(container_id, ()) if network in {"", other.network}]
 
     def recorded_in(self, space: Space) -> list[Attachment]:

@@ -146,7 +146,7 @@ def lacking_of(node: NodeState, attachment: Attachment) -> dict[str, list[str]]:
 
 
 def missing_files(net: NetworkConfigList) -> list[str]:
-    """Return the missing files that the network's plugins read, and that a daemon of the plugins writes."""
+    """Return the files that a network's plugins read and their daemons write, but that do not exist."""
     ran = [one for document in plugin_documents(net) for _, one in delegated(net.name, document)]
     needed = dict.fromkeys(joined.from_iterable(map(_needed_files, (*plugin_documents(net), *ran))))
     return [path for path in needed if not os.path.lexists(path)]
@@ -170,7 +170,7 @@ def bridge_gateways(net: NetworkConfigList) -> list[str]:
 
 
 def refused_gateway(net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> tuple[str, list[str]]:
-    """Return a gateway's address that the plugin refuses to give a bridge, and the bridge's addresses that cause this.
+    """Return (gateway's address that the plugin refuses to give a bridge, the bridge's addresses that cause this).
 
     The plugin (ensureAddr in bridge.go) stops at another IPv4 address, or at an IPv6 address of an overlapping subnet,
     if the kernel lists this address before the gateway's.

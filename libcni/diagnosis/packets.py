@@ -295,7 +295,7 @@ class Forwarding:
         return step is not None and step.fits(packet.address)
 
     def drops_all(self, place: Place, rule: Rule, packet: Packet) -> bool:
-        """Return whether a rule drops all such packets that come to it, without a search through its chain."""
+        """Return whether a rule drops every packet like ``packet`` that reaches it. Its chain is not searched."""
         table = self._rules.get(place.program, {}).get(place.table) or Table()
         step = self._step(table, rule, _of_filter(rule), packet)
         return step is not None and step.is_certain and step.verdict == "lost" and step.fits(packet.address)
@@ -555,7 +555,7 @@ def named_in_drop(rule: Rule) -> frozenset[str]:
 
 
 def other_end(rule: Rule) -> tuple[bool, _Prefix] | None:
-    """Return (whether it is the sender's, network) of the one network whose new connections a rule drops, or None."""
+    """Return the one network whose new connections a rule drops, as (whether it is the source, network); or None."""
     named = [one for one in _of_loss(rule) if one.option in {"-s", "-d"}]
     if len(named) != 1 or named[0].is_negated or len(named[0].values) != 1:
         return None
@@ -575,7 +575,7 @@ def _of_loss(rule: Rule) -> list[Condition]:
 
 
 def lost_prefixes(rule: Rule) -> list[tuple[bool, _Prefix]]:
-    """Return (whether it is the sender's, network) of the networks whose packets a rule of iptables drops."""
+    """Return the networks whose packets a rule of iptables drops, each as (whether it is the source, network)."""
     if rule[0] == "add" or _of_filter(rule) != "lost":
         return []
     found = [

@@ -40,7 +40,7 @@ class _Pool(NamedTuple):
 
 
 def check_pools(node: NodeState, findings: Sequence[NodeFinding]) -> list[NodeFinding]:
-    """Return the findings of full pools, of pools with few free addresses, and the other findings.
+    """Return ``findings`` with new ones about host-local's pools that are full or have few free addresses.
 
     A finding whose mend frees an address of such a pool becomes part of the pool's finding.
     """

@@ -42,7 +42,7 @@ _FIRST = {"router", "node"}
 
 
 class Routes:
-    """The routes of a main table, with a quick search: a node can have one for each of 10,000 containers."""
+    """The routes of a main routing table, indexed: a node can have one for each of 10,000 containers."""
 
     def __init__(self, network: Network) -> None:
         self._routes: dict[tuple[int, int], dict[int, IPRoute]] = {}
@@ -114,16 +114,16 @@ class End(NamedTuple):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether its packets go to a virtual machine."""
+        """Whether the packets to this address go to a virtual machine."""
         return any(link.kind in _TO_MACHINES for link in self.inside.links.values())
 
     @property
     def version(self) -> int:
-        """The version of IP."""
+        """The IP version of the address: 4 or 6."""
         return 6 if ":" in self.address else 4
 
     def request(self, target: str) -> EchoRequest:
-        """Return a request from here."""
+        """Return an echo request from this address to ``target``."""
         return EchoRequest(target, self.address, self.path, self.identity)
 
 
@@ -167,7 +167,7 @@ def ends_of(node: NodeState) -> Iterator[End]:
 
 
 def probes_of(node: NodeState, ends: list[End], doubtful: Collection[str]) -> Iterator[Probe]:
-    """Yield the requests, the node's first. ``doubtful``: containers that send no requests to other machines."""
+    """Yield the probes to send, the node's first. ``doubtful``: containers that send no requests to other machines."""
     assert node.host is not None
     of_node = Routes(node.host)
     with_gateway = [end for end in ends if end.gateway and _returns(end, end.gateway)]
@@ -281,7 +281,7 @@ def is_silent(version: int, end: End | None = None) -> bool:
 
 
 def batches(probes: list[Probe]) -> Iterator[list[Probe]]:
-    """Yield groups of requests, the node's first. No group is larger than the room in the kernel's tables."""
+    """Yield groups of probes, the node's first, each small enough for the kernel's tables of neighbours."""
     most, room = most_at_once(), min(map(_neighbours, (4, 6))) // 2
     batch: list[Probe] = []
     began, made = time.monotonic(), 0

@@ -306,7 +306,7 @@ class NodeReading:
         return self.spaces.get(identity) if identity is not None else None
 
     def table(self, program: str, table: str) -> Table:
-        """Return a table of a program; an empty one if it does not exist or cannot be read."""
+        """Return a table of iptables' or nft's rules; an empty one if it does not exist or cannot be read."""
         return self.rules.get(program, {}).get(table) or Table()
 
     @functools.cached_property
@@ -329,13 +329,13 @@ class NodeReading:
 
     @functools.cached_property
     def program(self) -> Callable[[str], str]:
-        """The path of a program that the plugins find in their PATH, or ""."""
+        """A function that returns the path at which the plugins find a program in their PATH, or ""."""
         path = self.cni._settings.environment().get("PATH", "")  # noqa: SLF001 - what a plugin would get
         return functools.cache(lambda name: which(name, path=path) or "")
 
     @functools.cached_property
     def versions_of(self) -> Callable[[str], tuple[str, ...]]:
-        """The versions of the specification that a plugin supports; () if it cannot be asked."""
+        """A function that returns the spec versions that a plugin supports; () if the plugin cannot be asked."""
 
         def ask(plugin: str) -> tuple[str, ...]:
             with suppress(CNIError):
@@ -409,7 +409,7 @@ def _unconfigured(cni: CNIConfig, configured: set[str]) -> set[str]:
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key."""
+    """Return for each key the values of its pairs."""
     groups: dict[K, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -461,12 +461,12 @@ def _placed(result: Result, ifname: str) -> Iterator[tuple[str, str]]:
 
 
 def bridge_of(document: Mapping[str, Any]) -> str:
-    """Return the bridge of a configuration of ``bridge``."""
+    """Return the bridge's name in a configuration of the plugin ``bridge``, by default cni0."""
     return str(document.get("bridge") or "cni0")
 
 
 def is_gateway(bridge: Mapping[str, Any]) -> bool:
-    """Return whether a configuration of ``bridge`` gives the bridge the containers' gateway address."""
+    """Return whether a configuration of the plugin ``bridge`` gives the bridge the containers' gateway address."""
     return bridge.get("isGateway") is True or bridge.get("isDefaultGateway") is True
 
 

@@ -82,7 +82,7 @@ def belongings_of(node: NodeState) -> AllBelongings:
 
 
 def losses(before: AllBelongings, after: AllBelongings, named: set[str]) -> list[tuple[str, set[str]]]:
-    """Return the losses as text, each with its containers, except of ``named`` ones and those that a verb works on."""
+    """Return (text, containers) of each loss, except losses of ``named`` containers and those that a verb works on."""
     # A container that has ended, or whose record is new or was removed, has lost nothing by the repair.
     return [
         (f"{some(sorted(earlier.names or {'a container without a record'}))} has lost {thing}", earlier.names)

@@ -203,7 +203,7 @@ def _mends(node: NodeState, attachment: Attachment, missing: Mapping[str, str]) 
 
 
 def facts_of(node: NodeState) -> Facts:
-    """Return by backend the effects of the node's rules on containers."""
+    """Return the effects of the node's rules on containers, by backend."""
     return {
         "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in iptables_of(node))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
@@ -211,7 +211,7 @@ def facts_of(node: NodeState) -> Facts:
 
 
 def iptables_of(node: NodeState, family: str = "") -> list[str]:
-    """Return the variants of iptables and ip6tables, or of one of them, whose rules were read."""
+    """Return the variants of iptables and ip6tables whose rules were read; ``family``: only those of one of the two."""
     return [name for name in node.rules if name != "nft" and family in {"", name.partition("-")[0]}]
 
 
@@ -484,7 +484,7 @@ def _dropped(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def end_of(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
-    """Return by what a rule can accept packets: the name of the bridge, or a container's network.
+    """Return the interface's name, or the container's network, by which a rule can accept a container's packets.
 
     The network is for plugins such as ptp: each container has an interface of its own on the host, with a new name.
     """

@@ -180,7 +180,7 @@ def takes(link: Link, address: str) -> bool:
 
 
 def let_take(link: Link, *mtus: int) -> str:
-    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: its wanted MTUs."""
+    """Return the command after which the kernel accepts an IPv6 address; ``mtus``: the interface's wanted MTUs."""
     if WITHOUT_IPV6 in link.settings:
         return f"sysctl -w net/ipv6/conf/{link.name}/disable_ipv6=0"
     return f"ip link set {shlex.quote(link.name)} mtu {max((_SMALLEST_MTU_OF_IPV6, *mtus))}"

@@ -42,7 +42,7 @@ class Space:
     tied: frozenset[int] = frozenset()
 
     def is_evidence(self, link: Link) -> bool:
-        """Return whether an interface proves something, because only root can have created it; False for lo."""
+        """Return whether only root can have created an interface, so that it proves something; False for lo."""
         return link.name != "lo" and (self.is_trusted or link.index in self.tied)
 
     @property
@@ -88,7 +88,7 @@ def read_space(
 
 
 def ways_in(place: tuple[str, NamespaceId] | None, questions: Sequence[RouteQuestion]) -> list[RouteAnswer]:
-    """Return the kernel's routes for packets in the namespace at a path; None: in this thread's. Raises OSError."""
+    """Return the kernel's routes for packets in a namespace (path, identity), or in this thread's. Raises OSError."""
     if not questions:
         return []
     if place is None:

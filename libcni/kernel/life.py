@@ -289,7 +289,7 @@ class Life:
         return _lead(path, Subject(netns=netns, cookie=cookie)) in {"same", "same number"}
 
     def open(self, subject: Subject) -> int:
-        """Return a descriptor of a living namespace, for example to mount it again at its path.
+        """Return a descriptor of an attachment's namespace that still exists, for example to mount it at its path.
 
         Raises:
             OSError: nothing leads to the namespace.

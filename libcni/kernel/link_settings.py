@@ -31,7 +31,7 @@ Attributes = Mapping[int, bytes]
 def settings_of(
     flags: int, link: Attributes, bridge: Attributes, port: Attributes, decode: Callable[[bytes], Attributes]
 ) -> tuple[str, ...]:
-    """Return the settings of an interface that a new interface does not have.
+    """Return the settings of an interface that differ from those of a new interface.
 
     ``forwarding 0`` and ``rp_filter 1`` are usual in some namespaces, and portmap sets ``route_localnet 1``.
 

@@ -161,7 +161,7 @@ def _bring_lo_up() -> None:
 
 
 def bind(source: str, path: str, *, onto: bool = False) -> None:
-    """Give the namespace at ``source`` another name. Raises OSError.
+    """Bind-mount the namespace at ``source`` to ``path``, as a further name. Raises OSError.
 
     ``onto``: the name exists as an empty file. It is kept: its removal would unmount what others have mounted there.
     """

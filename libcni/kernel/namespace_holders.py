@@ -100,7 +100,7 @@ def has_capability(number: int, effective: str | None = None) -> bool:
 
 
 class Walk:
-    """A completed walk.
+    """A completed search of the node's threads, mounts and descriptors for the holders of network namespaces.
 
     Args:
         seconds: the longest time that it may take.

@@ -365,7 +365,7 @@ class Conversation(Exchange):
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size) + mask, _link)
 
     def vlans(self) -> list[tuple[int, int]]:
-        """Return the VLAN of untagged packets for each bridge and port, by the interface's index. Raises OSError."""
+        """Return (interface index, VLAN of untagged packets) for each bridge and bridge port. Raises OSError."""
         body = _LINK.pack(socket.AF_BRIDGE, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _WITH_VLANS))
         return self.dump(_RTM_GETLINK, _RTM_NEWLINK, body, _vlan)
 
@@ -389,11 +389,11 @@ class Conversation(Exchange):
         ]
 
     def neighbours(self) -> list[Neighbour]:
-        """Return the entries in the tables of neighbours with a hardware address. Raises OSError."""
+        """Return the entries in the neighbour tables (ARP, NDP) that have a hardware address. Raises OSError."""
         return self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _neighbour)
 
     def unresolved(self) -> set[str]:
-        """Return the IP addresses of neighbours that do not answer for their hardware address. Raises OSError."""
+        """Return the IP addresses of neighbours that do not answer ARP or neighbour discovery. Raises OSError."""
         return set(self.dump(_RTM_GETNEIGH, _RTM_NEWNEIGH, bytes(_NEIGHBOUR.size), _unresolved))
 
     def addresses(self) -> list[tuple[int, str]]:
@@ -416,7 +416,7 @@ class Conversation(Exchange):
         self.ask(_RTM_DELLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
 
     def number_of(self, descriptor: int) -> int | None:
-        """Return this namespace's ID (nsid) of an open namespace; None if it has none. Raises OSError."""
+        """Return the ID (nsid) that this namespace has for another, open one; None if it has none. Raises OSError."""
         body = bytes(4) + attribute(_NETNSA_FD, struct.pack("=I", descriptor))
         kind, answer = self.ask(_RTM_GETNSID, NLM_F_REQUEST, body)
         return parsed(_namespace_number, answer) if kind == _RTM_NEWNSID else None

@@ -71,7 +71,7 @@ class Exchange:
             connection.connect((0, 0))
 
     def dump(self, request: int, wanted: int, body: bytes, parse: Callable[[bytes], _T | None]) -> list[_T]:
-        """Request a list, and return the parsed messages of the kind ``wanted``, without None. Raises OSError."""
+        """Request a list; return ``parse`` of each message of the kind ``wanted``, without None. Raises OSError."""
         for _ in range(TRIES):
             serial = self._send(request, NLM_F_REQUEST_DUMP, body)
             found, is_consistent = self._list(serial, wanted, parse)
@@ -96,14 +96,14 @@ class Exchange:
                     found.append(one)
 
     def ask(self, request: int, flags: int, body: bytes) -> tuple[int, bytes]:
-        """Send a request that has one answer, and return its kind and its body; raise the kernel's error as OSError."""
+        """Send a request that has one answer; return the answer's kind and body, or raise its error as OSError."""
         serial = self._send(request, flags, body)
         while True:
             for kind, _, message in self._receive(serial):
                 return kind, message
 
     def ask_all(self, request: int, bodies: Sequence[bytes]) -> list[tuple[int, bytes]]:
-        """Send requests that have one answer each, many at once; return the kind and the body of each answer.
+        """Send requests that have one answer each, many at once; return each answer's kind and body.
 
         An error of the kernel is an answer, too. Raises OSError if an answer does not come.
         """
@@ -187,7 +187,7 @@ def parsed(parse: Callable[[bytes], _T], message: bytes) -> _T:
 
 
 def error_in(answer: bytes) -> int:
-    """Return the number of the error in an ERROR message, or 0."""
+    """Return the errno in an ERROR message; 0: success."""
     number = -INT.unpack_from(answer)[0] if len(answer) >= INT.size else -1
     if not 0 <= number <= _MOST_ERRNO:
         raise _malformed(answer)
@@ -207,7 +207,7 @@ def text_in(value: bytes) -> str:
 
 
 def attributes_in(data: bytes) -> dict[int, bytes]:
-    """Return the attributes in a part of a message, by their kind; of several of a kind the last one."""
+    """Return the attributes in a part of a message, by their kind; of several of one kind, the last."""
     return dict(each_attribute(data))
 
 

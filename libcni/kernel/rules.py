@@ -104,11 +104,11 @@ class Table:
             self._found.setdefault((chain, word), []).append(rule)
 
     def find(self, chain: str, word: str) -> list[Rule]:
-        """Return the rules of a chain with this target, mark, or address with its prefix length."""
+        """Return the rules of a chain with ``word`` as target, mark, or address with its prefix length."""
         return self._found.get((chain, word), [])
 
     def leading_to(self, chain: str) -> list[Rule]:
-        """Return the rules of all chains with this target."""
+        """Return the rules of all chains whose target is ``chain``."""
         return self._jumps.get(chain, [])
 
 
@@ -218,9 +218,10 @@ def _nft_tables(env: Mapping[str, str] | None, seconds: float) -> dict[str, Tabl
 
 
 def filtering_tables() -> dict[str, Table]:
-    """Return the tables of nft that filter or translate, but not iptables-nft's and the plugins'. Omit sets' elements.
+    """Return the tables of nft that filter or translate packets, but not iptables-nft's and the plugins'.
 
-    A table that cannot be listed is there without its chains. Raises OSError if none can be listed.
+    Elements of sets are read only for rules that drop packets. A table that cannot be listed is there without its
+    chains. Raises OSError if none can be listed.
     """
     found: dict[str, Table] = {}
     name = ""
@@ -253,7 +254,7 @@ def address_set(text: str) -> AddressSet:
 
 
 def read_sets(tables: Mapping[str, Table]) -> None:
-    """Read the sets of ipset that rules of iptables name which drop packets, into their tables."""
+    """Store the ipsets that dropping rules of iptables name in the rules' tables; if unreadable, in ``unread``."""
     for table in tables.values():
         for rule in itertools.chain.from_iterable(table.chains.values()):
             if "--match-set" not in rule or {"DROP", "REJECT"}.isdisjoint(rule):

@@ -39,7 +39,7 @@ class Socket(NamedTuple):
 
 
 def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]:
-    """Yield the sockets of a protocol (IPv4 and IPv6) that wait for clients at these ports; none if they are unknown.
+    """Yield a protocol's sockets (IPv4 and IPv6) that wait for clients at these ports; none if they cannot be read.
 
     Ask the kernel for these ports alone: to read /proc/net/tcp takes 10 ms, because the kernel walks its whole table.
     """
@@ -87,7 +87,7 @@ def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 def processes_of(inodes: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """For each of these sockets, return the PID and command line of a process that has it, if one is found in time.
+    """Return, by inode, (PID, words of the command line) of a process that has the socket, if one is found in time.
 
     For another user's process, return its name in place of the command line.
     """

@@ -156,7 +156,7 @@ os.register_at_fork(after_in_child=_close_all)
 
 @functools.lru_cache(maxsize=4096)
 def offset_of(name: str) -> int:
-    """Return a name's offset within a region. Two names with one hash share a lock, which is slow but safe."""
+    """Return a name's offset in a region of the lock file. Names with one hash share a lock: slow but safe."""
     return int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 

@@ -235,11 +235,11 @@ class Record:
 
     @property
     def event_of_rewrite(self) -> str:
-        """The event for a restored file: after a killed reload, the file must still say that the ADD had ended."""
+        """The event to write into a restored file. After a killed reload it still says that the ADD had ended."""
         return "reload" if self.is_reload else "restored"
 
     def for_reload(self, interface: Interface) -> Self:
-        """Return the record while a reload runs: with the old result, so that the reload can be repeated."""
+        """Return the record to write before a reload. It keeps the old result, so that the reload can be repeated."""
         return self.with_fields(
             state=PENDING, result=None, partial=self.last_result, interface=interface, is_reload=True
         )
@@ -404,7 +404,7 @@ def is_namespace_unknown(record: Record) -> bool:
 
 
 def is_certain(record: Record | None, recorded: Place, seen: Place) -> bool:
-    """Return whether a record proves that the interface is its own, without a search in the other records.
+    """Return whether a record alone proves that the interface ``seen`` is its own; else search the other records.
 
     Only one ADD can have created the interface with an index in the namespace with a cookie.
     """

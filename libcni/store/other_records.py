@@ -81,7 +81,7 @@ class OtherRecords:
         self._stamp: Stamp | None = None
 
     def read(self, *, asks_again: bool = False) -> Look:
-        """Look at the files, and return what they mention. Log a warning if the directory cannot be read.
+        """Return what each record's file mentions now. Log a warning if the directory cannot be read.
 
         ``asks_again``: whether the verb will probably look again.
         """

@@ -151,7 +151,7 @@ def is_other_mac(recorded: str, seen: str) -> bool:
 
 
 def taken(recorded: Place, seen: Place, *, reported: list[str], only_addresses: bool, is_last: bool) -> Place:
-    """Return the place of an ADD after a plugin has succeeded.
+    """Return the place to record for an ADD after one of its plugins has succeeded.
 
     An interface belongs to this ADD if it belonged to it after an earlier plugin, or if the plugin reports it with
     this hardware address. Simple plugins report addresses only, or nothing: after the last plugin an existing interface

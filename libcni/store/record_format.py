@@ -77,7 +77,7 @@ _RESULT_KEY = re.compile(r"r[0-9esult]{5}\Z")
 
 
 def weight(text: str) -> int:
-    """Return an upper bound for the elements in a text's lists and objects. It also counts commas in strings."""
+    """Return an upper bound of the number of elements in a JSON text. Commas in strings count, too."""
     return text.count(",") + text.count("[") + text.count("{")
 
 

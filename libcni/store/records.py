@@ -120,7 +120,7 @@ class RecordStore:
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
     def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
-        """Return by name what each file mentions, by default all files. Read only those that changed since ``gists``.
+        """Return the ``Gist`` of each file by name, by default of all. Read only files that changed since ``gists``.
 
         Raises:
             RecordError: the directory cannot be listed.
@@ -154,7 +154,7 @@ class RecordStore:
         return gist_of(data, _settled_stamp(status, now))
 
     def stamp_of_names(self) -> Stamp | None:
-        """Return the stamp of the directory, which a new or removed file changes; None if a further change may keep it.
+        """Return the directory's stamp, which a new or removed file changes; None if the next change may not do so.
 
         Raises:
             RecordError: the directory cannot be opened.
