@@ -22,7 +22,7 @@ from libcni.diagnosis.lock_holders import users_in_words
 from libcni.diagnosis.mends import Mend, MendKind
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.plugins import ask_before_add
-from libcni.diagnosis.rules import removals
+from libcni.diagnosis.rules_left import removals
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError, RecordError
 from libcni.kernel import netlink, rules
 from libcni.kernel.namespace import bind, is_empty_file

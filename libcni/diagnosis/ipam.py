@@ -20,7 +20,7 @@ from libcni.diagnosis.node_state import Holder, NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
 from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about
-from libcni.diagnosis.rules import rules_to_remove
+from libcni.diagnosis.rules_left import rules_to_remove
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space

@@ -12,7 +12,7 @@ from functools import partial
 from libcni.diagnosis.mends import Mend, id_of, mend_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, finding_about, name_of
-from libcni.diagnosis.rules import rules_to_remove
+from libcni.diagnosis.rules_left import rules_to_remove
 from libcni.errors import counted, some
 from libcni.kernel.life import Answer
 from libcni.kernel.namespace import NamespaceId, is_empty_file, namespace_identity

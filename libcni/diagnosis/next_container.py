@@ -13,13 +13,13 @@ from libcni.config.delegates import delegated
 from libcni.config.host_local import range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network, was_attached_with
+from libcni.diagnosis.lost_packets import ACCEPT, DROPPED
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import refused_gateway
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.diagnosis.rules import ACCEPT, DROPPED
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment

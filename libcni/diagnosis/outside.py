@@ -10,12 +10,13 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort, ports_in
+from libcni.diagnosis.lost_packets import end_of, remedy_of, removal, text_of
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import NEIGHBOUR, Forwarding, Packet, Place, dropped_ports, other_end, ports_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
-from libcni.diagnosis.rules import end_of, iptables_of, remedy_of, removal, text_of
+from libcni.diagnosis.rule_facts import iptables_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
 from libcni.kernel.rule_words import after, target_of

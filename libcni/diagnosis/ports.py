@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from libcni._dataclass import replace
 from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
+from libcni.diagnosis.lost_packets import remedy_of
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.namespaces import remove_replaced, replaced_by
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.packets import Place
 from libcni.diagnosis.reading import LOCALNET, grouped
 from libcni.diagnosis.report import NodeFinding, Observations, finding_about
-from libcni.diagnosis.rules import remedy_of
 from libcni.errors import some
 from libcni.kernel.rules import ports_chain
 from libcni.store.attachments import Attachment

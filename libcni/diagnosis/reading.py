@@ -41,6 +41,8 @@ FORWARDING = {4: "/proc/sys/net/ipv4/conf/all/forwarding", 6: "/proc/sys/net/ipv
 LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
 BRIDGED = {4: "/proc/sys/net/bridge/bridge-nf-call-iptables", 6: "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
 """Whether the rules of iptables see packets that stay on a bridge."""
+WITH_GATEWAY = {"bridge", "ptp"}
+"""The plugins that make this node the gateway of their containers, and can masquerade them."""
 _QUEUES = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 PENDING_AFTER = 300.0
 """Seconds after which an unfinished ADD, and a reservation without a record, are treated as abandoned."""

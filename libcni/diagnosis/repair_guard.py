@@ -8,7 +8,7 @@ from libcni._dataclass import dataclass, field
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import forwarding_of, grouped
-from libcni.diagnosis.rules import facts_of
+from libcni.diagnosis.rule_facts import facts_of
 from libcni.errors import some
 from libcni.kernel.foreign import Space
 from libcni.kernel.namespace import NamespaceId, namespace_identity

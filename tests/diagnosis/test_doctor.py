@@ -32,7 +32,7 @@ def test_a_bug_in_one_check_is_said_and_the_others_go_on(cni: CNIConfig, monkeyp
     def fail(*_: object) -> None:
         raise ValueError("not enough values to unpack")
 
-    monkeypatch.setattr("libcni.diagnosis.rules._losses", fail)
+    monkeypatch.setattr("libcni.diagnosis.lost_packets._losses", fail)
     monkeypatch.setattr("libcni.diagnosis.reading.saved_rules", fail)
     Path(cni.cache_dir, "results", "net-c2-eth0").touch()
     report = diagnose(cni)

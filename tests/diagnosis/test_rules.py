@@ -18,7 +18,8 @@ from libcni import RuntimeConf
 from libcni.diagnosis import NodeFinding, rules
 from libcni.diagnosis.acts import ACTS
 from libcni.diagnosis.reading import FORWARDING, forwarding_of
-from libcni.diagnosis.rules import check_rules, removals
+from libcni.diagnosis.rules import check_rules
+from libcni.diagnosis.rules_left import removals
 from libcni.kernel.rules import Table, masquerade_chain, ports_chain, saved_rules
 from libcni.store.model import READY
 from libcni.testing import wait_until

@@ -1,0 +1,315 @@
+"""Find the rules and policies of the node that lose packets of containers."""
+
+from __future__ import annotations
+
+import bisect
+import ipaddress
+import shlex
+from collections.abc import Collection, Iterator
+from itertools import pairwise, product
+
+from libcni.config.port_mappings import ports_in
+from libcni.diagnosis.between import Between
+from libcni.diagnosis.mends import id_of
+from libcni.diagnosis.node_state import NodeState
+from libcni.diagnosis.packets import Forwarding, Packet, Place, lost_prefixes, named_in_drop
+from libcni.diagnosis.report import NodeFinding, Observations, Severity
+from libcni.diagnosis.rule_facts import iptables_of
+from libcni.errors import counted, some
+from libcni.kernel.rules import (
+    MASQUERADE,
+    PORTS,
+    Rule,
+    program_of,
+)
+from libcni.store.attachments import Attachment
+
+DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
+ACCEPT = (
+    "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
+    "plugin firewall as the last one of the network"
+)
+_OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
+_LOST_WITH = (
+    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do so without masquerade and published ports"),
+    ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "PREROUTING", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("security", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("security", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("mangle", "POSTROUTING", True, f"cannot reach {_OTHERS}"),
+    ("mangle", "POSTROUTING", False, f"cannot reach {_OTHERS}"),
+    ("filter", "FORWARD", True, f"cannot reach {_OTHERS}"),
+    ("filter", "FORWARD", False, f"cannot reach {_OTHERS}"),
+    ("filter", "INPUT", True, f"cannot reach {_NODE}"),
+    ("filter", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
+)
+"""Where packets can be lost: table, chain, whether the container sends them, and the consequence."""
+_FAR = {4: "203.0.113.7", 6: "3fff::7"}
+_UNMASKED = "cannot reach other networks, because answers to their packets do not come back to this node"
+_UNMASKED_NEAR = (
+    "are not masqueraded in the network of the default route, which needs routes to them; somebody may want this"
+)
+_UNMARKED = "cannot reach their own published ports, and this node cannot reach them at 127.0.0.1"
+_LOST_WITH_NFT = {
+    "ingress": ((True, f"cannot reach {_OTHERS}"),),
+    "egress": ((False, f"cannot reach {_OTHERS}"),),
+    "prerouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "forward": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "postrouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
+    "input": ((True, f"cannot reach {_NODE}"),),
+    "output": ((False, f"cannot reach {_NODE}"),),
+}
+"""For each hook of nft: whether the container sends the packets, and the consequence of their loss there."""
+_MOST_PORTS = 1_000
+"""If a table of nft has more rules than this, the ports of a bridge are not followed one by one."""
+OWN_TABLES = {MASQUERADE, *PORTS}
+
+
+def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
+    """Find the rules and policies that drop packets of containers."""
+    own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
+    forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
+    yield from _lost(node, live, forwarding)
+    everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
+    for attachment, chain in product(live, ("FORWARD", "INPUT", "POSTROUTING", "PREROUTING")):
+        for address in node.addresses_of(attachment):
+            for interface in node.gateway_interfaces(attachment):
+                if place := forwarding.dropped_by(address, interface, chain):
+                    ends = everywhere.setdefault((chain, place), {})
+                    ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
+    for (chain, place), users in everywhere.items():
+        names = tuple(sorted(set().union(*users.values())))
+        # A plugin is only run for the next containers.
+        now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
+        if chain == "INPUT":
+            seen = "the policy drops the packets of containers to this node, and no rule accepts them"
+            meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
+            yield NodeFinding(
+                "rules", "note", "policy-drops", str(place), seen, meaning,
+                f"if nobody wants this: {'; '.join(now)}", (), names,
+            )  # fmt: skip
+            continue
+        meaning = f"{counted(len(names), 'container')} cannot reach other networks"
+        meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
+        remedy = ACCEPT + f"; for the running containers: {'; '.join(now)}"
+        yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
+
+
+def end_of(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:
+    """Return the interface's name, or the container's network, by which a rule can accept a container's packets.
+
+    The network is for plugins such as ptp: each container has an interface of its own on the host, with a new name.
+    """
+    if interface in node.summary_of(attachment).veths:
+        for _, cidr in node.summary_of(attachment).placed:
+            if cidr.partition("/")[0] == address:
+                return str(ipaddress.ip_interface(cidr).network)
+    return interface
+
+
+def _accepted(place: Place, end: str, *, is_input: bool = False) -> str:
+    """Return the commands that accept packets from an interface or network, the answers, and those to published ports.
+
+    ``end``: the name of the interface, or the network.
+    """
+    program, table, chain = place
+    start, sender, receiver = f"{program} -I {chain}", "-i", "-o"
+    accept, answers = "-j ACCEPT", ["-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"]
+    if program == "nft":
+        start, sender, receiver = f"nft insert rule {table} {chain}", "iifname", "oifname"
+        accept, answers = "accept", ["ct state established,related accept", "ct status dnat accept"]
+    if "/" in end:
+        family = "ip6" if ":" in end else "ip"
+        sender, receiver = (f"{family} saddr", f"{family} daddr") if program == "nft" else ("-s", "-d")
+    words = [f"{sender} {{}} {accept}", *([] if is_input else (f"{receiver} {{}} {answer}" for answer in answers))]
+    return "; ".join(f"{start} {word.format(shlex.quote(end))}" for word in words)
+
+
+_Way = tuple[Place, bool, str, tuple[str, ...] | None]
+"""A chain, whether the container sends the packets, the consequence of a loss, and the interfaces whose packets come to
+the chain. The interfaces are None if the node forwards over them, and () for all ports of bridges."""
+
+
+def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
+    """Yield the chains of nft that filter packets."""
+    for name, table in node.rules.get("nft", {}).items():
+        of_ports = name.startswith(("bridge ", "netdev "))
+        if of_ports and sum(map(len, table.chains.values())) > _MOST_PORTS:
+            continue
+        for chain, hook in table.hooks.items():
+            devices = hook.devices if hook.name in {"ingress", "egress"} else () if of_ports else None
+            for is_sent, what in _LOST_WITH_NFT.get(hook.name, ()) if hook.kind == "filter" else ():
+                yield Place("nft", name, chain), is_sent, what, devices
+
+
+_Losses = dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None], str]]
+"""The attachments, and their interfaces or networks, whose packets end at a rule of a chain, and the consequence."""
+
+
+def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> _Losses:
+    losses: _Losses = {}
+    of_nft = list(_ways_of_nft(node))
+    for attachment in live:
+        is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
+        # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
+        gateways = node.gateway_interfaces(attachment)
+        ports = [link.name for link in node.host_ends(attachment)]
+        for address in node.addresses_of(attachment):
+            of_iptables: list[_Way] = [
+                (Place(program, table, chain), is_sent, what, None)
+                for table, chain, is_sent, what in _LOST_WITH
+                if is_masked or table != "nat"
+                for program in iptables_of(node, program_of(address))
+            ]
+            parsed = ipaddress.ip_address(address)
+            for place, is_sent, what, devices in (*of_iptables, *of_nft):
+                there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
+                for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
+                    if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
+                        containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
+                        containers[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
+            for place, packet, what in _special(node, attachment, parsed, gateways):
+                if rule := forwarding.lost_by(*place, packet):
+                    containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
+                    containers[id_of(attachment)] = ends[packet.interface] = None
+    return losses
+
+
+def _special(
+    node: NodeState, attachment: Attachment, address: ipaddress.IPv4Address | ipaddress.IPv6Address, gateways: list[str]
+) -> Iterator[tuple[Place, Packet, str]]:
+    """Yield the packets whose fate depends on more than the container: those to outside, and those with a mark."""
+    uplink, hop = node.way_out(address.version)
+    documents = node.documents(attachment)
+    programs = iptables_of(node, program_of(str(address)))
+    far = ipaddress.ip_address(_FAR[address.version])
+    for program, interface in product(programs, gateways):
+        if uplink is not None and any(one.get("ipMasq") is True for one in documents):
+            packet = Packet(address, interface, other=far, beyond=uplink.name)
+            yield Place(program, "nat", "POSTROUTING"), packet, _UNMASKED
+            if hop:
+                packet = packet._replace(other=ipaddress.ip_address(hop))
+                yield Place(program, "nat", "POSTROUTING"), packet, _UNMASKED_NEAR
+        is_marked = any(one.get("type") == "portmap" and one.get("snat") is not False for one in documents)
+        if is_marked and list(ports_in(attachment.capability_args)):
+            for chain, is_sent in (("FORWARD", True), ("FORWARD", False), ("POSTROUTING", False)):
+                yield Place(program, "mangle", chain), Packet(address, interface, is_sent, is_marked=True), _UNMARKED
+
+
+def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    """Find the rules that lose all packets of a container, or some of them."""
+    losses = _losses(node, live, forwarding)
+    severity: Severity
+    for (place, rule), (containers, ends, what) in losses.items():
+        remedy = remedy_of(node, place, rule)
+        asked = node.table(place.program, place.table).hooks.get(place.chain)
+        hook = asked.name if asked is not None else ""
+        if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
+            # A firewall's last word, for all that it does not know.
+            at = place._replace(chain=rule[4])
+            commands = [_accepted(at, one, is_input=hook == "input") for one in ends]
+            remedy = f"accept their packets before that rule: {'; '.join(commands)}"
+        if elements := _banned(node, live, place, rule, containers):
+            remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
+        severity = "note" if what == _UNMASKED_NEAR else "error"
+        seen = "the container's packets end at the rule"
+        if what == _UNMARKED:
+            seen = "portmap's mark of the packets is removed by the rule"
+        yield NodeFinding(
+            "rules", severity, "dropped", str(place), f"{seen} {text_of(rule)}",
+            f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
+        )  # fmt: skip
+    users: dict[str, dict[str, None]] = {}
+    for attachment in live:
+        ports = [link.name for link in node.host_ends(attachment)]
+        for name in (*node.gateway_interfaces(attachment), *ports, *node.addresses_of(attachment)):
+            users.setdefault(name, {})[id_of(attachment)] = None
+    parsed = [(ipaddress.ip_address(text), attachment) for attachment in live for text in node.addresses_of(attachment)]
+    numbered: _Numbered = {
+        version: sorted(
+            ((int(address), attachment) for address, attachment in parsed if address.version == version),
+            key=lambda pair: pair[0],
+        )
+        for version in (4, 6)
+    }
+    lost = {rule for _, rule in losses}
+    between = Between(node, forwarding, live)
+    for place, rule in _rules_of_filters(node) if users else ():
+        names = dict.fromkeys(one for name in sorted(named_in_drop(rule)) for one in users.get(name, ()))
+        names |= dict.fromkeys(_named_by_network(node, numbered, forwarding, rule) if rule not in lost else ())
+        if names and rule not in lost:
+            severity, meaning, remedy = "note", "somebody may want this", "if nobody wants this"
+            if pair := between.cut_off_by(place, rule, names):
+                severity = "warning"
+                meaning = f"containers of the network {pair[0].network} do not reach each other, such as "
+                meaning += f"{id_of(pair[0])} and {id_of(pair[1])}, though its configuration does not keep them apart"
+            yield NodeFinding(
+                "rules", severity, "dropped-in-part", str(place),
+                f"a rule drops some packets of {some(list(names))}: {text_of(rule)}", meaning,
+                f"{remedy}: {removal(node, place, rule)}", (), tuple(names),
+            )  # fmt: skip
+
+
+def _banned(
+    node: NodeState, live: list[Attachment], place: Place, rule: Rule, containers: Collection[str]
+) -> list[str]:
+    """Return the commands that take the addresses of containers off the sets of a rule."""
+    sets = node.table(place.program, place.table).sets
+    named = [word.removeprefix("@") for option, word in pairwise(rule) if word[0] == "@" or option == "--match-set"]
+    return [
+        f"ipset del {name} {address}"
+        if rule[0] != "add"
+        else f"nft delete element {place.table} {name} '{{ {address} }}'"
+        for name in dict.fromkeys(named) if name in sets
+        for attachment in live if id_of(attachment) in containers
+        for address in node.addresses_of(attachment) if address in sets[name].hosts
+    ]  # fmt: skip
+
+
+_Numbered = dict[int, list[tuple[int, Attachment]]]
+"""The attachments by the numbers of their addresses, in order, for each version of IP."""
+
+
+def _named_by_network(node: NodeState, numbered: _Numbered, forwarding: Forwarding, rule: Rule) -> Iterator[str]:
+    """Yield the attachments with an address in a network of a rule of iptables that drops some of their packets."""
+    for is_sent, network in lost_prefixes(rule):
+        found = numbered[network.version]
+        start = bisect.bisect_left(found, int(network.network_address), key=lambda pair: pair[0])
+        for number, attachment in found[start:]:
+            if number > int(network.broadcast_address):
+                break
+            address = network[number - int(network.network_address)]
+            packets = (Packet(address, one, is_sent) for one in node.gateway_interfaces(attachment))
+            if any(forwarding.may_see(rule, packet) for packet in packets):
+                yield id_of(attachment)
+
+
+def _rules_of_filters(node: NodeState) -> Iterator[tuple[Place, Rule]]:
+    """Yield the rules that filter packets, except those with which the plugin firewall isolates networks."""
+    for program, tables in node.rules.items():
+        for name, table in tables.items() if program == "nft" else [("filter", node.table(program, "filter"))]:
+            for chain, rules in table.chains.items() if name not in OWN_TABLES else ():
+                is_own = chain.startswith("CNI-") and chain != "CNI-ADMIN"  # CNI-ADMIN has the administrator's rules
+                yield from ((Place(program, name, chain), rule) for rule in rules if not is_own)
+
+
+def text_of(rule: Rule) -> str:
+    """Return a rule in the words of its program."""
+    return " ".join(rule[5:] if rule[0] == "add" else rule)
+
+
+def removal(node: NodeState, place: Place, rule: Rule) -> str:
+    """Return the command that removes a rule."""
+    program, table, _ = place
+    if program == "nft":
+        return f"nft delete rule {table} {rule[4]} handle {node.table(program, table).handles.get(rule, 'HANDLE')}"
+    return shlex.join([program, *(["-t", table] if table != "filter" else []), "-D", *rule[1:]])
+
+
+def remedy_of(node: NodeState, place: Place, rule: Rule) -> str:
+    """Return what to do about a rule that somebody has added."""
+    return f"find out who added the rule, and remove it: {removal(node, place, rule)}"
