@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def run() -> None:
-    """Run the console script."""
+    """Run ``main`` as the console script ``libcni``, and exit with its code."""
     # Imports allocate many objects that live to the end. Collecting them again and again costs 6 % of the start.
     gc.set_threshold(100_000)
     # Plugins, doctor and repair need iptables.

@@ -56,7 +56,7 @@ def exit_code(error: CNIError) -> int:
 
 
 def without_findings(code: int, command: str) -> int:
-    """Return the exit code of a command that could not run: never a code that means findings."""
+    """Return the exit code for a command that could not run: doctor's codes that mean findings are replaced."""
     return CONFIGURATION if command == "doctor" and code in _DOCTORS else code
 
 
@@ -149,7 +149,7 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
 
 
 def cause_of(error: CNIError) -> str:
-    """Return why the plugin's file cannot be started, which says more than the kernel's error number."""
+    """Return why the kernel refused to start a plugin's file, for example a missing interpreter, or ""."""
     if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError):
         return ""
     if not os.path.exists(error.path) or error.signal or error.exit_status not in _NOT_STARTED:

@@ -78,7 +78,7 @@ def _network_names(conf_dir: str) -> set[str]:
 
 
 def resolved(cni: libcni.CNIConfig, selection: Selection, *, least: int = SHORT) -> Selection:
-    """Return a selection with the whole ID of its container; None, for all containers, stays None.
+    """Return a selection with the whole ID of its container, instead of the start of an ID or a pod's name.
 
     Raises:
         UsageError: several IDs begin with it.

@@ -36,7 +36,7 @@ class Argument:
 
     @property
     def help(self) -> str:
-        """The help with the variable and the default."""
+        """The help text, with the environment variable and the default of the argument."""
         default = self.keywords.get("default")
         notes = [f"env: {self.variable}"] if self.variable else []
         if default and default is not True:
@@ -46,7 +46,7 @@ class Argument:
 
     @property
     def preset(self) -> str:
-        """The value without the option: the variable's, or the default."""
+        """The value if the option is not given: that of the environment variable, or the default."""
         preset: str = os.environ.get(self.variable) or self.keywords["default"]
         return preset
 

@@ -108,7 +108,7 @@ def closest(word: str, words: Iterable[str]) -> str:
 
 
 def usage_of(command: Command) -> str:
-    """Return the command line of a command, with its arguments and without its options."""
+    """Return the usage line of a command: its name, its arguments and ``[OPTION]...``."""
     _, arguments = command.load()
     positional = [argument.keywords for argument in arguments if not argument.flags[0].startswith("-")]
     shown = {None: "{}", "?": "[{}]", "*": "[{}]..."}

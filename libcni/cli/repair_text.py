@@ -61,7 +61,7 @@ def repair_commands(
 
 
 def words_of(mend: Mend) -> str:
-    """Describe a mend."""
+    """Return the description of a mend (a change by ``libcni repair``) as text."""
     interrupts = f" (interrupts {some(mend.interrupts)})" if mend.interrupts else ""
     text = _WORDS[mend.kind].format(
         target=mend.target, details=some(mend.details), containers=some(mend.containers),
@@ -71,13 +71,13 @@ def words_of(mend: Mend) -> str:
 
 
 def summary(mends: Iterable[Mend]) -> list[str]:
-    """Describe mends: the first ones of each kind, and the number of the others."""
+    """Return descriptions of mends: of the first ones of each kind, and the number of the others."""
     by_kind = examples((mend.kind, mend) for mend in mends)
     return [f"{mend.kind}: {more} more" if more else one_line(words_of(mend)) for mend, more in by_kind]
 
 
 def rows_of(outcomes: Sequence[MendOutcome]) -> list[list[str]]:
-    """Return (state, mend, finding, why) of outcomes: for each cause the first ones, and the number of the others."""
+    """Return table rows (state, mend, finding, why): for each cause the first mends, and the number of the others."""
     causes = (
         (outcome.state, outcome.mend.kind, outcome.finding, outcome.reason, *dict(outcome.needs))
         for outcome in outcomes
@@ -101,7 +101,7 @@ def examples(pairs: Iterable[tuple[object, T]]) -> Iterator[tuple[T, int]]:
 
 
 def why(outcome: MendOutcome) -> str:
-    """Return why a mend failed, or is left."""
+    """Return why a mend failed, or why it was not carried out."""
     words = {
         "interrupt": "it interrupts {}",
         "include_go": "a record of Go libcni (--include-go)",

@@ -64,7 +64,7 @@ class Session:
         return command if command and not refusal(command) else ""
 
     def option_of(self, argument: str) -> str:
-        """Return the option for an argument of the library; if this command lacks the option, name one that has it."""
+        """Return the option for an argument of the library, with another command's name if this one lacks it."""
         from libcni.cli.commands import COMMANDS
 
         option = f"--{argument.replace('_', '-')}"

@@ -83,7 +83,7 @@ def decode_utf8(data: bytes | str) -> str:
 
 
 def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEPTH) -> str:
-    """Return ``text`` if its lists and objects together stay below the limits of elements and of levels.
+    """Return ``text`` if it has at most ``elements`` elements in lists and objects, and ``depth`` levels of nesting.
 
     An empty list or object counts as one element. Elements are counted in the text: decoding takes up to 30 times the
     document's size in memory (``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries). Python's own limit of levels
@@ -135,7 +135,7 @@ def last_members(text: str) -> dict[str, Member]:
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return the text of an object's undamaged first members, and the index after this text."""
+    """Return an object of the undamaged first members of ``text``, as text, and the index after them in ``text``."""
     end = 0
     with suppress(JSONTextError):
         for span in _spans(text):

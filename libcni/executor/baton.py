@@ -45,7 +45,7 @@ def _give_up() -> bool:
 
 
 class Holding:
-    """A context manager whose block runs with the baton. Reentrant."""
+    """A context manager whose block holds the baton, the right to run the Python code of a verb. Reentrant."""
 
     __slots__ = ("_has_taken",)
 
@@ -62,7 +62,7 @@ class Holding:
 
 
 class Waiting:
-    """A context manager whose block runs without the baton, because it waits or runs foreign code.
+    """A context manager that gives the baton up during its block, which waits or runs foreign code.
 
     Its value is whether the thread had the baton.
     """

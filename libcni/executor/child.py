@@ -187,7 +187,7 @@ class Child:
                 self.kill_and_release()
 
     def watch(self) -> None:
-        """Open ``exit_fd``. Raises OSError."""
+        """Open ``exit_fd``, a pidfd that shows the end of the process, if the system has one. Raises OSError."""
         while self.streams.theirs:
             os.close(self.streams.theirs.pop())
         try:
@@ -356,7 +356,7 @@ class Child:
 
 
 def is_foreign(error: Exception) -> bool:
-    """Return whether an OSError is a TimeoutError of this library or of a signal handler, not a system call's error."""
+    """Return whether an error is an OSError that no system call raised, but this library or a signal handler."""
     return isinstance(error, OSError) and (error.errno is None or isinstance(error, CNIError))
 
 

@@ -41,7 +41,7 @@ class LoopEvents:
         loop.add_reader(self._epoll.fileno(), self._on_ready)
 
     def add_reader(self, descriptor: int, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever a descriptor is readable; raises OSError. Remove it before you close the descriptor.
+        """Call ``call`` whenever ``descriptor`` is readable; raises OSError. Call ``remove_reader`` before closing it.
 
         A forked child that has a copy of a closed descriptor would keep it readable for ever.
         """
@@ -101,7 +101,7 @@ def of_running_loop() -> LoopEvents:
 
 
 async def let_others_run() -> None:
-    """Wait for a pass of the event loop in which a verb may begin."""
+    """Suspend this task until its verb may begin: only some verbs begin in one pass of the event loop."""
     while _room() <= 0:  # noqa: ASYNC110 - it waits for the next pass
         await asyncio.sleep(0)
     _count(1)

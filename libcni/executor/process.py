@@ -85,7 +85,7 @@ class Waiter:
         """Watch the process from now on. Raises OSError."""
 
     async def wait(self, deadline: float) -> bool:
-        """Read the plugin's output until its end, or until the deadline; return whether it has ended.
+        """Read the plugin's output until the plugin ends or the deadline passes; return whether the plugin has ended.
 
         Raises:
             OutputLimitError: the plugin printed more than its output limit.
@@ -227,7 +227,7 @@ class AsyncPreparedProcess:
         return await self._run(waiter, timeout, stdin)
 
     async def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        """Kill the waiting process, reap it and close its descriptors. Does nothing after ``feed``."""
         waiter, self._waiter = self._waiter, None
         # A forked child shares the loop's epoll instance with its parent: so it must not watch anything.
         if waiter is None or not waiter.child.is_owned():
@@ -255,7 +255,7 @@ class PreparedProcess:
         return run_to_end(self._prepared.feed(stdin, timeout))
 
     def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
+        """Kill the waiting process, reap it and close its descriptors. Does nothing after ``feed``."""
         run_to_end(self._prepared.discard())
 
 

@@ -28,7 +28,7 @@ _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
-    """Prepare the start of an executable without arguments, in a process group of its own, with default signals.
+    """Return a function that starts an executable without arguments, in its own process group, with default signals.
 
     Args:
         path: the executable.
@@ -76,7 +76,7 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
 
 
 def prepare_fork(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
-    """Prepare a start as ``prepare_spawn`` does, of a process that gets SIGKILL when this program ends.
+    """Return a function like that of ``prepare_spawn``, whose process gets SIGKILL when this program ends.
 
     posix_spawn cannot ask for that signal, so this function forks. The program must have only one thread: the kernel
     sends the signal when the thread that has forked ends.

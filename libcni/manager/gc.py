@@ -53,7 +53,7 @@ class LiveSet:
         return container_id in self._owners
 
     def possible_pairs(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
-        """Return every pair that a live attachment may have.
+        """Return every (container ID, interface name) pair that may belong to a live attachment.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
         live container on any network are valid on every network. The client adds the pairs that the file names of
@@ -68,7 +68,7 @@ class LiveSet:
 
 
 def read_live_once(live: Any) -> tuple[Any, ...]:
-    """Return the elements of ``live``.
+    """Return the elements of ``live``, which may be an iterator, as a tuple.
 
     Raises TypeError if ``live`` is None or a string, or an iterator without elements.
     """

@@ -73,7 +73,7 @@ class NamespaceMaker(Protocol):
 
 
 class KernelNamespaces:
-    """The kernel's namespaces."""
+    """The NamespaceMaker for namespaces of the kernel."""
 
     def make(self, path: str, announce: Callable[[str], object]) -> None:
         """Make a namespace, and the directory of its path."""

@@ -128,7 +128,7 @@ class ManagerOperation:
 
     @contextmanager
     def block(self, container_id: str) -> Iterator[None]:
-        """Keep the container's lock, which this operation has, for the operations of this thread or task."""
+        """During the block, let operations of this thread or task use the container's lock, which this one holds."""
         block = _Block(self.cni, container_id, self._cleanup.pop_all().close)
         _blocks.set((*_blocks.get(), block))
         try:

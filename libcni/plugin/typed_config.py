@@ -176,7 +176,7 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
 
 
 def find_key(document: Mapping[str, Any], name: str) -> str:
-    """Return the key for an attribute: ``data_dir`` or ``dataDir`` for ``data_dir``. Case does not matter, as in Go."""
+    """Return an attribute's key in ``document``: ``data_dir`` or ``dataDir`` for ``data_dir``, in any case as in Go."""
     first, *others = name.split("_")
     camel = first + "".join(part.capitalize() for part in others)
     exact = [key for key in (name, camel) if key in document]

@@ -46,7 +46,7 @@ def as_plain(document: Document) -> Document:
 
 
 def from_plain(document: Document, target: str) -> Document:
-    """Return a result of the form of 1.x, with keys of version ``target`` only, in the form of that version."""
+    """Convert a result in the form of 1.x, which has only keys of version ``target``, to the form of that version."""
     if RESULT_FORMS[target] == _PLAIN:
         return document
     listed = _plain_to_listed(document)
@@ -54,7 +54,7 @@ def from_plain(document: Document, target: str) -> Document:
 
 
 def objects(document: Document, key: str) -> list[Document]:
-    """Return the objects in a list; [] if it is missing or null. Raises ConversionError."""
+    """Return the objects in the list ``document[key]``; [] if it is missing or null. Raises ConversionError."""
     values = document.get(key)
     if values is None:
         return []

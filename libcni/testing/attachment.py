@@ -15,7 +15,7 @@ from libcni.testing.snapshot import Snapshot, difference, settled, snapshot
 
 
 class Attachment:
-    """An interface of a container.
+    """An attachment in an examination: one interface of a container.
 
     Attributes:
         container: its ID; no such container exists.
@@ -45,7 +45,7 @@ class Attachment:
         return f"{self.container}/{self.ifname}"
 
     def config(self, verb: str = "") -> dict[str, Any]:
-        """Return the configuration of a verb. For other verbs than ADD it contains the result, if there is one."""
+        """Return the configuration for a verb; except for ADD it contains the last ADD's result, if there is one."""
         return self.exam.config(self.result if verb != "ADD" else None, self.previous, self.namespace)
 
     def call(self, verb: str, config: Mapping[str, Any] | None = None, **changes: Any) -> Answer:
@@ -63,7 +63,7 @@ class Attachment:
         return answer
 
     def forwarded(self, verb: str, config: Mapping[str, Any] | None = None, **changes: Any) -> Answer:
-        """Run a verb, and check that its success has reached the IPAM plugin of a plugin that delegates."""
+        """Run a verb; if it succeeds, check that a plugin with an IPAM plugin has forwarded the verb to it."""
         recorder = self.exam.recorder
         if recorder is not None:
             recorder.forget()

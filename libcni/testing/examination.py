@@ -229,7 +229,7 @@ def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def document_of(answer: Answer, *, must_fail: bool = False) -> tuple[dict[str, Any], str]:
-    """Return the document on stdout, and a problem if the exit status or the document is not as expected."""
+    """Return (document on stdout, ""), or ({}, problem) if the exit status or the document is not as expected."""
     has_failed = answer.status != 0
     if has_failed != must_fail:
         return {}, shown(answer)
@@ -242,7 +242,7 @@ def document_of(answer: Answer, *, must_fail: bool = False) -> tuple[dict[str, A
 
 
 def shown(answer: Answer) -> str:
-    """Return an answer in one line."""
+    """Return an answer's exit status and output in one line."""
     how = f"signal {-answer.status}" if answer.status < 0 else f"exit status {answer.status}"
     text = " ".join(answer.stdout.split()) or answer.stderr.strip()
     return f"{how}: {text[:300]}" if text else how

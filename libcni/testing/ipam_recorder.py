@@ -46,7 +46,7 @@ class Recorder(FakePlugin):
 
     @contextmanager
     def playing(self, mode: str, document: object = None) -> Iterator[None]:
-        """Change the calls of the block.
+        """Change how the IPAM plugin answers during the block.
 
         Args:
             mode: ``refuse VERB``: print ``document`` as an error, without the real plugin's verb. ``hang``: never end

@@ -29,7 +29,7 @@ def cni_fakes(tmp_path: Path) -> FakePlugins:
 
 @pytest.fixture(scope="session")
 def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
-    """Return a context manager that makes a network namespace; skip the test, with the reason, if none can be made."""
+    """Return a function that makes a network namespace; skip the test, with the reason, if none can be made."""
     from libcni.testing.namespaces import network_namespace, why_no_namespaces
 
     # Asked once for each test run, because it makes a namespace to find out.

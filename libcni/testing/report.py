@@ -66,7 +66,7 @@ class ConformanceReport:
         return [finding for finding in self.findings if finding.problem and not finding.known]
 
     def apply_known(self, known: Mapping[str, str]) -> None:
-        """Mark the failures whose check is in ``known``; add a failure for each known check that has none."""
+        """Mark the failures whose check is in ``known``; add a failure for each check in ``known`` that has none."""
         self.findings = [
             replace(finding, known=known.get(finding.check, "")) if finding.problem else finding
             for finding in self.findings

@@ -29,7 +29,7 @@ def own_host(exam: Examination) -> Iterator[None]:
 
 @contextmanager
 def surroundings_of(exam: Examination) -> Iterator[None]:
-    """Run the block in new surroundings: the caller's, or for a chained plugin the links of ``prev_result``."""
+    """Run the block in a new namespace: the caller's, or for a chained plugin one with the links of ``prev_result``."""
     given = exam.namespace
     try:
         if exam.surroundings is not None:
@@ -77,7 +77,7 @@ def links_of_result(previous: Mapping[str, Any]) -> Iterator[NetworkNamespace]:
 
 
 def run_ip(*words: str, check: bool = True) -> bool:
-    """Run iproute2's command in the thread's namespace; return whether it succeeded. Raises OSError with its text."""
+    """Run ``ip`` in the thread's namespace; return whether it succeeded. With ``check``, raise OSError if not."""
     done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)  # noqa: S603, S607 - found on PATH
     if check and done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")

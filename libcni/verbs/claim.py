@@ -55,7 +55,7 @@ class Claim:
 
     @classmethod
     def of_add(cls, run: VerbRun, record: Record, place: Place) -> Claim:
-        """Return the Claim of an ADD. Its plugins have made nothing yet."""
+        """Return the Claim of an ADD whose plugins have created nothing yet."""
         return cls(run, record, place, record.netns, record.ifname)
 
     @classmethod
@@ -72,7 +72,7 @@ class Claim:
 
     @classmethod
     def to_any(cls, run: VerbRun, record: Record | None, path: str, ifname: str) -> Claim:
-        """Return the Claim of a caller who wants the plugins to remove any interface of the name."""
+        """Return the Claim of a DEL whose caller wants the plugins to remove any interface of this name."""
         return cls(run, record, Place(), path, ifname, is_any=True)
 
     def look(self) -> Place:
@@ -88,7 +88,7 @@ class Claim:
         return "interface" if isinstance(seen.interface, Known) else ""
 
     def learn_before(self, seen: Place) -> None:
-        """Note, before the first plugin of an ADD, that an interface that exists already is not of this ADD."""
+        """Before the first plugin of an ADD, note that an interface that exists already does not belong to this ADD."""
         self.place = self.place.with_interface(NOT_OURS if isinstance(seen.interface, Known) else UNKNOWN)
 
     def learn(self, result: Result, *, is_last: bool) -> None:

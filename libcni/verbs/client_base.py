@@ -333,7 +333,7 @@ def documented_like(blocking: type) -> Callable[[type[KindT]], type[KindT]]:
 def run_of(
     client: ClientBase[Any], operation: Operation, timeout: Timeout = DEFAULT, *, part_of: VerbRun | None = None
 ) -> VerbRun:
-    """Return a client's run on which a manager runs a verb: the interface between managers and clients.
+    """Return a VerbRun of a client, on which a manager runs a verb: the interface between managers and clients.
 
     The run waits like the client: it blocks, or awaits on asyncio. ``part_of``: the run of the manager's operation.
     The verb then has its own locks and timeout, but waits for no turn, because the operation has a turn.
@@ -376,7 +376,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
 
 
 def single(plugin: PluginConfig) -> NetworkConfigList:
-    """Return a single plugin as a list.
+    """Return a single plugin configuration as a network with one plugin.
 
     The record of such an attachment holds the plugin's own document, as in Go libcni.
     """

@@ -165,7 +165,7 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
 
 
 def is_repeatable(error: CNIError) -> bool:
-    """Return whether a second DEL may succeed: a plugin has answered. A plugin that hung would probably hang again."""
+    """Return whether a second DEL may succeed: the plugin ended with an error, and did not hang."""
     if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
         return all(isinstance(member, CNIError) and is_repeatable(member) for member in error.exceptions)
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)

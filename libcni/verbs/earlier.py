@@ -57,7 +57,7 @@ class Earlier:
 
     @property
     def replaced_path(self) -> str:
-        """The record that the ADD's record replaces, or ""."""
+        """The path of the record that the ADD's record replaces, or ""."""
         return next((one.path for one in self.to_detach if self.keeps_record(one)), "")
 
 
@@ -77,7 +77,7 @@ def find_earlier(run: VerbRun, record: Ours, on_existing: OnExisting) -> Earlier
 def earlier_of(
     network: str, others: Collection[tuple[Record, State]], on_existing: OnExisting, *, has_damaged: bool
 ) -> Earlier:
-    """Return what an ADD does with the records of its interface, each with its state.
+    """Decide what an ADD does with the earlier records of its interface; ``others``: each with its state.
 
     Raises:
         AttachmentExistsError: the ADD is refused.

@@ -91,7 +91,7 @@ class PortHolders(NamedTuple):
 
     @property
     def dead(self) -> list[PortOwner]:
-        """The attachments of this client that are proved dead."""
+        """The attachments of this client whose containers are proved dead."""
         return [owner for owner in self.owners if owner.is_own and owner.life.is_dead]
 
     def check_owners(self, *, but: Collection[PortOwner] = ()) -> None:

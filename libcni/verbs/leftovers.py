@@ -64,7 +64,7 @@ def left_behind(chain: Chain, index: int, claim: Claim) -> list[Leftover]:
 
 
 def still_there(run: VerbRun, record: Record, left: Sequence[Leftover]) -> tuple[Leftover, ...]:
-    """Return those of the leftovers of a repeated DEL that exist, or may exist.
+    """Return the elements of ``left`` that exist, or may exist, after a repeated DEL.
 
     bridge and ptp remove the interface before the rules, and may fail after both. So at the second DEL the interface is
     missing, and only the rules themselves show whether they are left.

@@ -39,7 +39,7 @@ Target = Recorded | Damaged | Unrecorded
 
 
 def find_target(run: VerbRun, identity: Identity) -> Target:
-    """Return what is recorded of an attachment; raises RecordError if the directory cannot be read."""
+    """Find an attachment's record, or the damaged file in its place; raises RecordError if this cannot be read."""
     record = run.records.find(identity)
     if isinstance(record, Unreadable):
         return Damaged(record)

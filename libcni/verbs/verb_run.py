@@ -110,7 +110,7 @@ class VerbRun(LockingRun):
     async def complete(
         self, verb: Callable[Concatenate[VerbRun, _P], Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Run a verb over this run: wait for its turn, and release all locks at its end, even after an exception."""
+        """Run a verb on this run: wait for its turn, and release all locks at its end, even after an exception."""
         with self:
             await self.take_turn()
             try:

@@ -38,7 +38,7 @@ _POLICY = DelPolicy(keep_going=True)
 
 
 class Driver:
-    """The verbs of a driver.
+    """The verbs that netavark calls on a driver: create, setup and teardown.
 
     Args:
         cni: a client with the owner ``OWNER``.

@@ -40,7 +40,7 @@ def status_block(network: str, netns: str, ifname: str, result: Result) -> dict[
 
 
 def check_granted(status: Mapping[str, Any], network: str, ifname: str, ips: Sequence[str], mac: str) -> None:
-    """Refuse an attachment without the addresses that the container asked for: plugins ignore what they do not know.
+    """Raise CNIError if an attachment lacks an address that was requested: plugins ignore unknown arguments.
 
     Raises:
         CNIError: the network gave other addresses.

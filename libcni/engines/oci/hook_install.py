@@ -18,7 +18,7 @@ _SPARE_SECONDS = 10
 
 
 def config_file(path: str) -> str:
-    """Return the config.json that a path means: a bundle's, or the file itself."""
+    """Return the path of the config.json that a path means: a bundle's, or the file itself."""
     return path if os.path.basename(path) == "config.json" else os.path.join(path, "config.json")
 
 

@@ -79,7 +79,7 @@ class Pins:
         return [pin for pin in pins if container_id in {None, pin.container_id} and is_empty_file(pin.path)]
 
     def parse(self, path: str) -> Pin | None:
-        """Return the pin that a path names, whether the pin exists or not; None for other paths."""
+        """Return the Pin at a path, whether it exists or not; None if the path cannot be that of a pin."""
         directory, _, name = path.rpartition("/")
         container_id, _, pid = name.rpartition(".")
         if directory != self.directory or not container_id or not (pid.isascii() and pid.isdigit()):
