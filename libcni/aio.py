@@ -263,7 +263,7 @@ def _set_result(future: asyncio.Future[None]) -> None:
 
 
 async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
-    """Wait for a future. If the caller is cancelled meanwhile, raise CancelledError only when the future is done."""
+    """Return a future's value. If the caller is cancelled meanwhile, raise CancelledError only when it is done."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

@@ -140,7 +140,7 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, least: int = SHORT) 
 
 
 def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
-    """Replace, in names of the form ``ID[:IFNAME]``, a pod or the start of an ID by the whole ID."""
+    """Return names of the form ``ID[:IFNAME]`` with the whole ID in place of a pod or of the start of an ID."""
     parts = [name.partition(":") for name in names]
     # Of the names of findings only "dead" could be the start of an ID.
     return ["".join([recorded_container(cni, text, least=5 if text == "dead" else 1), *rest]) for text, *rest in parts]

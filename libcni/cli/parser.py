@@ -57,7 +57,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
 
 
 def read_words(command: Command, words: Sequence[str]) -> dict[str, Any]:
-    """Read the arguments and options of a command."""
+    """Return the values of a command's arguments and options by name."""
     parser = parser_of(command)
     # Intermixed: an option may stand between two arguments of which the second one may be missing.
     options, unknown = parser.parse_known_intermixed_args(words)

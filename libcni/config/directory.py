@@ -84,7 +84,7 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
 
 
 def read_networks(files: Iterable[str]) -> tuple[dict[str, NetworkConfigList], list[ConfigError]]:
-    """Read files in order. Return the networks by name, and an error for each unusable file or repeated name."""
+    """Read files in order. Return (networks by name, an error for each unusable file or repeated name)."""
     networks: dict[str, NetworkConfigList] = {}
     problems: list[ConfigError] = []
     for file in files:

@@ -135,7 +135,7 @@ def last_members(text: str) -> dict[str, Member]:
 
 
 def whole_part(text: str) -> tuple[str, int]:
-    """Return an object of the undamaged first members of ``text``, as text, and the index after them in ``text``."""
+    """Return (an object with the undamaged first members of ``text``, the index after them in ``text``)."""
     end = 0
     with suppress(JSONTextError):
         for span in _spans(text):

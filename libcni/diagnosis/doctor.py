@@ -89,7 +89,7 @@ def report_on(
     send_packets: bool = False,
     only: Collection[str] = (),
 ) -> DoctorReport:
-    """Run the checks on a state of a node, except those in ``skip``.
+    """Run the checks, except those in ``skip``, on a state of a node; return the report.
 
     ``checked``: the paths of the records for which the plugins' CHECK is run; None: all. ``send_packets``: see
     ``diagnose``; ``only``: send packets only to and from these containers; (): all.

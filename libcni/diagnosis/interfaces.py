@@ -526,7 +526,7 @@ def _expected_mtu(node: NodeState, attachment: Attachment) -> int:
 
 
 def lost_addresses(node: NodeState, attachment: Attachment, inside: Network) -> list[tuple[str, str]]:
-    """Return (interface, address with prefix length) of the reported addresses that no interface has any longer."""
+    """Return (interface, address with prefix length) of the recorded addresses that no interface has any longer."""
     # These plugins leave an address where they have reported it.
     is_known = {str(document.get("type")) for document in node.documents(attachment)} <= {*_FOLLOW_IPAM, *_LIKE_ENDS}
     return [

@@ -66,7 +66,7 @@ _OPPOSITES: dict[MendKind, MendKind] = {
 
 
 def merged(mends: Iterable[Mend]) -> tuple[Mend, ...]:
-    """Return mends without repetitions. If two findings have the same mend, it interrupts the attachments of both."""
+    """Return mends without repetitions. A mend of two findings interrupts the attachments of both."""
     groups: dict[tuple[str, ...], list[Mend]] = {}
     for mend in mends:
         groups.setdefault(mend.key, []).append(mend)

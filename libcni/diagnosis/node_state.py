@@ -69,7 +69,7 @@ class NodeState(NodeReading):
 
     @functools.cached_property
     def blocking_file(self) -> str:
-        """The unusable file whose name sorts first, or "": containerd reads this one alone, and CRI-O skips it."""
+        """The unusable file that sorts before all usable ones, or "": containerd reads only it, and CRI-O skips it."""
         problems = self.directory.problems if self.directory is not None else ()
         broken = [problem.file for problem in problems if problem.location != "name" and problem.file]
         first = min(broken, key=os.path.basename, default="")

@@ -37,7 +37,7 @@ _DHCP = "/run/cni/dhcp.sock"
 
 
 def obstacles_to_reload(cni: CNIConfig, attachments: Collection[Attachment]) -> list[str]:
-    """Return for each attachment why the ADD of a reload would fail after its DEL, and what to do; "" if not known.
+    """Return for each attachment why the ADD of a reload would fail after its DEL, and what to do; "" if no reason.
 
     A reload alone finds out only after its DEL that a program which a plugin needs is missing, that a plugin is
     damaged, that a daemon's file is missing, that the bridge has another network's address, or that no address is free.

@@ -290,7 +290,7 @@ class Forwarding:
         return _of_filter(rule)
 
     def may_see(self, rule: Rule, packet: Packet) -> bool:
-        """Return whether a rule of iptables may see a packet."""
+        """Return whether a packet may match a rule of iptables."""
         step = self._step(Table(), rule, _of_filter(rule), packet)
         return step is not None and step.fits(packet.address)
 

@@ -55,7 +55,7 @@ _AT_ONCE = 8
 
 
 def ask_plugins(cni: CNIConfig, net: NetworkConfigList) -> tuple[PluginValidation, ...]:
-    """Find each plugin of a network, IPAM plugins included, and ask it for its versions. Each call ends after 10 s."""
+    """Find each plugin of a network, IPAM plugins included, and ask it for its versions. A call may take 10 s."""
     validations = []
     for name in plugin_names(net):
         path = ""

@@ -56,7 +56,7 @@ class Routes:
         self._lengths = sorted(self._routes, reverse=True)
 
     def to(self, address: str) -> IPRoute | None:
-        """Return the route that packets to an address take."""
+        """Return the route that packets to an address take, or None."""
         for version, length in self._lengths:
             if version == (6 if ":" in address else 4):
                 route = self._routes[version, length].get(_prefix(address, length))

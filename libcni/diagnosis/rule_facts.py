@@ -49,7 +49,7 @@ Facts = dict[str, dict[Fact, Owner | None]]
 
 
 def facts_of(node: NodeState) -> Facts:
-    """Return the effects of the node's rules on containers, by backend."""
+    """Return the effects of the node's rules on containers, by backend (``iptables``, ``nftables``)."""
     return {
         "iptables": dict(joined.from_iterable(_of_iptables(node, program) for program in iptables_of(node))),
         "nftables": dict(_of_nftables(node.rules.get("nft", {}))),

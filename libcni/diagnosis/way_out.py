@@ -39,7 +39,7 @@ def check_forwarding(node: NodeState, live: list[Attachment]) -> Observations:
 
 
 def check_default_route(node: NodeState, live: list[Attachment]) -> Observations:
-    """Find a node that masquerades, has interfaces of its own, and no default route."""
+    """Find a node that masquerades and has interfaces of its own, but no default route."""
     if node.host is None:
         return
     used = {name for attachment in live for name in node.gateway_interfaces(attachment)}

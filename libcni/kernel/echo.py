@@ -71,7 +71,7 @@ class EchoRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Echo:
-    """The outcome of a request.
+    """The outcome of an echo request.
 
     Attributes:
         sent: the number of packets that were sent.

@@ -94,7 +94,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is known of an attachment from its record, or of a reservation without a record.
+    """The recorded facts about an attachment, or about a reservation without a record.
 
     Attributes:
         path: the recorded path of its namespace; "" for none. A text that does not begin with / is no path.

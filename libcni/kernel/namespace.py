@@ -197,7 +197,7 @@ def _is_namespace(path: str) -> bool:
 
 
 def call_in_thread(function: Callable[[], _T]) -> _T:
-    """Call a function in a thread of its own, which may change its namespace, and return its answer or raise its error.
+    """Call a function in a new thread, whose namespace it may change; return its value or raise its exception.
 
     The caller's thread must stay in its namespace: it may start a plugin next.
     """

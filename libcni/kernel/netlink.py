@@ -284,7 +284,7 @@ def change_link(netns: str | None, ifindex: int, *, master: int | None = None) -
 
 
 def set_hairpin(netns: str | None, ifindex: int) -> None:
-    """Let the bridge of an interface send packets back to it. Raises OSError."""
+    """Switch on hairpin mode for a bridge port, so that the bridge sends packets back to it. Raises OSError."""
     mode = attribute(_IFLA_PROTINFO, attribute(_BRPORT_MODE, b"\1"))
     _change(netns, _RTM_SETLINK, _NLM_F_CHANGE, _LINK.pack(socket.AF_BRIDGE, 0, ifindex, 0, 0) + mode)
 

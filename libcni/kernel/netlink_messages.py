@@ -195,7 +195,7 @@ def error_in(answer: bytes) -> int:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Return an attribute of a message."""
+    """Return the bytes of an attribute with this kind and value."""
     return (ATTRIBUTE.pack(ATTRIBUTE.size + len(value), kind) + value).ljust(
         (ATTRIBUTE.size + len(value) + 3) & ~3, b"\0"
     )

@@ -20,7 +20,7 @@ def read_regular(descriptor: int, limit: int) -> bytes:
 
 
 def read_with_status(descriptor: int, limit: int) -> tuple[os.stat_result, bytes]:
-    """Return the status and the bytes of an open file, and close it.
+    """Return (status, bytes) of an open file, and close it.
 
     Open it with O_NONBLOCK: otherwise opening a FIFO may block. The status is from before the read.
 

@@ -116,7 +116,7 @@ class Condition(NamedTuple):
 
 
 def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912 - a table of words
-    """Return a rule's conditions, and its verdict: ``lost``, ``passed``, ``return``, the next chain's name, or ""."""
+    """Return (conditions, verdict) of a rule: ``lost``, ``passed``, ``return``, the next chain's name, or ""."""
     conditions: list[Condition] = []
     verdict = ""
     words = iter(_words(rule))

@@ -143,7 +143,7 @@ def masquerade_chain(network: str, container_id: str) -> str:
 
 
 def ports_chain(network: str, container_id: str) -> str:
-    """Return the chain in which portmap has the ports of a container, for all its interfaces on the network."""
+    """Return portmap's chain for the published ports of a container, for all its interfaces on the network."""
     return f"CNI-DN-{_hash(network + container_id)}"[:_CHAIN_CHARACTERS]
 
 

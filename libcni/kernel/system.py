@@ -111,7 +111,7 @@ socket = _socket.socket
 
 @functools.cache
 def functions_without_release() -> tuple[Any, Any]:
-    """Return setns and socket of the C library, as functions that do not release the interpreter's lock."""
+    """Return (setns, socket) of the C library, as functions that do not release the interpreter's lock."""
     import ctypes  # takes 10 ms
 
     library = ctypes.PyDLL(None)

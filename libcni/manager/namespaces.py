@@ -85,7 +85,7 @@ class KernelNamespaces:
         return unbind(path)
 
     def identity(self, path: str) -> DatedNamespaceId | None:
-        """Return a namespace's device, inode and ctime."""
+        """Return (device, inode, ctime) of a namespace; None if there is no namespace at the path."""
         return identity_of(path)
 
 
@@ -284,7 +284,7 @@ def _failed(what: str, path: str, error: OSError) -> NamespaceError:
 
 
 def identity_of(path: str) -> DatedNamespaceId | None:
-    """Return a namespace's identity; None if nothing, or no namespace, is at the path.
+    """Return (device, inode, ctime) of a namespace; None if there is no namespace at the path.
 
     The kernel uses the inode number of a dead namespace again. The inode's time distinguishes the two.
     """

@@ -175,7 +175,7 @@ def block_operation(cni: CNIConfig | AsyncCNIConfig, container_id: str, timeout:
 
 @contextmanager
 def locked(cni: CNIConfig, container_id: str, timeout: Timeout) -> Iterator[None]:
-    """Hold a container for several operations of this thread; see ``NetworkManager.locked``."""
+    """Lock a container for several operations of this thread; see ``NetworkManager.locked``."""
     with block_operation(cni, container_id, timeout) as operation:
         run_to_end(operation.lock_container(container_id))
         with operation.block(container_id):

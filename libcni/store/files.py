@@ -97,7 +97,7 @@ def _make_missing(path: str, mode: int) -> None:
 
 
 def check_own_directory(path: str) -> None:
-    """Raise RecordError if another user owns a directory, its parent, or may change its names."""
+    """Raise RecordError if a directory or its parent belongs to another user, or others may rename files in it."""
     for directory in (path, os.path.dirname(path)):
         status = system.lstat(directory)
         is_sticky = bool(status.st_mode & stat.S_ISVTX) and directory != path

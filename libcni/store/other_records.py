@@ -50,7 +50,7 @@ class OtherRecord(NamedTuple):
     addresses: frozenset[str]
 
     def is_same_interface(self, record: Record) -> bool:
-        """Whether both records name the same interface: a meta-plugin may attach an interface to a second network."""
+        """Return whether both records name the same interface: meta-plugins may attach one to a second network."""
         return self.identity[1:] == (record.container_id, record.ifname)
 
 

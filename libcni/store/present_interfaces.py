@@ -275,7 +275,7 @@ class Sight:
         return Place(namespace_identity(netns)) if entered is None else entered.namespace
 
     def look(self, netns: str, ifname: str) -> Place:
-        """Examine an interface in the namespace at a path; UNKNOWN if this program cannot enter the namespace."""
+        """Return the Place of an interface in the namespace at a path; UNKNOWN if this program cannot enter it."""
         entered = self._enter(netns)
         return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
 

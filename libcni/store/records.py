@@ -257,7 +257,7 @@ class RecordStore:
         self.begin(record, event).close()
 
     def open(self, record: Record) -> Journal:
-        """Open a record to append events.
+        """Open a record's file to append events; return its journal.
 
         Raises:
             RecordError: the file has changed since it was read, or cannot be opened for writing.

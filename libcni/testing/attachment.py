@@ -49,7 +49,7 @@ class Attachment:
         return self.exam.config(self.result if verb != "ADD" else None, self.previous, self.namespace)
 
     def call(self, verb: str, config: Mapping[str, Any] | None = None, **changes: Any) -> Answer:
-        """Run a verb of the attachment; ADD keeps its result."""
+        """Run a verb for the attachment; the result of an ADD is stored in ``result``."""
         netns = {"netns": self.namespace.path} if self.namespace else {}
         given = {"container_id": self.container, "ifname": self.ifname, **netns, **changes}
         answer = self.exam.call(verb, config or self.config(verb), **given)

@@ -163,7 +163,7 @@ class Examination:
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
-        """Call the plugin.
+        """Call the plugin, and return its answer.
 
         Raises TooSlowError if it does not answer in time, and ValueError if its first call cannot be started.
         """
@@ -180,7 +180,7 @@ class Examination:
         return answer
 
     def start(self, verb: str, config: Mapping[str, Any] | bytes, *, timeout: float, **changes: Any) -> Answer:
-        """Call the plugin. If it does not answer in time, kill it and raise TimeoutExpired."""
+        """Call the plugin, and return its answer. If it does not answer in time, kill it and raise TimeoutExpired."""
         netns = self.namespace.path if self.namespace else self.missing_netns
         options = {"netns": netns, "ifname": self.ifname, "args": self.args, "path": self.path, **changes}
         return call_plugin(self.plugin, verb, config, timeout=timeout, **options)

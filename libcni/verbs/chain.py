@@ -42,7 +42,7 @@ class Chain:
     def invocation(
         self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
     ) -> Invocation:
-        """Return the call of the plugin at ``index``; ``ahead``: with empty stdin, which is not known yet."""
+        """Return the call of the plugin at ``index``; ``ahead``: without stdin, which is not known yet."""
         net, rt, plugin = self.net, self.rt, self.net.plugins[index]
         stdin = b""
         if not ahead:

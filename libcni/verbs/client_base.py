@@ -348,7 +348,7 @@ def _name(net: object) -> str:
 
 
 def name_and_config(net: Network) -> tuple[str, NetworkConfigList | None]:
-    """Return a network's name, and its configuration if the caller gives it. The verb can load the file itself."""
+    """Return (a network's name, its configuration or None). The verb itself loads a network that is only a name."""
     return (net.name, net) if isinstance(net, NetworkConfigList) else (_name(net), None)
 
 

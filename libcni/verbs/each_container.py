@@ -68,7 +68,7 @@ async def outcome_of(verb: Awaitable[AnswerT]) -> AnswerT | CNIError:
 async def detach_each(
     targets: Sequence[TargetT], detach: Callable[[TargetT], Awaitable[AnswerT]]
 ) -> list[AnswerT | CNIError]:
-    """Detach a container's targets in order. After the others, repeat once each DEL in which a plugin has failed.
+    """Detach a container's targets in order. After all of them, repeat once each DEL in which a plugin has failed.
 
     Some plugins fail a first time after they have removed everything. And bridge has one masquerade chain for all
     interfaces of a container on a network. At the DEL of the first interface, bridge fails to remove the chain, because

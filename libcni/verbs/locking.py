@@ -72,7 +72,7 @@ class LockingRun:
         raise NotImplementedError
 
     async def take_turn(self) -> None:
-        """Wait for the turn, and report the wait to the observer; raises LockTimeoutError."""
+        """Wait for the verb's turn in its client, and report the wait to the observer; raises LockTimeoutError."""
         with self._waiting():
             await self.wait_for_turn()
 

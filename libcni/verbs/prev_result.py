@@ -55,7 +55,7 @@ class PrevResult:
         return cls(run, net, record, result)
 
     def text(self, look: Look | None = None) -> str | None:
-        """Return the text for the next plugin, without the addresses that another attachment has now.
+        """Return ``prevResult`` for the next plugin, without the addresses that another attachment has now; or None.
 
         An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
         all rules of an address, whichever container has it. ``look``: a listing of all records, made just now.

@@ -10,7 +10,7 @@ from libcni.verbs.verb_run import VerbRun
 
 
 async def take_over(run: VerbRun, attachment: Attachment) -> Attachment:
-    """Make this client the owner of an attachment, so that its GC and repair manage the attachment.
+    """Make this client the owner of an attachment, and return the attachment with the new owner.
 
     Raises:
         RecordError: the record no longer exists, belongs to another ADD than the listed one, cannot be read, or cannot

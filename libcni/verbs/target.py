@@ -39,7 +39,7 @@ Target = Recorded | Damaged | Unrecorded
 
 
 def find_target(run: VerbRun, identity: Identity) -> Target:
-    """Find an attachment's record, or the damaged file in its place; raises RecordError if this cannot be read."""
+    """Return an attachment's record, a damaged file in its place, or neither; raises RecordError."""
     record = run.records.find(identity)
     if isinstance(record, Unreadable):
         return Damaged(record)

@@ -127,7 +127,7 @@ class VerbRun(LockingRun):
         return answer if isinstance(answer, Outcome) else await answer
 
     async def on_disk(self, work: Callable[[], _T], *, is_short: bool = False) -> _T:  # noqa: ARG002 - see the clients
-        """Call ``work``, a function that may wait for the disk.
+        """Call ``work``, a function that may wait for the disk, and return its value.
 
         ``is_short``: it examines a few files, so that no other verb needs to run meanwhile. Each system call would let
         the threads of all verbs compete for the interpreter.
@@ -170,7 +170,7 @@ class VerbRun(LockingRun):
     async def execute(
         self, invocation: Invocation, *, sharers: int = 1, next_call: Callable[[], Invocation] | None = None
     ) -> Outcome:
-        """Run one plugin within the verb's time.
+        """Run one plugin within the time that the verb has left.
 
         Args:
             invocation: the call.

@@ -111,7 +111,7 @@ def has_process(life: Life, identity: NamespaceId | None) -> bool:
 
 
 def collect(manager: NetworkManager, runtimes: Iterable[str] = tuple(RUNTIMES)) -> tuple[Report, list[Pin]]:
-    """Detach the attachments of ended containers and unpin their namespaces; return the report and the removed pins.
+    """Detach the attachments of ended containers and unpin their namespaces; return (report, removed pins).
 
     Args:
         manager: runs GC; its client has the owner ``OWNER``, for podman's driver ``"podman"``.

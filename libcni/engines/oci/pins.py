@@ -87,7 +87,7 @@ class Pins:
         return Pin(path, container_id, int(pid))
 
     def pin(self, container_id: str, pid: int) -> Pin:
-        """Pin the network namespace of a process, unless it is pinned already.
+        """Pin (bind-mount) the network namespace of a process, unless it is pinned already; return the pin.
 
         Raises:
             CNIError: the namespace cannot be pinned.
