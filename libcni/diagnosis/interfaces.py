@@ -30,7 +30,7 @@ from libcni.diagnosis.stopped_links import (
 from libcni.diagnosis.ways import check_ways
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
-from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Network
+from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, Link, Neighbour, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 from libcni.store.place import Known, Place, is_same_index
@@ -85,6 +85,7 @@ def _faults(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             yield from settings_that_stop(host.links[name], documents, about)
             yield from macs.wrong(host, host.links[name], {attachment.network for attachment, _ in users}, about)
     yield from _wrong_bridge_entries(node, host)
+    yield from _uplink(node)
     for link in node.uplinks:
         about = partial(NodeFinding, "interfaces", subject=f"interface {link.name}")
         yield from settings_that_stop(link, (), about, only=UPLINK)
@@ -168,12 +169,12 @@ def _other_gateways(node: NodeState, host: Network) -> Iterator[NodeFinding]:
 
     The kernel may keep a neighbour's old hardware address for a while. So it must also be behind a port of the bridge.
     """
-    own = grouped((text.partition("/")[0], link.mac) for link in host.links.values() for text in link.addresses)
+    own = {text.partition("/")[0] for link in host.links.values() for text in link.addresses}
     ports_of = grouped((entry.mac, entry.port) for entry in host.bridge_entries if entry.is_learned)
     users: dict[tuple[str, str, int, int], list[Attachment]] = {}
     for attachment, inside in node.live:
         for entry in inside.learned:
-            if entry.address in own and entry.mac not in own[entry.address] and entry.mac in ports_of:
+            if entry.address in own and entry.mac in ports_of and _is_of_another(node, host, attachment, entry):
                 masters = {end.master for end in node.host_ends(attachment)} - {0}
                 for port in ports_of[entry.mac]:
                     link = node.host_links_by_index.get(port)
@@ -194,6 +195,36 @@ def _other_gateways(node: NodeState, host: Network) -> Iterator[NodeFinding]:
             f"to see the addresses behind each port: bridge fdb show br {shlex.quote(bridge)}",
             (), tuple(map(id_of, attachments)),
         )  # fmt: skip
+
+
+def _is_of_another(node: NodeState, host: Network, attachment: Attachment, entry: Neighbour) -> bool:
+    """Return whether the address of a neighbour is that of the container's gateway here, and its hardware address not.
+
+    An address of the node elsewhere may be the container's own: then the other interface is the fault.
+    """
+    links = [host.links[name] for name in node.gateway_interfaces(attachment) if name in host.links]
+    macs = [link.mac for link in links if link.has_address(entry.address)]
+    return bool(macs) and entry.mac not in macs
+
+
+def _uplink(node: NodeState) -> Iterator[NodeFinding]:
+    """Find an interface with the node's default route that nothing is connected to, or that a bridge has taken."""
+    links = [link for link in (node.way_out(version)[0] for version in (4, 6)) if link is not None and link.is_up]
+    for link in {link.index: link for link in links}.values():
+        about = partial(NodeFinding, "interfaces", "error", subject=f"interface {link.name}")
+        master, name = node.host_links_by_index.get(link.master), shlex.quote(link.name)
+        lost = "the node and its containers reach no other network over it"
+        if master is not None and master.kind == "bridge" and link.addresses:
+            yield about(
+                name="link-setting", seen=f"it belongs to the bridge {master.name}, which takes its packets",
+                meaning=f"nothing arrives at its addresses {some(link.addresses)}: {lost}",
+                remedy=f"move its addresses and routes to {master.name}, or run: ip link set {name} nomaster",
+            )  # fmt: skip
+        elif not link.has_carrier:
+            yield about(
+                name="link-down", seen="it is up, and has no carrier: nothing is connected to it", meaning=lost,
+                remedy=f"check the cable and the other end: ip link show dev {name}",
+            )  # fmt: skip
 
 
 def _doubled_hardware_addresses(node: NodeState) -> Iterator[NodeFinding]:

@@ -71,7 +71,7 @@ def _living(node: NodeState, about: NodeFinding, address: str, network: str) -> 
     where = f"the address {address} is on {link.name} in {space.path}"
     if about.containers[0].partition(":")[0] == os.path.basename(space.path):
         # Its name is that of the namespace: a mend of "unreserved" has reserved the address.
-        remedy = "when the container has ended, remove the namespace: then repair frees the address"
+        remedy = f"when the container has ended, repair frees the address after: {_removal_of(space)}"
         return replace(about, severity="note", meaning=f"{where}, for which it is reserved", remedy=remedy)
     if not space.process:
         # Its runtime may have been killed within the ADD, or may just be starting it.
@@ -393,15 +393,26 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
         reader = holder.space.network.reader if holder.space.network is not None else None
         is_ours = reader is not None and holder.link.peer_namespace == reader and len(directories) == 1
         mends = tuple(Mend("reserve", path, (address,), (name,), (), network) for path in directories if is_ours)
+        remedy = (
+            "if it belongs to a container of this network, let the runtime restart the container before the next ADD; "
+            "if it belongs to a node inside a container (such as kind), do nothing"
+        )
+        if mends:  # the kernel answers for the address, whatever runs there; a sandbox that failed may have left it
+            remedy = "" if holder.space.process else f"if no container needs it: {_removal_of(holder.space)}"
         yield NodeFinding(
             "ipam", "warning", "unreserved", f"container {name.partition(':')[0]}",
             f"address {address} of network {network} is on {holder.link.name} in {holder.space.path}"
             f" ({inhabitant_of(holder.space)}), and it is neither reserved nor on record",
             "the next ADD can give this address to a second container",
-            "" if mends else "if it belongs to a container of this network, let the runtime restart the "
-            "container before the next ADD; if it belongs to a node inside a container (such as kind), do nothing",
-            mends, (name,),
+            remedy, mends, (name,),
         )  # fmt: skip
+
+
+def _removal_of(space: Space) -> str:
+    """Return the command that removes the name of a namespace, or words for it."""
+    directory, name = os.path.split(space.path)
+    is_named = directory in {"/run/netns", "/var/run/netns"}
+    return f"ip netns del {shlex.quote(name)}" if is_named else "remove the namespace"
 
 
 def _owner_of(node: NodeState, space: Space, network: str) -> str:

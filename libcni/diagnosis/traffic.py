@@ -94,8 +94,11 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Coll
     failures: list[Failure] = []
     unknown: list[tuple[Probe, str]] = []
     answering: set[str] = set()
+    silent: dict[str, Failure] = {}
     for batch in batches(probes):
-        _send(batch, answering, failures, unknown)
+        _send(batch, answering, failures, unknown, silent)
+    probes = [probe for probe in probes if probe.kind != "out" or probe.request.target in answering]
+    yield from map(_of_router, silent.values())
     for end, reason in {probe.ends[-1].name: (probe.ends[-1], reason) for probe, reason in unknown}.values():
         yield NotChecked("traffic", name_of(end.attachment), reason)
     counts = {word: sum(probe.kind == kind for probe in probes) for kind, word in _COUNTED.items()}
@@ -126,13 +129,36 @@ _COUNTED: Mapping[Kind, str] = {
 # What came back.
 
 
-def _send(batch: list[Probe], answering: set[str], failures: list[Failure], unknown: list[tuple[Probe, str]]) -> None:
+def _of_router(failure: Failure) -> NodeFinding | NotChecked:
+    """Say that the node's gateway does not answer the node: no container can reach other networks through it then."""
+    router = failure.probe.request.target
+    if failure.fate != "unresolved":
+        reason = "it does not answer the node's own echo requests, so nothing was sent to it from containers"
+        return NotChecked("traffic", f"packets to the node's gateway {router}", reason)
+    return NodeFinding(
+        "traffic", "error", "no-reply", f"this node's gateway {router}",
+        f"the node gets no answer to the question who has {router} ({'NDP' if ':' in router else 'ARP'})",
+        "the node and its containers reach no other network through it",
+        f"find out whether it is the right gateway, and what is between: ip route get {router}; ip neigh show {router}",
+    )  # fmt: skip
+
+
+def _send(
+    batch: list[Probe],
+    answering: set[str],
+    failures: list[Failure],
+    unknown: list[tuple[Probe, str]],
+    silent: dict[str, Failure],
+) -> None:
     echoes = send_echoes([probe.request for probe in batch])
     pairs = list(zip(batch, echoes, strict=True))
     # Another machine is expected to answer if it answers the node, or another container.
     answering |= {probe.request.target for probe, echo in pairs if echo.is_answered}
     unresolved: dict[str, set[str]] = {}
     for probe, echo in pairs:
+        if probe.kind == "router" and not echo.is_answered:
+            with suppress(OSError):
+                silent[probe.request.target] = Failure(probe, echo, _fate(probe, echo, _unresolved(probe.request)))
         is_on_node = probe.kind == "gateway" and probe.source is not None and probe.source.is_on_node
         is_expected = probe.kind not in _OF_OTHERS or is_on_node or probe.request.target in answering
         if echo.is_answered or not is_expected or not all(map(_is_there, probe.ends)):

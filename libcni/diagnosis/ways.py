@@ -190,6 +190,8 @@ def _wrong(node: NodeState, host: Network, asked: list[_Asked]) -> Iterator[_Wro
             continue
         if answer.kind == "local" and answer.protocol == _KERNEL and answer.destination.endswith(("/32", "/128")):
             continue  # an address of the node itself: it is a doubled one
+        if one.question.source and any(link.has_address(one.question.source) for link in host.links.values()):
+            continue  # also a doubled one: from itself the kernel takes no packets
         # Where there never was a route, another finding says so, or it is meant.
         is_nowhere = answer.error == errno.ENETUNREACH or is_default(answer.destination or "")
         devices = one.devices if one.kind != "out" else tuple(names.values())

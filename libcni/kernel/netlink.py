@@ -59,7 +59,7 @@ _RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE 
 _WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 _ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
                 8: "prohibit", 9: "throw", 10: "nat"}  # fmt: skip
-_IFF_UP = 1
+_IFF_UP, _IFF_LOWER_UP = 1, 0x10000
 _RT_TABLE_LOCAL = 255
 MAIN_TABLE, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
 _DROPPING_TYPES = {6, 7, 8}  # the types blackhole, unreachable and prohibit
@@ -93,6 +93,7 @@ class Link:
         mtu: its MTU in bytes.
         settings: its settings that can stop packets and that a new interface does not have, such as ``arp off``: see
             ``settings_of``.
+        has_carrier: whether something is connected to it, if it is up.
         pvid: the VLAN of its packets without a tag, if it belongs to a bridge that filters VLANs; 0 for none.
     """
 
@@ -108,6 +109,7 @@ class Link:
     mtu: int = 0
     settings: tuple[str, ...] = ()
     pvid: int = 0
+    has_carrier: bool = True
 
     def has_address(self, address: str) -> bool:
         """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
@@ -445,6 +447,7 @@ def _link(body: bytes) -> Link:
         mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
         kind=kind,
         is_up=bool(flags & _IFF_UP),
+        has_carrier=bool(flags & _IFF_LOWER_UP),
         peer_namespace=_signed(attributes.get(_IFLA_LINK_NETNSID)),
         peer=_number(attributes.get(_IFLA_LINK)),
         mtu=_number(attributes.get(_IFLA_MTU)),

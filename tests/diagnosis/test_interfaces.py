@@ -18,7 +18,7 @@ from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.reload_mend import HOOK
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.netlink import IPRoute, Link, Network, read_network
+from libcni.kernel.netlink import BridgeEntry, IPRoute, Link, Neighbour, Network, read_network
 from libcni.store.place import Known
 
 
@@ -533,3 +533,36 @@ def test_a_restarted_daemon_that_flushed_both_ends_of_ptp(node: OperatorNode) ->
     assert node.host.addresses(name) == before
     assert routes() == ways, "the kernel's own route would lead to a link on which no other container is"
     node.assert_healthy()
+
+
+def test_the_interface_of_the_default_route(made: MadeNode) -> None:
+    made.attach("c1")
+    up0 = made.host.links["up0"] = Link("up0", 50, is_up=True, addresses=["192.0.2.1/24"])
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.254", 50)))
+    assert made.findings(check_interfaces) == []
+    up0.has_carrier = False
+    found = made.finding(check_interfaces)
+    assert (found.severity, found.name, found.subject) == ("error", "link-down", "interface up0")
+    assert found.remedy.endswith(": ip link show dev up0")
+    up0.has_carrier, up0.master = True, made.host.links["br0"].index
+    made.host.links["br0"].kind = "bridge"
+    found = made.finding(check_interfaces)
+    assert (found.severity, found.name) == ("error", "link-setting")
+    assert found.seen == "it belongs to the bridge br0, which takes its packets"
+    assert found.remedy.endswith(": ip link set up0 nomaster")
+    made.host.links["br0"].kind = "bond"
+    assert made.findings(check_interfaces) == []
+
+
+def test_an_address_of_the_node_elsewhere_is_none_of_the_bridge(made: MadeNode) -> None:
+    """As keepalived has it: the container's own address is right, and that of the other interface is the fault."""
+    inside, other = made.attach("c1"), made.attach("c2")
+    made.host.links["up0"] = Link("up0", 50, mac="02:00:00:00:00:50", is_up=True, addresses=["10.1.0.3/32"])
+    mac = other.links["eth0"].mac
+    object.__setattr__(inside, "learned", (Neighbour("10.1.0.3", mac, 3, is_learned=True),))
+    object.__setattr__(
+        made.host, "bridge_entries", (BridgeEntry(mac, made.host.links["vethc2"].index, is_learned=True),)
+    )
+    assert [one.name for one in made.findings(check_interfaces)] == []
+    made.host.links["br0"].addresses.append("10.1.0.3/32")
+    assert [one.name for one in made.findings(check_interfaces)] == ["wrong-neighbour"]

@@ -338,12 +338,13 @@ def test_the_address_of_a_living_interface_without_a_record_is_reserved(node: Op
     (node.leases / "net" / f"{node.net}.2").unlink()
     found = node.mend("it is neither reserved nor on record")
     assert (found.name, found.mends[0].interrupts) == ("unreserved", ())
+    assert found.remedy == f"if no container needs it: ip netns del {namespace.name}", "nothing runs there"
     assert node.leased() == {f"{node.net}.2": f"{namespace.name}\neth0"}
     assert [(one.name, one.severity) for one in node.diagnose().findings] in ([], [("unrecorded", "note")])
     node.age_leases()
     kept = node.finding("is reserved for a container without a record")
     assert (kept.severity, kept.remedy) == (
-        "note", "when the container has ended, remove the namespace: then repair frees the address"
+        "note", f"when the container has ended, repair frees the address after: ip netns del {namespace.name}"
     )  # fmt: skip
     assert node.attach("c2").addresses("eth0") == [f"{node.net}.3/24"]
 

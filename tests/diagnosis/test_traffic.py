@@ -363,6 +363,22 @@ def test_a_policy_may_drop_echo_requests_and_a_setting_need_not_answer_them(node
     assert any("icmp_echo_ignore_all is 1 there" in one.reason for one in report.not_checked)
 
 
+@pytest.mark.slow
+@pytest.mark.real
+def test_a_gateway_of_the_node_that_does_not_answer_the_node(node: OperatorNode) -> None:
+    node.write_bridge(ipMasq=True, isDefaultGateway=True)
+    node.attach("c1")
+    uplink(node)
+    report = node.diagnose(send_packets=True)
+    assert "to the node's gateway" in report.checked[-1].what
+    node.host.run("ip", "route", "replace", "default", "via", "192.0.2.9")
+    report = node.diagnose(send_packets=True)
+    [found] = report.findings
+    assert (found.name, found.severity, found.subject) == ("no-reply", "error", "this node's gateway 192.0.2.9")
+    assert found.remedy.endswith(": ip route get 192.0.2.9; ip neigh show 192.0.2.9")
+    assert "to the node's gateway" not in report.checked[-1].what
+
+
 def uplink(node: OperatorNode) -> None:
     """Give the node a gateway."""
     router = node.new_namespace()
