@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from functools import partial
 
 from libcni.config.distribution_directories import other_conf_dirs
+from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import missing_files
 from libcni.diagnosis.report import Checked, NodeFinding, Observations
 from libcni.errors import ConfigError, Hint, counted
+
+_KEYS: tuple[tuple[str, type, str], ...] = (
+    ("bridge", bool, "isgateway isdefaultgateway forceaddress ipmasq hairpinmode promiscmode macspoofchk enabledad"),
+    ("bridge", bool, "portisolation preservedefaultvlan disablecontainerinterface"),
+    ("bridge", int, "mtu vlan"), ("bridge", str, "bridge ipmasqbackend"),
+    ("ptp", bool, "ipmasq"), ("ptp", int, "mtu"), ("ptp", str, "ipmasqbackend"),
+    ("portmap", bool, "snat masqall"), ("portmap", int, "markmasqbit"), ("portmap", str, "backend"),
+    ("macvlan", str, "master mode"), ("macvlan", int, "mtu"), ("macvlan", bool, "linkincontainer"),
+    ("ipvlan", str, "master mode"), ("ipvlan", int, "mtu"), ("ipvlan", bool, "linkincontainer"),
+    ("vlan", str, "master"), ("vlan", int, "mtu vlanid"), ("vlan", bool, "linkincontainer"),
+    ("firewall", str, "backend ingresspolicy"),
+)  # fmt: skip
+"""The types of the keys of the CNI project's plugins, with the keys in small letters."""
+_TYPES = {(plugin, key): kind for plugin, kind, keys in _KEYS for key in keys.split()}
 
 _error = partial(NodeFinding, "configuration", "error")
 
@@ -51,12 +68,31 @@ def check_configuration(node: NodeState) -> Observations:
                 meaning += f". CRI-O skips it and attaches pods to {net.name} of {os.path.basename(net.file or '?')}"
         yield _error("unusable-file", problem.file or path, seen, meaning, remedy)
     for net in configurations.networks:
+        yield from _wrong_types(net)
         for path in missing_files(net):
             yield _error(
                 "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
                 "no container can be attached to it",
                 "the plugin's daemon on this node writes the file: restart the daemon, and read its log",
             )  # fmt: skip
+
+
+def _wrong_types(net: NetworkConfigList) -> Iterator[NodeFinding]:
+    """Find values that the project's plugins cannot decode, such as a number in quotation marks."""
+    for index, document in enumerate(plugin_documents(net)):
+        kind = str(document.get("type"))
+        for key, value in document.items():
+            # Go's decoder knows a key in any case, and null as no value.
+            wanted = _TYPES.get((kind, key.lower()))
+            if wanted is not None and value is not None and type(value) is not wanted:
+                right = "true or false" if wanted is bool else "a whole number" if wanted is int else "a text"
+                quoted = ", without quotation marks" * (isinstance(value, str) and wanted is not str)
+                yield _error(
+                    "unusable-file", net.file or net.name,
+                    f"plugins[{index}].{key}: {json.dumps(value)[:60]} is not {right}",
+                    f"the plugin {kind} refuses the file, so no container can be attached to {net.name}",
+                    f"write {right} there{quoted}",
+                )  # fmt: skip
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

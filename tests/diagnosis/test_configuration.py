@@ -76,3 +76,23 @@ def test_a_file_that_the_plugins_read_and_their_daemon_writes(made: MadeNode, tm
     ipam = {"type": "dhcp", "daemonSocketPath": str(tmp_path / "dhcp.sock")}
     configure(made, {"type": "bridge", "ipam": ipam})
     assert made.finding(check_configuration).subject == str(tmp_path / "dhcp.sock")
+
+
+@pytest.mark.parametrize(
+    ("keys", "seen"),
+    [
+        ({"isGateway": "true"}, 'plugins[0].isGateway: "true" is not true or false'),
+        ({"ISGATEWAY": 1}, "plugins[0].ISGATEWAY: 1 is not true or false"),
+        ({"mtu": "1400"}, 'plugins[0].mtu: "1400" is not a whole number'),
+        ({"mtu": 1400.5}, "plugins[0].mtu: 1400.5 is not a whole number"),
+        ({"bridge": 7}, "plugins[0].bridge: 7 is not a text"),
+        ({"mtu": 1400, "isGateway": True, "bridge": "br0", "hairpinMode": None, "own": "true"}, ""),
+        ({"type": "other", "isGateway": "true"}, ""),
+        ({"snat": "true"}, ""),  # it has no such key
+    ],
+)
+def test_a_value_that_the_plugin_cannot_decode(made: MadeNode, keys: dict[str, object], seen: str) -> None:
+    """As a template writes them: the plugin refuses its configuration at the next ADD."""
+    file = configure(made, {"type": "bridge", **keys})
+    found = [one for one in made.findings(check_configuration) if one.name == "unusable-file"]
+    assert [(one.severity, one.subject, one.seen) for one in found] == [("error", str(file), seen)] * bool(seen)
