@@ -428,7 +428,7 @@ def _inhabitants(node: NodeState, space: Space) -> str:
 
 
 def inhabitant_of(space: Space) -> str:
-    """Return who lives in a namespace, in words: the process, and the pod's name if its host name shows it."""
+    """Return text about a process in a namespace and its host name (in Kubernetes the pod's), or that none runs."""
     if not space.process:
         return "nothing runs there"
     name = host_name_of(space.process)

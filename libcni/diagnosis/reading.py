@@ -303,7 +303,7 @@ class NodeReading:
         return (answer.netns or namespace_identity(attachment.netns)) if answer.is_alive else None
 
     def space_of(self, attachment: Attachment) -> Space | None:
-        """Return the namespace of an attachment with its interfaces, or None."""
+        """Return an attachment's namespace with its interfaces; None if it has ended or was not read."""
         identity = self.namespace_of(attachment)
         return self.spaces.get(identity) if identity is not None else None
 
@@ -362,7 +362,7 @@ def _queues() -> frozenset[int] | None:
 
 
 def forwarding_of(device: str) -> str:
-    """Return the file that says whether the kernel forwards the IPv4 packets that arrive on one device."""
+    """Return the path of the sysctl that says whether the kernel forwards IPv4 packets that arrive on a device."""
     return f"/proc/sys/net/ipv4/conf/{device.replace('.', '/')}/forwarding"
 
 

@@ -32,7 +32,7 @@ MAX_DOCUMENT_BYTES = 4 << 20
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with the options that every such program has. Its errors look like those of the other commands.
+    """A parser with the options of each program that an engine starts. Its errors look like those of other commands.
 
     Args:
         name: the command's name.
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def installed_words(options: argparse.Namespace) -> list[str]:
-    """Return the command-line options for a program that an engine starts.
+    """Return the options to install in the command that an engine starts, with absolute paths.
 
     These are all options: the engine passes its environment on, and a variable must not select other records when the
     container ends. Paths become absolute, because the engine has another working directory.

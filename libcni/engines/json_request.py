@@ -21,7 +21,7 @@ _JSON_TYPES = {str: "a string", int: "an integer", bool: "true or false", list: 
 
 
 def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: str | None = None) -> _T:
-    """Return the JSON value of a text.
+    """Return the JSON value in a text, which must be of the type ``kind``.
 
     Raises ConfigError if the text is not JSON, or the value has another type than ``kind``.
     """
@@ -87,7 +87,7 @@ def _check_kind(value: Any, key: str, kind: type[Any], file: str) -> None:
 
 
 def check_number(number: int, what: str, most: int = MAX_ENTRIES) -> None:
-    """Raise ConfigError if ``number`` is more than ``most``. ``what``: the things that one container asks for."""
+    """Raise ConfigError if one container asks for more than ``most`` things; ``what``: their name, in the plural."""
     if number > most:
         raise ConfigError(f"{number:,} {what}: one container may ask for at most {most:,}")
 
@@ -103,7 +103,7 @@ def check_size(requests: Sequence[Any], capabilities: Iterable[Mapping[str, Any]
 
 
 def known_capabilities(capabilities: Any) -> dict[str, Any]:
-    """Check capability arguments against the conventions. Arguments that the conventions do not have stay unchanged."""
+    """Return capability arguments, checked against the conventions; those that the conventions lack stay unchanged."""
     from libcni.config.conventions import CAPABILITY_ARGS  # few containers need it
 
     try:

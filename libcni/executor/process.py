@@ -64,7 +64,7 @@ def run_holding(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 class Waiter:
-    """Start a plugin process and wait for it. This class blocks, and its subclass for asyncio suspends."""
+    """Starts a plugin process and waits for it. This class blocks, and its subclass for asyncio suspends."""
 
     unwatched_wait: float = KILL_WAIT
     """Seconds that the call may block for the end of a killed process that is not watched."""

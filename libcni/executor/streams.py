@@ -72,7 +72,7 @@ class Streams:
         return [*enumerate(self._stdin[:1] + theirs)]
 
     def above_stdio(self, moves: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the pairs with copies of the descriptors 0, 1 and 2: pipes can have these numbers if stdio was closed.
+        """Return the pairs with copies in place of the descriptors 0, 1 and 2: pipes have these if stdio was closed.
 
         Otherwise dup2 onto a stream would overwrite the source of a later pair. Raises OSError.
         """

@@ -170,7 +170,7 @@ _HELD = {"thread": "a process lives in it", "descriptor": "a process has it open
 
 
 def conclude(facts: Facts) -> Answer | None:  # noqa: C901, PLR0911, PLR0912 - a table: one return for each row
-    """Return the answer that the facts prove; None if a walk is needed."""
+    """Return the answer that the facts prove; None if the node's processes must be searched (a walk)."""
     if facts.has_rebooted:
         return Answer("dead", "reboot", "the attachment is from before the last reboot")
     if facts.path == "same":
@@ -271,7 +271,7 @@ class Life:
         return answer is not None and bool(self.why_blind(subject.pid_namespace))
 
     def has_ended(self, subject: Subject) -> bool:
-        """Return whether the namespace or the interface of an attachment has certainly ended, without a walk."""
+        """Return whether an attachment's namespace or interface has certainly ended. The processes are not searched."""
         facts = self._quick_facts(subject)
         return _proves_an_end(facts, conclude(facts))
 

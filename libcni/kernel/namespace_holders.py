@@ -423,7 +423,7 @@ def is_mounted_here(inode: int) -> bool:
 
 
 def signs_of(held: Held) -> Iterator[tuple[Sign, str]]:
-    """Yield the kinds of objects that hold a namespace, the strongest sign first."""
+    """Yield (kind, path) of the objects that hold a namespace: a thread first, then a descriptor, then a mount."""
     for sign in ("thread", "descriptor", "mount"):
         if sign in held.paths:
             yield sign, held.paths[sign]

@@ -128,7 +128,7 @@ class ManagerOperation:
 
     @contextmanager
     def block(self, container_id: str) -> Iterator[None]:
-        """During the block, let operations of this thread or task use the container's lock, which this one holds."""
+        """Let other operations of this thread or task use this operation's lock of the container during the block."""
         block = _Block(self.cni, container_id, self._cleanup.pop_all().close)
         _blocks.set((*_blocks.get(), block))
         try:
@@ -138,7 +138,7 @@ class ManagerOperation:
             block.end()
 
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
-        """Acquire the locks of a set-up's networks, shared with other set-ups, against GC; raises LockTimeoutError."""
+        """Acquire a set-up's network locks, shared with other set-ups, so that no GC runs; raises LockTimeoutError."""
         request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
         await self._lock(request, f"container {container_id}", "a GC of a manager held the lock of one of its networks")
 

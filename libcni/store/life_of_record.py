@@ -30,7 +30,7 @@ def life_of(record: Record, life: Life | None = None) -> Answer:
 
 
 def has_ended(record: Record, life: Life) -> bool:
-    """Return whether the namespace or the interface of a record has certainly ended, without a walk."""
+    """Return whether a record's namespace or interface has certainly ended. The processes are not searched."""
     # First by what the kernel knows: do not decode the result of a container that has ended.
     brief = Subject(record.netns, record.netns_id, record.netns_cookie or 0)
     return life.has_ended(brief) or life.has_ended(subject_of(record))
@@ -42,7 +42,7 @@ def is_held(record: Record, life: Life) -> bool:
 
 
 def subject_of(record: Record) -> Subject:
-    """Return what is known of the container of a record."""
+    """Return the facts in a record from which ``Life`` decides whether the container lives."""
     if isinstance(record, Unreadable):
         return Subject()
     result = last_result(record)

@@ -399,7 +399,7 @@ def state_of(record: Record, recorded: Place, seen: Place) -> State:
 
 
 def is_namespace_unknown(record: Record) -> bool:
-    """Return whether Go recorded neither the path of the namespace nor a result that names it."""
+    """Return whether Go libcni recorded neither the path of the namespace nor a result that names it."""
     return isinstance(record, MadeByGo) and not record.netns
 
 

@@ -129,7 +129,7 @@ class EnteredNamespace:
 
     @classmethod
     def enter(cls, netns: str) -> EnteredNamespace | None:
-        """Enter the namespace at a path; return None if that is not possible."""
+        """Return the namespace at a path, with a socket in it; None if that is not possible."""
         try:
             descriptor = open_namespace(netns)
         except (OSError, ValueError):

@@ -35,7 +35,7 @@ def last_result(record: Record) -> Result | None:
 
 
 def place_of(record: Record) -> Place:
-    """Return the namespace and interface that an ADD recorded. Go records neither identity nor index."""
+    """Return the namespace and interface that an ADD recorded. Go libcni records neither identity nor index."""
     if isinstance(record, MadeByGo):
         # Plugins may give a meaning to a text that is no path.
         return Place(ANY if record.netns.startswith("/") else None, 0, _reported(record, UNKNOWN))

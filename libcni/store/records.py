@@ -154,7 +154,7 @@ class RecordStore:
         return gist_of(data, _settled_stamp(status, now))
 
     def stamp_of_names(self) -> Stamp | None:
-        """Return the directory's stamp, which a new or removed file changes; None if the next change may not do so.
+        """Return the directory's stamp, which each new or removed file changes; None if it may miss the next one.
 
         Raises:
             RecordError: the directory cannot be opened.

@@ -34,7 +34,7 @@ exit $status
 
 
 class Recorder(FakePlugin):
-    """The recorder in front of an IPAM plugin.
+    """A plugin that records the calls of an IPAM plugin and passes them on.
 
     Attributes:
         directory: the directory of the recorder and of its files.

@@ -143,7 +143,7 @@ class Attempt:
             logger.warning(text, record.ifname, error)
 
     async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
-        """Roll a failed ADD back; say in its error if the namespace does not exist.
+        """Roll back a failed ADD; if the namespace does not exist, add this to the hint of its error.
 
         By default a cancelled ADD is not rolled back, because its caller must not wait: DEL or GC can do it later, with
         the pending record.

@@ -104,7 +104,7 @@ class Claim:
         return taken(self.place, seen, reported=reported, only_addresses=only_addresses, is_last=is_last)
 
     def verify(self, result: Result) -> None:
-        """Check that the next plugin of an ADD would not change another namespace, or another's interface.
+        """Check that the next plugin of an ADD would change neither another namespace nor an interface of others.
 
         ``result``: the result of the plugin that has ended. It may have created the interface again, and report the new
         one.

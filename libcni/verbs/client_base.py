@@ -312,7 +312,7 @@ class ClientBase(Generic[ExecutorT]):
 
 
 def documented_like(blocking: type) -> Callable[[type[KindT]], type[KindT]]:
-    """Return a decorator for the asyncio counterpart of a class.
+    """Return a class decorator that copies docstrings of the class ``blocking`` to its asyncio counterpart.
 
     A method whose docstring refers to the blocking one gets that docstring, so that ``help()`` shows all of it. What
     follows the reference comes after the first paragraph.

@@ -205,7 +205,7 @@ async def _detach_earlier(chain: Chain, earlier: Earlier, other: Record) -> DelR
 
 
 async def detach_dead(run: VerbRun, owner: PortOwner, note: Note) -> None:
-    """Detach the attachment of another container that publishes a port of the ADD and is proved dead.
+    """Detach the attachment of a container that is proved dead, but still publishes a port of the ADD.
 
     The dead attachment's rules come first, so the new container would get no connection. Releases the locks of the ADD.
 

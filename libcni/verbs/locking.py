@@ -245,7 +245,7 @@ class LockingRun:
         return True
 
     def has_running_plugin(self) -> bool:
-        """Return whether a process has the descriptor of this verb's plugins. Raises RecordError.
+        """Return whether a process still has the descriptor that this verb's plugins inherit. Raises RecordError.
 
         That process may belong to another verb's plugin: between its fork and the start of its program it has all
         descriptors of this program. So believe it only after some milliseconds: see ``plugins_have_ended``.

@@ -103,7 +103,7 @@ def _given_path(run: VerbRun, record: Record, at_recorded: Place, netns: str) ->
 
 
 def check_own_netns(run: VerbRun, record: Record, path: str) -> None:
-    """Raise NamespaceMismatchError if this program is not in the living namespace of an ADD with ``allow_own_netns``.
+    """Raise NamespaceMismatchError if an ADD with ``allow_own_netns`` was in another namespace, which may still exist.
 
     The plugins would free the address of an interface that they cannot reach.
     """

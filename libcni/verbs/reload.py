@@ -42,7 +42,7 @@ Outcomes = dict[Identity, Result | CNIError]
 
 
 async def reload(run: VerbRun, attachment: Attachment) -> Outcomes:
-    """Detach a container and attach it again, with all its attachments that share rules with this one.
+    """Detach an attachment and attach it again, together with the container's attachments that share its rules.
 
     The locks are held from the first check to the end. Each record is replaced by a pending one with the old result and
     the old interface, so an interrupted reload can be repeated. If an address is no longer free, the attachment gets

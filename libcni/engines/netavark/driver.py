@@ -99,7 +99,7 @@ class Driver:
         return status
 
     def undo(self, request: Request, error: BaseException) -> None:
-        """Detach what ``setup`` attached, because podman does not store it; ``error``: the reason."""
+        """Detach what a failed ``setup`` attached, because podman does not store it; ``error``: the failure."""
         try:
             self._cni.del_attachments(self._recorded(request)[0], policy=_POLICY)
         except CNIError as problem:

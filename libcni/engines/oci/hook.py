@@ -41,7 +41,7 @@ _POLICY = DelPolicy(keep_going=True)
 
 
 class Hook:
-    """Attach and detach containers for an OCI runtime.
+    """Attaches and detaches containers for an OCI runtime.
 
     Args:
         path: the directories with plugins (CNI_PATH).
