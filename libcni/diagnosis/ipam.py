@@ -13,7 +13,7 @@ from libcni._dataclass import replace
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.config_drift import renamed_network
-from libcni.diagnosis.interfaces import replacing_addresses
+from libcni.diagnosis.container_side import replacing_addresses
 from libcni.diagnosis.lock_holders import container_id_of, host_name_of
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import Holder, NodeState

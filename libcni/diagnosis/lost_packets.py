@@ -27,7 +27,7 @@ from libcni.store.attachments import Attachment
 DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
-    "plugin firewall as the last one of the network"
+    "plugin firewall as the last one of the network; what a command adds is lost when that program starts again"
 )
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
 _LOST_WITH = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from libcni._dataclass import dataclass, replace
+from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment
 
 __all__ = ["Mend"]
@@ -90,3 +91,8 @@ def mend_of(kind: MendKind, attachment: Attachment, *details: str, interrupts: b
     """Return a mend for an attachment; ``interrupts``: whether the attachment loses something that works."""
     about = (id_of(attachment),)
     return Mend(kind, attachment.path, details, about, about if interrupts else (), attachment.network)
+
+
+def link_mend(kind: MendKind, attachment: Attachment, link: Link, *details: str, netns: str = "") -> Mend:
+    """Return the mend of an interface of an attachment; ``netns``: the path of its namespace, "" for the node's own."""
+    return Mend(kind, link.name, details, (id_of(attachment),), netns=netns)
