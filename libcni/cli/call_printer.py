@@ -11,7 +11,7 @@ from libcni.observe import Observer, Operation
 
 
 class CallPrinter(Observer):
-    """Print a line when a call begins, and another line when it has ended."""
+    """An observer that prints a line when a plugin call begins, and another line when the call has ended."""
 
     def before_call(self, _operation: Operation, invocation: Invocation) -> None:
         """Print the call that is about to run."""

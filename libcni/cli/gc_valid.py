@@ -10,7 +10,7 @@ from libcni.cli.parser import closest
 
 
 def meant(recorded: Sequence[Attachment], name: str) -> list[Attachment]:
-    """Return the attachments of the containers that a name means.
+    """Return the attachments of the containers that ``name`` names: by an ID, its start, or a pod.
 
     If a container has this ID, return its attachments; else those of all containers of a pod (``NAMESPACE/NAME`` or
     ``NAME``), and all whose ID begins with the name. GC must keep too many attachments rather than too few.
@@ -37,7 +37,7 @@ def pairs_of(recorded: Sequence[Attachment], wanted: Iterable[str]) -> list[tupl
 
 
 def unknown(recorded: Sequence[Attachment], wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (word, the most similar name or "") for each word that names no recorded attachment, and so keeps none."""
+    """Yield (word, the most similar name or "") for each word that matches no recorded attachment: GC keeps none."""
     for text in wanted:
         name, _, ifname = text.partition(":")
         if not any(ifname in {"", attachment.ifname} for attachment in meant(recorded, name)):
@@ -49,6 +49,6 @@ def unknown(recorded: Sequence[Attachment], wanted: Iterable[str]) -> Iterator[t
 def others(
     recorded: Iterable[Attachment], network: str, valid: Collection[tuple[str, str]], owner: str
 ) -> dict[str, int]:
-    """Count, by owner, the attachments of other owners that are not in ``valid``."""
+    """Return, by owner, the number of stale attachments of other owners than ``owner``."""
     stale = (one for one in recorded if one.network == network and (one.container_id, one.ifname) not in valid)
     return dict(Counter(one.owner for one in stale if one.owner != owner))

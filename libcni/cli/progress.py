@@ -17,7 +17,7 @@ _WAITING = "waiting for a lock"
 
 
 class Progress(Observer):
-    """Show one line on stderr if a verb takes longer than a second.
+    """An observer that shows one line on stderr if a verb takes longer than a second.
 
     The line names the lock that a verb waits for, or the plugin that was started last. It is erased at the end, with
     spaces and not with an escape sequence, because NO_COLOR and simple terminals allow none.

@@ -36,7 +36,7 @@ class Session:
     command: str = ""
 
     def client(self, **settings: Any) -> CNIConfig:
-        """Return a blocking client with further settings. The plugins' stderr goes to this program's stderr."""
+        """Return a blocking client with the common options and ``settings``; it passes plugins' stderr on."""
         import libcni
 
         observer: Observer | None = None

@@ -92,7 +92,7 @@ def similar(word: str, known: Iterable[str]) -> str:
 
 
 def letters_of(word: str) -> str:
-    """Return a key's letters: the same for ``host_ip``, ``hostIP`` and ``HostIp``."""
+    """Return a key in a form that is the same for ``host_ip``, ``hostIP`` and ``HostIp``."""
     return word.replace("_", "").lower()
 
 

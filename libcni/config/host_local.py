@@ -95,7 +95,7 @@ def reservations_in(directory: str) -> list[Reservation]:
 
 
 def junk_in(directory: str) -> list[str]:
-    """Return the names in a directory of host-local that host-local did not write."""
+    """Return the names of files in a directory of host-local that host-local did not write."""
     with suppress(OSError):
         return sorted(name for name in os.listdir(directory) if not _is_address(name) and not _OWN.fullmatch(name))
     return []

@@ -156,12 +156,12 @@ def elements(text: str) -> list[str]:
 
 
 def join_object(parts: list[tuple[str, str]]) -> str:
-    """Return an object of (key text, value text) pairs."""
+    """Return the JSON text of an object with these (key text, value text) pairs."""
     return "{" + ",".join(f"{key}:{value}" for key, value in parts) + "}"
 
 
 def join_array(parts: list[str]) -> str:
-    """Return an array of element texts."""
+    """Return the JSON text of an array with these element texts."""
     return "[" + ",".join(parts) + "]"
 
 

@@ -511,5 +511,5 @@ def _log_warnings(warnings: tuple[str, ...], file: str | None) -> None:
 
 
 def plugin_documents(net: NetworkConfigList | None) -> list[Mapping[str, Any]]:
-    """Return the decoded plugin configurations of a network. Only the plugins know the types of most values."""
+    """Return a network's decoded plugin configurations. Their values may have any type: the plugins check them."""
     return [jsontext.parse(plugin.text) for plugin in net.plugins] if net is not None else []

@@ -32,7 +32,7 @@ class HostPort(NamedTuple):
 
 
 def ports_in(capability_args: Mapping[str, Any] | None) -> Iterator[HostPort]:
-    """Yield the ports of the host in capability arguments, which may hold anything.
+    """Yield the ports of the host in capability arguments, whose values may have any type.
 
     containerd records ``HostPort`` and ``Protocol``, other runtimes ``hostPort`` and ``protocol``. portmap ignores a
     mapping without a port of the host.

@@ -76,7 +76,7 @@ def named(session: Session, names: list[str]) -> Found:
 
 
 def validated(cni: libcni.CNIConfig, found: Found) -> Found:
-    """Return the networks with the answers of their plugins."""
+    """Ask the plugins of the found networks for their versions; return ``found`` with the answers."""
     problems, versions = [*found.problems], {**found.versions}
     for net in found.networks:
         for answer in ask_plugins(cni, net):
