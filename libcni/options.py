@@ -93,7 +93,8 @@ class AddOptions(TypedDict, total=False):
     """The options of an ADD, ``timeout`` excepted.
 
     Attributes:
-        rollback: run DEL of the whole chain when the ADD fails; on by default.
+        rollback: run DEL of the whole chain when the ADD fails; on by default. If ``allow`` let the ADD change an
+            attached interface, no DEL runs, and the earlier record is restored.
         on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
             ``replace``: detach that attachment first; ``allow``: go on. With ``allow``, another container may also
             publish the same host port.
