@@ -20,8 +20,9 @@ class Fault(NamedTuple):
         meaning: what has happened.
         releases: the releases of the CNI project's plugins that have the fault; "" if other plugins have it too.
         source: where it was reported, or the test that shows it.
-        cure: ``again``: a second call succeeds; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is
-            wrong with the container.
+        cure: ``again``: a second call succeeds; ``caller``: so it does, but the caller decides, because two containers
+            with one ID cause the same text; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is wrong
+            with the container.
     """
 
     plugin: str
@@ -30,7 +31,7 @@ class Fault(NamedTuple):
     meaning: str
     releases: str
     source: str
-    cure: Literal["again", "doctor", "none"]
+    cure: Literal["again", "caller", "doctor", "none"]
 
     @property
     def is_corrected(self) -> bool:
@@ -63,6 +64,10 @@ FAULTS = (
     Fault("", "ADD", r"fork/exec \S+: text file busy",
         "an installer was writing the executable of a plugin that this plugin runs",
         "", "containernetworking/cni 763", "again"),
+    Fault("", "ADD", r"has been allocated to \S+, duplicate allocation is not allowed",
+        "an earlier ADD of this container ID has left a reservation, which the roll-back frees; if no other container "
+        "has the ID",
+        "", "tests/real/test_beliefs.py", "caller"),
     Fault("", "ADD", r"no ip addresses available in range set",
         "all addresses of the range are reserved",
         "", "kubernetes 57280, k3s 4682", "doctor"),

@@ -75,7 +75,8 @@ def test_how_often_it_is_tried(times: int, retries: int, tries: int) -> None:
 
 def test_what_is_not_tried_again() -> None:
     slow = PluginTimeoutError("it was stopped", Invocation("ADD", "b", "", b"", {}), RACE)
-    for outcome in (failed(11, "later"), failed(7, "no"), slow, Outcome(0, b"", CHAIN.encode())):
+    twice = failed(999, "10.1.0.3 has been allocated to c1, duplicate allocation is not allowed")
+    for outcome in (failed(11, "later"), failed(7, "no"), twice, slow, Outcome(0, b"", CHAIN.encode())):
         node = Unlucky(outcome)
         with pytest.raises(PluginError):
             node.run(add_verb, network("a", "b"), RT)
@@ -199,6 +200,7 @@ REPORTED = (
     ("loopback ADD again", "interrupted system call"),
     ("ptp ADD again", "failed to list addresses: results may be incomplete or inconsistent"),
     ("bridge ADD again", "fork/exec /opt/cni/bin/host-local: text file busy"),
+    ("bridge ADD caller", "10.61.0.3 has been allocated to c2, duplicate allocation is not allowed"),
     ("bridge ADD doctor", "requested IP address 10.88.0.101 is not available in range set 10.88.0.1-10.88.255.254"),
     ("ptp ADD doctor", "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.254"),
     ("bridge ADD doctor", 'failed to set bridge addr: "cni0" already has an IP address different from 10.4.0.1/24'),
@@ -215,7 +217,7 @@ def test_what_is_known_of_a_reported_text(what: str, text: str) -> None:
     error = PluginError(text, Invocation(verb, plugin, "", b"", {}), msg=text, code=999)
     fault = fault_of(error)
     assert (fault.cure if fault else "-") == cure
-    assert error.retryable is (cure == "again")
+    assert error.retryable is (cure in {"again", "caller"})
     assert bool(error.known_fault) is (cure == "none")
     if fault is not None:
         assert error.hint is not None
