@@ -84,6 +84,7 @@ class RuntimeNode(RealNode):
         del spec["process"]["rlimits"], spec["linux"]["resources"]  # neither can be set in every CI's own container
         spec["root"]["path"] = str(self.root / "rootfs")
         spec["annotations"] = {f"libcni.{key}": value for key, value in annotations.items()}
+        spec["annotations"]["run.oci.hooks.stderr"] = "/dev/stderr"  # else crun discards what a hook says
         (path / "config.json").write_text(json.dumps(spec))
         return path
 
