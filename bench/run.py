@@ -130,7 +130,7 @@ def growth_section(grown: dict[str, dict[int, float]]) -> str:
 ![How the time of verbs and commands grows with the number of containers](images/growth.svg)
 
 Each container has an interface of `bridge`, an address of `host-local` and a port of `portmap`, which runs iptables
-several times: that is what grows in verbs. GC finds all attachments valid.
+several times: that is most of what grows in ADD, reload and DEL. GC finds all attachments valid.
 
 {head}{"".join(lines)}
 `make bench BENCH="--only 4 --large --write"` measures up to 2,000 containers, and takes half an hour.
