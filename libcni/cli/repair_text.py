@@ -1,4 +1,4 @@
-"""Text about a repair: the words of a mend, and the commands that carry mends out."""
+"""Text about a repair: what each mend changes, and the commands that carry it out."""
 
 from __future__ import annotations
 

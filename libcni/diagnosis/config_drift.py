@@ -58,7 +58,7 @@ def _without_file(node: NodeState, network: str, attachments: list[Attachment]) 
     problem = next(filter(None, map(node.unusable_plugin, dead)), "")
     remedies = []
     if problem:
-        remedies = [f"install the plugins to detach the dead ones ({problem}), or remove their records: libcni forget"]
+        remedies = [f"to detach what has ended, install the plugins ({problem}), or remove its records: libcni forget"]
     if living or not problem:
         remedies.append(_restored(node, network, renamed, living, newest))
     yield NodeFinding(

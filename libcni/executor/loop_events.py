@@ -49,7 +49,7 @@ class LoopEvents:
         self._readers[descriptor] = call
 
     def remove_reader(self, descriptor: int) -> None:
-        """Stop watching a descriptor, if it is watched. Never call it in a forked child, which shares the instance."""
+        """Stop watching a descriptor, if it is watched. Never call it in a forked child, which shares the epoll."""
         if self._readers.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
 

@@ -52,7 +52,7 @@ class Space:
 
 
 def is_trusted(descriptor: int) -> bool:
-    """Return whether the user namespace of an open namespace is this program's, or an ancestor of it."""
+    """Return whether this program's user namespace, or an ancestor of it, owns an open namespace."""
     try:
         owner = system.ioctl(descriptor, _NS_GET_USERNS)
     except OSError:

@@ -25,7 +25,7 @@ HEADER = struct.Struct("=LHHLL")
 ATTRIBUTE = struct.Struct("=HH")
 INT = struct.Struct("=i")
 SECONDS = 5.0
-"""How long a conversation with the kernel about one namespace may take. The kernel answers at once."""
+"""How long a conversation with the kernel about one namespace may take; the kernel usually answers at once."""
 MOST_BYTES = 1 << 24
 """The largest size of all answers about a foreign namespace: 20,000 interfaces, or 200,000 routes."""
 TRIES = 8

@@ -239,7 +239,7 @@ def open_file(name: str, directory: int, *, writable: bool = False) -> int:
 
 
 def is_strangers(status: os.stat_result, directory: int) -> bool:
-    """Return whether a file belongs to another user, and others than the owner may write to its directory."""
+    """Return whether a file belongs to a user other than root and this one, in a directory open to others."""
     if status.st_uid in {0, os.geteuid()}:
         return False
     return bool(system.fstat(directory).st_mode & _WRITABLE_BY_OTHERS)

@@ -139,7 +139,7 @@ class Attempt:
         try:
             self.journal.write("step", interface=self.claim.place.interface, partial=text)
         except RecordError as error:
-            text = "%s: a later DEL may remove an interface of another program with this name: %s"
+            text = "%s: not recorded; DEL may remove another program's interface of this name: %s"
             logger.warning(text, record.ifname, error)
 
     async def fail(self, error: BaseException, *, rollback: bool, on_cancel: OnCancel) -> None:
