@@ -90,7 +90,7 @@ def test_the_dead_of_a_network_without_a_file_are_named_with_who_has_their_addre
         "; the living ones work and can be detached; no further container can be attached to the network"
     )
     (made.root / "bin" / "ptp").unlink()
-    detach, restore = made.finding(check_drift).remedy.split(", or remove their records: libcni forget; ")
+    detach, restore = made.finding(check_drift).remedy.split(", or remove its records: libcni forget; ")
     assert detach.startswith('to detach what has ended, install the plugins (plugin "ptp" not found in ')
     assert restore.startswith("if the network is still wanted, ")
     made.records.pop()
