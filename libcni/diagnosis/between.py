@@ -27,6 +27,12 @@ def keeps_apart(documents: Sequence[Mapping[str, Any]]) -> bool:
     return any(document.get("ingressPolicy") == "isolated" or document.get("portIsolation") for document in documents)
 
 
+def is_of_policy(place: Place, rule: Rule) -> bool:
+    """Return whether a rule is in a chain or a table with policies of Kubernetes, or of the plugin firewall."""
+    chain = rule[4] if rule[0] == "add" else rule[1]
+    return bool(_OF_POLICIES.match(chain) or _OF_POLICIES.match(place.table.split()[-1]))
+
+
 class Between:
     """Finds containers of one network between which a rule drops all packets."""
 
@@ -41,7 +47,7 @@ class Between:
 
         ``names``: the containers that the rule names.
         """
-        if _OF_POLICIES.match(rule[4] if rule[0] == "add" else rule[1]) or _OF_POLICIES.match(place.table.split()[-1]):
+        if is_of_policy(place, rule):
             return None
         for one, other in islice(self._pairs(names), _PAIRS):
             for packet in self._packets(place, one, other):

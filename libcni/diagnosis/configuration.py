@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from libcni.config.distribution_directories import other_conf_dirs
@@ -28,6 +30,8 @@ _KEYS: tuple[tuple[str, type, str], ...] = (
 )  # fmt: skip
 """The types of the keys of the CNI project's plugins, with the keys in small letters."""
 _TYPES = {(plugin, key): kind for plugin, kind, keys in _KEYS for key in keys.split()}
+
+_LONGEST_NAME, _LAST_VLAN = 15, 4094
 
 _error = partial(NodeFinding, "configuration", "error")
 
@@ -82,6 +86,12 @@ def _wrong_types(net: NetworkConfigList) -> Iterator[NodeFinding]:
     for index, document in enumerate(plugin_documents(net)):
         kind = str(document.get("type"))
         for key, value in document.items():
+            if problem := _refused_value(kind, key, value):
+                yield _error(
+                    "unusable-file", net.file or net.name, f"plugins[{index}].{problem}",
+                    f"the plugin refuses the file, so no container can be attached to {net.name}",
+                    "correct the value",
+                )  # fmt: skip
             # Go's decoder knows a key in any case, and null as no value.
             wanted = _TYPES.get((kind, key.lower()))
             if wanted is not None and value is not None and type(value) is not wanted:
@@ -93,6 +103,25 @@ def _wrong_types(net: NetworkConfigList) -> Iterator[NodeFinding]:
                     f"the plugin {kind} refuses the file, so no container can be attached to {net.name}",
                     f"write {right} there{quoted}",
                 )  # fmt: skip
+
+
+def _refused_value(kind: str, key: str, value: object) -> str:
+    """Return the key and what is wrong with its value, if a plugin of the CNI project or the kernel refuses it."""
+    if (kind, key) in {("bridge", "bridge"), ("bridge", "vlan"), ("vlan", "vlanId")}:
+        if isinstance(value, str) and len(value) > _LONGEST_NAME:
+            return f"{key}: {value} has more than {_LONGEST_NAME} characters, and no interface can have that name"
+        if isinstance(value, int) and not 0 <= value <= _LAST_VLAN:
+            return f"{key}: {value} is no VLAN: they have the numbers to {_LAST_VLAN}"
+    if key == "ipam" and isinstance(value, dict) and value.get("type") == "host-local":
+        ranges = value.get("ranges")
+        sets = [one for one in ranges if isinstance(one, list)] if isinstance(ranges, list) else []
+        spans = [value, *(span for one in sets for span in one if isinstance(span, dict))]
+        for subnet in (str(span["subnet"]) for span in spans if span.get("subnet")):
+            with suppress(ValueError):
+                whole = ipaddress.ip_network(subnet, strict=False)
+                if str(whole.network_address) != str(ipaddress.ip_interface(subnet).ip):
+                    return f"ipam: the subnet {subnet} is the address of a host; its network is {whole}"
+    return ""
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

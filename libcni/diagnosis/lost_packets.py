@@ -30,6 +30,7 @@ ACCEPT = (
     "plugin firewall as the last one of the network; what a command adds is lost when that program starts again"
 )
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
+_NODE_TO_PORTS = "cannot be reached from this node, or not at their published ports"
 _LOST_WITH = (
     ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do so without masquerade and published ports"),
     ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
@@ -45,6 +46,11 @@ _LOST_WITH = (
     ("filter", "FORWARD", False, f"cannot reach {_OTHERS}"),
     ("filter", "INPUT", True, f"cannot reach {_NODE}"),
     ("filter", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("raw", "OUTPUT", False, _NODE_TO_PORTS),
+    ("mangle", "INPUT", True, f"cannot reach {_NODE}"),
+    ("mangle", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("security", "INPUT", True, f"cannot reach {_NODE}"),
+    ("security", "OUTPUT", False, f"cannot reach {_NODE}"),
     ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
 )
 """Where packets can be lost: table, chain, whether the container sends them, and the consequence."""
@@ -81,6 +87,7 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
                 if place := forwarding.dropped_by(address, interface, chain):
                     ends = everywhere.setdefault((chain, place), {})
                     ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
+    yield from _policies_of_bridges(node, live, forwarding)
     for (chain, place), users in everywhere.items():
         names = tuple(sorted(set().union(*users.values())))
         # A plugin is only run for the next containers.
@@ -97,6 +104,27 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
         remedy = ACCEPT + f"; for the running containers: {'; '.join(now)}"
         yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
+
+
+def _policies_of_bridges(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Iterator[NodeFinding]:
+    """Find the policies that drop packets between a bridge's ports, or from a port to the node."""
+    dropped: dict[tuple[str, Place], dict[str, None]] = {}
+    has_tables = any(name.startswith("bridge ") for name in node.rules.get("nft", {}))
+    for attachment, chain in product(live if has_tables else (), ("FORWARD", "INPUT")):
+        ports = [link.name for link in node.host_ends(attachment) if link.master]
+        for address, port in product(node.addresses_of(attachment), ports):
+            packet = Packet(ipaddress.ip_address(address), port)
+            if place := forwarding.policy_drops(packet, chain, of_ports=True):
+                dropped.setdefault((chain, place), {})[id_of(attachment)] = None
+    for (chain, place), names in dropped.items():
+        lost = "do not reach the others on their bridge" if chain == "FORWARD" else f"cannot reach {_NODE}"
+        yield NodeFinding(
+            "rules", "error", "policy-drops", str(place),
+            "the policy drops packets from ports of bridges, and no rule accepts them",
+            f"{counted(len(names), 'container')} {lost}",
+            "find out who made the table (libvirt and ebtables do), or accept the packets: "
+            f"nft insert rule {place.table} {place.chain} ether type {{ arp, ip, ip6 }} accept", (), tuple(names),
+        )  # fmt: skip
 
 
 def end_of(node: NodeState, attachment: Attachment, interface: str, address: str) -> str:

@@ -6,14 +6,25 @@ import ipaddress
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain as joined
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort, ports_in
+from libcni.diagnosis.between import is_of_policy
 from libcni.diagnosis.lost_packets import end_of, remedy_of, removal, text_of
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import NEIGHBOUR, Forwarding, Packet, Place, dropped_ports, other_end, ports_of
+from libcni.diagnosis.packets import (
+    NEIGHBOUR,
+    Forwarding,
+    Packet,
+    Place,
+    dropped_ports,
+    named_in_drop,
+    other_end,
+    ports_of,
+    ports_of_loss,
+)
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
 from libcni.diagnosis.rule_facts import iptables_of
@@ -49,6 +60,7 @@ def check_outside(node: NodeState) -> Observations:
     yield from _neighbours(node, live, forwarding)
     yield from _refused(node, live, forwarding)
     yield from _limited(node, live, forwarding)
+    yield from _refused_ports(node, live, forwarding)
 
 
 _Users = dict[HostPort, list[Attachment]]
@@ -278,6 +290,38 @@ def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
             "some of their connections fail when there are many; somebody may want this",
             f"if nobody wants this: {removal(node, place, rule)}",
         )  # fmt: skip
+
+
+def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+    """Find the rules that drop what all containers of an interface send to some ports, or get there."""
+    ways = _ways(node, live)
+    lost: dict[tuple[Place, Rule], dict[str, None]] = {}
+    named = ((place, rule, ports) for place, rule in _rules(node) if (ports := ports_of_loss(rule)))
+    for place, rule, ports in islice(named, _MOST_PORTS):
+        # Those that name an interface or an address are found with it, or are about somebody else.
+        if named_in_drop(rule) or is_of_policy(place, rule):
+            continue
+        protocol = "udp" if "udp" in rule else "tcp"
+        for version, interfaces in ways.items():
+            for interface, address in list(interfaces.items())[:_MOST_INTERFACES]:
+                beyond = uplink.name if (uplink := node.way_out(version)[0]) is not None else ""
+                parsed, port = ipaddress.ip_address(address), (protocol, ports[0].start)
+                packets = [Packet(parsed, interface, is_sent, beyond=beyond, port=port) for is_sent in (True, False)]
+                hooks = [hook for hook in _hooks(node, place) if _is_of_forwarded(node, hook)]
+                if any(forwarding.lost_by(*hook, packet) == rule for hook in hooks for packet in packets):
+                    lost.setdefault((place, rule), {})[interface] = None
+    for (place, rule), names in lost.items():
+        yield NodeFinding(
+            "rules", "note", "dropped-in-part", str(place),
+            f"packets to ports of or from the containers of {some(list(names))} end at the rule {text_of(rule)}",
+            "their connections to these ports fail; somebody may want this",
+            f"if nobody wants this: {removal(node, place, rule)}",
+        )  # fmt: skip
+
+
+def _is_of_forwarded(node: NodeState, place: Place) -> bool:
+    hook = node.table(place.program, place.table).hooks.get(place.chain)
+    return hook.name == "forward" if hook is not None else place.chain == "FORWARD"
 
 
 def _tables(node: NodeState) -> Iterator[Place]:

@@ -21,6 +21,7 @@ _GO_ON = {
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
+_ARP = {"arp", "request", "reply"}
 _OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type"}
 _LIMITS = {
     f"--{word}"
@@ -181,10 +182,15 @@ class Forwarding:
         """
         return self.policy_drops(Packet(ipaddress.ip_address(address), interface), chain)
 
-    def policy_drops(self, packet: Packet, chain: str = "FORWARD") -> Place | None:
-        """Return the chain whose policy drops packets like ``packet``, or None; see ``dropped_by``."""
+    def policy_drops(self, packet: Packet, chain: str = "FORWARD", *, of_ports: bool = False) -> Place | None:
+        """Return the chain whose policy drops packets like ``packet``, or None; see ``dropped_by``.
+
+        ``of_ports``: whether only the tables for bridges are meant, whose packets have ports as interfaces.
+        """
         for program, tables in self._rules.items():
             for name, table in tables.items():
+                if name.startswith("bridge ") is not of_ports or name.startswith("netdev "):
+                    continue
                 hooks = [one for one, hook in table.hooks.items() if hook.name == chain.lower()]
                 for one in hooks if program == "nft" else [chain] * (name == "filter"):
                     is_asked = _is_for(program, name, packet) and table.policies.get(one) == "DROP"
@@ -375,7 +381,9 @@ class Forwarding:
                 prefixes.append((own, is_negated))
                 continue
             far = table.sets.get(values[0].removeprefix("@")) if len(values) == 1 and option in {"-s", "-d"} else None
-            answers = {self._matches_of_nft(option, value, packet) for value in values or ("",)}
+            # A rule that accepts ARP accepts no packet of IP, but one that drops it cuts off as well.
+            seen = [one for one in values if option != "nfproto" or verdict != "passed" or one not in _ARP] or ["no"]
+            answers = {self._matches_of_nft(option, value, packet) for value in (seen if values else ("",))}
             if far is not None and packet.other is not None:
                 answers = {"yes" if packet.other in far else "no"}
             answer: _Answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "maybe"
@@ -546,6 +554,12 @@ def dropped_ports(table: Table) -> list[range]:
         is_losing = is_losing or verdict == "lost"
         found += [part for value in values if value for part in ports_of(value)]
     return found if is_losing else []
+
+
+def ports_of_loss(rule: Rule) -> list[range]:
+    """Return the ports in the conditions of a rule that loses packets of new connections; [] if it names none."""
+    named = [one for one in _of_loss(rule) if one.option in {"--dport", "--dports"} and not one.is_negated]
+    return [part for one in named for value in one.values for part in ports_of(value)]
 
 
 def named_in_drop(rule: Rule) -> frozenset[str]:

@@ -86,6 +86,16 @@ def test_a_file_that_the_plugins_read_and_their_daemon_writes(made: MadeNode, tm
         ({"mtu": "1400"}, 'plugins[0].mtu: "1400" is not a whole number'),
         ({"mtu": 1400.5}, "plugins[0].mtu: 1400.5 is not a whole number"),
         ({"bridge": 7}, "plugins[0].bridge: 7 is not a text"),
+        ({"vlan": 5000}, "plugins[0].vlan: 5000 is no VLAN: they have the numbers to 4094"),
+        (
+            {"bridge": "a-name-of-17-chars"},
+            "plugins[0].bridge: a-name-of-17-chars has more than 15 characters, and no interface can have that name",
+        ),
+        (
+            {"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.93.3.1/26"}]]}},
+            "plugins[0].ipam: the subnet 10.93.3.1/26 is the address of a host; its network is 10.93.3.0/26",
+        ),
+        ({"ipam": {"type": "host-local", "subnet": "10.93.3.0/26", "ranges": [[{"subnet": "fd00:0::/64"}]]}}, ""),
         ({"mtu": 1400, "isGateway": True, "bridge": "br0", "hairpinMode": None, "own": "true"}, ""),
         ({"type": "other", "isGateway": "true"}, ""),
         ({"snat": "true"}, ""),  # it has no such key

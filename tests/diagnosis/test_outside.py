@@ -109,6 +109,26 @@ def test_an_address_outside_that_a_chain_refuses(published: MadeNode, rule: str,
     assert found_with(published, "filter", "-A FORWARD -j ACCEPT", f"-A FORWARD {rule}") == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("FORWARD -p tcp -m multiport --dports 8080,8443 -j REJECT --reject-with tcp-reset", True),
+        ("FORWARD -p udp -m udp --dport 53 -j DROP", True),
+        ("FORWARD -p tcp -m tcp --dport 25 -m conntrack --ctstate NEW -j DROP", True),
+        ("FORWARD -p tcp -m tcp --dport 25 -j ACCEPT", False),
+        ("FORWARD -p tcp -m tcp --sport 25 -j DROP", False),
+        ("FORWARD -s 10.9.0.0/16 -p tcp -m tcp --dport 25 -j DROP", False),
+        ("FORWARD -p tcp -m tcp --dport 25 -m set --match-set bad src -j DROP", False),
+        ("KUBE-NWPLCY-1 -p tcp -m tcp --dport 25 -j DROP", False),
+        ("INPUT -p tcp -m tcp --dport 25 -j DROP", False),
+    ],
+)
+def test_a_rule_that_refuses_ports_of_all_containers(published: MadeNode, rule: str, is_found: bool) -> None:
+    found = found_with(published, "filter", f"-A {rule}", "-A FORWARD -j KUBE-NWPLCY-1")
+    assert [(one.name, one.severity, one.containers) for one in found] == [("dropped-in-part", "note", ())] * is_found
+    assert all(one.remedy == f"if nobody wants this: iptables -D {rule}" for one in found)
+
+
 def test_docker_keeps_others_from_its_containers(published: MadeNode) -> None:
     published.host.links["docker0"] = Link("docker0", 51, is_up=True, addresses=["172.17.0.1/16"])
     assert found_with(published, "raw", "-A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP") == []

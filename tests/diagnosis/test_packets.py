@@ -778,6 +778,7 @@ def test_tables_of_nftables_that_are_not_followed_are_named(node: OperatorNode) 
     chain = "add chain inet fw f { type filter hook forward priority 0; }"
     subprocess.run(["nft", f"add table inet fw; {chain}; add rule inet fw f tcp dport 80 drop"], check=True)
     assert ("rules", "tables of nft: inet fw") in [(one.check, one.subject) for one in node.diagnose().not_checked]
+    node.type(node.finding("packets to ports of or from the containers of br-node end").remedy.rpartition(": ")[2])
     host_end = json.loads(node.host.run("ip", "-j", "link", "show", "master", "br-node"))[0]["ifname"]
     chain = f"add chain netdev d i {{ type filter hook ingress device {host_end} priority 0; }}"
     subprocess.run(["nft", f"add table netdev d; {chain}; add rule netdev d i counter drop"], check=True)
@@ -795,3 +796,39 @@ def test_the_policy_of_docker_is_found_and_the_plugin_firewall_mends_it(node: Op
     node.configure("net", node.bridge(f"{node.net}.0/24"), {"type": "firewall"})
     node.attach("c1")
     node.assert_healthy()
+
+
+@pytest.mark.parametrize(
+    ("hook", "rules", "lost"),
+    [
+        ("forward", "", "do not reach the others on their bridge"),
+        ("forward", "ether type arp accept", "do not reach the others on their bridge"),
+        ("forward", "ether type { arp, ip, ip6 } accept", ""),
+        ("forward", 'iifname "vethc1" accept', ""),
+        ("forward", 'iifname "br0" accept', "do not reach the others on their bridge"),  # it is no port
+        ("input", "", "cannot reach this node, or be reached from it"),
+    ],
+)
+def test_a_policy_for_packets_within_bridges(made: MadeNode, hook: str, rules: str, lost: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    text = f"type filter hook {hook} priority 0; policy drop;\n{rules}"
+    reading.rules["nft"]["bridge own"] = nft_table("bridge own", f"table bridge own {{\nchain f {{\n{text}\n}}\n}}")
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.meaning) for one in found] == [("policy-drops", f"1 container {lost}")] * bool(lost)
+    for one in found:
+        assert one.remedy.endswith(": nft insert rule bridge own f ether type { arp, ip, ip6 } accept")
+
+
+def test_connections_of_the_node_that_are_not_tracked(made: MadeNode) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    table = reading.rules["iptables"]["raw"] = Table()
+    table.add(
+        "OUTPUT", ("-A", "OUTPUT", "-d", "169.254.20.10/32", "-p", "tcp", "-j", "NOTRACK")
+    )  # of NodeLocal DNSCache
+    assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == []
+    table.add("OUTPUT", ("-A", "OUTPUT", "-p", "tcp", "-j", "NOTRACK"))
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert found.meaning == "1 container cannot be reached from this node, or not at their published ports"
+    assert found.remedy.endswith(": iptables -t raw -D OUTPUT -p tcp -j NOTRACK")
