@@ -94,7 +94,7 @@ def test_the_dead_of_a_network_without_a_file_are_named_with_who_has_their_addre
     assert detach.startswith('to detach what has ended, install the plugins (plugin "ptp" not found in ')
     assert restore.startswith("if the network is still wanted, ")
     made.records.pop()
-    assert made.finding(check_drift).remedy.endswith("), or remove their records: libcni forget"), (
+    assert made.finding(check_drift).remedy.endswith("), or remove its records: libcni forget"), (
         "nobody needs the network"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 import libcni
 from libcni.cli.failures import UsageError, raise_errors
@@ -56,6 +57,10 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     is_all = selection.container is None
     attachments = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
     outcomes = [(attachment, *_checked(cni, attachment)) for attachment in attachments]
+    unasked = Counter(attachment.network for attachment, state, _ in outcomes if state == "not asked")
+    for network, count in unasked.items():
+        reason = "its configuration has disableCheck, or its spec version has no CHECK"
+        note(f"network {network} was not asked about {counted(count, 'attachment')}: {reason}")
     data = [{**identity_data(attachment), "check": state} for attachment, state, _ in outcomes]
     rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
     table = Table(("container", "network", "interface", "check"), rows, empty="no attachments")
@@ -81,4 +86,18 @@ def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str,
         return "not asked", None
     except libcni.CNIError as error:
         return "known fault" if known_fault(error) else "failed", error
-    return "ok", None
+    return "not asked" if _is_disabled(cni, attachment) else "ok", None
+
+
+def _is_disabled(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> bool:
+    """Return whether the network's file or the recorded configuration forbids CHECK: then no plugin has run."""
+    for load in (
+        partial(cni.network, attachment.network),
+        partial(libcni.NetworkConfigList.from_bytes, attachment.config),
+    ):
+        try:
+            if load().disable_check:
+                return True
+        except libcni.CNIError:
+            continue
+    return False

@@ -27,6 +27,22 @@ def test_check_of_all_and_status_that_was_not_asked(node: CommandNode) -> None:
     assert "was not asked" in ran.err
 
 
+def test_a_check_in_which_no_plugin_runs_is_not_ok(node: CommandNode) -> None:
+    node.configure("now")
+    node.write("20-then.conflist", {**DBNET, "name": "then", "disableCheck": True})
+    for network in ("now", "then"):
+        assert node.run("add", network, node.netns("a"), "-c", f"c-{network}").code == 0
+    node.write("20-then.conflist", {**DBNET, "name": "then"})  # the record still forbids it
+    ran = node.run("check", "--all", "-o", "json")
+    assert [(one["network"], one["check"]) for one in ran.data] == [("now", "ok"), ("then", "not asked")]
+    ran = node.run("check", "c-then")
+    assert (ran.code, ran.out) == (0, "")
+    assert "note: network then was not asked about 1 attachment: its configuration has disableCheck" in ran.err
+    node.write("10-now.conflist", {**DBNET, "name": "now", "disableCheck": True})
+    ran = node.run("check", "c-now")
+    assert "note: network now was not asked about 1 attachment" in ran.err
+
+
 def test_check_in_another_namespace_names_no_command_that_detaches(node: CommandNode) -> None:
     node.add("a")
     failed = node.run("check", "dbnet", node.netns("b"), "-c", "a")
