@@ -131,11 +131,11 @@ def _check_no_interface(run: VerbRun, network: str, rt: RuntimeConf) -> None:
 
 
 async def lock_if_possible(run: VerbRun, networks: Sequence[str], container_id: str) -> None:
-    """Acquire locks. If the lock file cannot be used, log a warning and go on: that must never stop a DEL."""
+    """Acquire locks. If the lock file cannot be used, log a warning and go on: that must stop no DEL or CHECK."""
     try:
         await run.lock(networks, container_id)
     except RecordError as error:
-        logger.warning("container %s: DEL goes on without locks: %s", container_id, error)
+        logger.warning("container %s: the verb goes on without locks: %s", container_id, error)
 
 
 def is_unchanged(record: Record, listed: Record) -> bool:
