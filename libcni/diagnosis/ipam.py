@@ -28,6 +28,9 @@ from libcni.kernel.life import Answer, Subject
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
+_CLOCK_STEP = 60.0
+"""Seconds by which a clock may be set back while an ADD runs."""
+
 
 def look_for(node: NodeState, network: str, container_id: str, ifname: str) -> NodeFinding:
     """Return a finding about a reservation without a usable record: search all namespaces for its addresses.
@@ -142,7 +145,11 @@ def _unrecorded(node: NodeState, network: str, reservations: list[Reservation]) 
             continue
         subject = f"address {', '.join(reservation.address for reservation in reserved)} of network {network}"
         if _is_young(node, reserved):
-            yield NotChecked("ipam", subject, "this address was reserved a moment ago: the ADD may still run")
+            reason = "this address was reserved a moment ago: the ADD may still run"
+            if all(reservation.changed > node.started + _CLOCK_STEP for reservation in reserved):
+                path = reserved[0].path
+                reason = f"the time of its file is in the future, so its age is unknown; if no ADD runs: touch {path}"
+            yield NotChecked("ipam", subject, reason)
             continue
         seen = f"{subject} is reserved for a container without a record"
         finding = look_for(node, network, container_id, ifname or "eth0")

@@ -393,3 +393,11 @@ def test_a_moved_directory_of_reservations_gets_those_of_living_containers(node:
     assert [one.name for one in node.diagnose().findings] == ["changed-configuration"]
     node.attach("c2")
     assert (other / "net" / f"{node.net}.3").exists()
+
+
+def test_a_reservation_from_the_future_is_named(made: MadeNode) -> None:
+    """As after a dead clock: nobody knows its age, and it was not made a moment ago."""
+    made.reserve("10.1.0.9", "gone", changed=1e9)
+    [(subject, reason)] = made.not_checked(check_ipam)
+    assert "10.1.0.9" in subject
+    assert reason.endswith("if no ADD runs: touch /leases/net/10.1.0.9")

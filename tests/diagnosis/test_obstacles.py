@@ -35,7 +35,7 @@ def test_obstacles_are_known_before_the_del(node: OperatorNode) -> None:
     assert found() == [""]
     node.host.run("ip", "addr", "flush", "dev", "br-node")
     node.host.run("ip", "addr", "add", "192.0.2.1/24", "dev", "br-node")
-    assert found() == ["br-node has the address 192.0.2.1/24, with which the plugin refuses it"]
+    assert found() == ["br-node has the address 192.0.2.1/24, so the plugin refuses this bridge"]
 
 
 def test_a_program_that_a_plugin_needs(node: OperatorNode, tmp_path: Path) -> None:
