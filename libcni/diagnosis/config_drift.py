@@ -91,6 +91,8 @@ def _restored(
     if any(other.network == renamed.name for other, _ in node.live):
         # With the old name the containers of the new one would be those without a file.
         names = some([attachment.pod or attachment.container_id for attachment in living])
+        if not names:
+            return "no container with the old name lives: libcni repair --yes detaches what is left"
         return f"others already use the new name, so restart the containers that use the old one: {names}"
     return f"give the network its old name again in {renamed.file}: {network}"
 

@@ -42,12 +42,26 @@ def check_containerd(node: NodeState) -> Observations:
             yield NotChecked("plugins", f"containerd's directories in {path}", reason)
             continue
         if named.conf_dir and os.path.realpath(named.conf_dir) != os.path.realpath(node.cni.conf_dir):
+            if not _files_in(named.conf_dir):
+                yield NodeFinding(
+                    "configuration", "error", "no-configuration", f"containerd's directory {named.conf_dir}",
+                    f"there is no configuration of a network; {path} names this directory (conf_dir), and "
+                    f"{node.cni.conf_dir} was checked", "no new pod starts: cni plugin not initialized",
+                    f"correct conf_dir in {path} and restart containerd, or put the files there",
+                )  # fmt: skip
             yield NotChecked(
                 "configuration", named.conf_dir,
                 f"containerd reads its networks there ({path}), but {node.cni.conf_dir} was checked (--conf-dir)",
             )  # fmt: skip
         elif named.bin_dirs:
             yield from _missing(node, path, named.bin_dirs)
+
+
+def _files_in(directory: str) -> list[str]:
+    """Return the names of the files that containerd reads as configurations of networks; [] without the directory."""
+    with suppress(OSError):
+        return [name for name in os.listdir(directory) if name.endswith((".conf", ".conflist", ".json"))]
+    return []
 
 
 def _missing(node: NodeState, path: str, directories: tuple[str, ...]) -> Observations:

@@ -22,6 +22,8 @@ def reloads(node: NodeState, attachment: Attachment, *, interrupts: bool = False
     if attachment.owner == HOOK and not (space is not None and space.process):
         # The hook's pin holds the namespace of a container that has ended.
         return "the container has ended: libcni gc --runtime detaches it", ()
+    if attachment.path in node.replaced:
+        return "its pod runs in a newer sandbox: let the runtime remove this one (crictl stopp, then crictl rmp)", ()
     if renamed_bridge(node, attachment):
         return (
             "give the bridge its old name again first: a reload would create a second bridge with the same address",

@@ -147,7 +147,8 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
             yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index))
             if uplink is not None and hop and not hop.startswith("fe80:"):
                 yield _Asked(attachment, "near", RouteQuestion(hop, address, link.index), (*near, uplink.name))
-                yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink.index), (link.name,))
+                if "forwarding 0" not in uplink.settings:  # the check of forwarding says so
+                    yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink.index), (link.name,))
         networks = list(grouped((end[0].network, end) for end in alike).values())
         for sources, targets in zip(networks, [*networks[1:], *networks[:1]], strict=True):
             _, target, device = targets[0]

@@ -96,6 +96,12 @@ def test_a_containerd_without_pods_says_nothing(made: MadeNode, config: Path) ->
 def test_another_directory_of_networks_is_not_checked(made: MadeNode, config: Path, tmp_path: Path) -> None:
     write(config, made, FORMATS[1], "/none")
     config.write_text(config.read_text(encoding="utf-8").replace("net.d", "other.d"), encoding="utf-8")
+    [found] = findings(made)
+    assert (found.severity, found.name, found.subject) == (
+        "error", "no-configuration", f"containerd's directory {tmp_path}/other.d"
+    )  # fmt: skip
+    (tmp_path / "other.d").mkdir()
+    (tmp_path / "other.d" / "10-own.conflist").touch()
     assert findings(made) == []
     assert [subject for subject, _ in made.not_checked(check_containerd)] == [f"{tmp_path}/other.d"]
 

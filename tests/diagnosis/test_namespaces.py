@@ -19,6 +19,7 @@ from libcni.diagnosis import attachment_age, diagnose, repair_node
 from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.ports import check_ports
 from libcni.diagnosis.records import check_records
+from libcni.diagnosis.reload_mend import reloads
 from libcni.diagnosis.rules import check_rules
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.namespace_holders import Held
@@ -196,6 +197,10 @@ def test_a_sandbox_that_a_reset_has_left_beside_the_pods_new_one(
         made.make_rules(name, f"10.1.0.{len(made.records) + 1}")
     caught = made.finding(check_ports)
     found = made.findings(check_namespaces)
+    reading = made.reading()
+    [old] = [one for one in reading.attachments if one.container_id == "old"]
+    remedy, mends = reloads(reading, old)
+    assert (remedy.startswith("its pod runs in a newer sandbox"), mends == ()) == (is_found, is_found)
     assert [(one.name, one.severity, one.containers) for one in found] == [
         ("empty-pod", "warning", ("old:eth0",))
     ] * is_found

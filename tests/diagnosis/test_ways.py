@@ -187,6 +187,7 @@ QUIET = (
     "sysctl -qw net.ipv4.conf.all.rp_filter=1",
     "sysctl -qw net.ipv4.conf.all.forwarding=0",
     "ip rule add pref 32765 lookup main suppress_prefixlength 0",
+    "sysctl -qw net.ipv4.conf.up0.forwarding=0",  # the check of forwarding says so
     "ip addr add 10.1.0.3/32 dev up0",  # doubled: another finding says so
 )  # fmt: skip
 
