@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import os
 from collections.abc import Collection, Iterable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 from libcni.diagnosis.mends import id_of
@@ -150,6 +151,11 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
                 if "forwarding 0" not in uplink.settings:  # the check of forwarding says so
                     yield _Asked(attachment, "in", RouteQuestion(address, hop, uplink.index), (link.name,))
         networks = list(grouped((end[0].network, end) for end in alike).values())
+        # Published ports are reached over each of them.
+        for other, ends_of_network in product([one for one in node.uplinks if one is not uplink], networks):
+            if outside and "forwarding 0" not in other.settings:
+                attachment, address, link = ends_of_network[0]
+                yield _Asked(attachment, "in", RouteQuestion(address, outside, other.index), (link.name,))
         for sources, targets in zip(networks, [*networks[1:], *networks[:1]], strict=True):
             _, target, device = targets[0]
             for attachment, address, link in sources:
@@ -264,12 +270,15 @@ def _of_route(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
 
 def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) -> _Cause:
     ip, device = _ip(question), {link.index: link.name for link in network.links.values()}.get(question.arrives_on, "")
-    if answer.error == errno.EXDEV:
+    rule, route = _decider(network, question)
+    # Linux 6.13 and later say only that they do not take the packets.
+    drops = (rule is not None and rule.drops) or (route is not None and route.ifindex < 0)
+    is_filtered = not drops and any("rp_filter 1" in link.settings for link in _arriving(network, question))
+    if answer.error == errno.EXDEV or is_filtered:
         return _Cause(
             f"interface {device}", f"rp_filter of {device} drops the packets: another interface leads to their source",
             f"sysctl -w net/ipv4/conf/{device}/rp_filter=2", "find out who set rp_filter, then run",
         )  # fmt: skip
-    rule, route = _decider(network, question)
     if rule is not None and (rule.drops or (route is not None and route.ifindex < 0 and rule.table not in _TABLES)):
         seen = f"this rule drops the packets{_ends_of(rule) or ' from everywhere'}"
         if route is not None:
@@ -291,6 +300,11 @@ def _of_error(network: Network, question: RouteQuestion, answer: RouteAnswer) ->
     ends = f"{question.target}{f' from {question.source}' * bool(question.source)}{f' iif {device}' * bool(device)}"
     seen = f"the kernel has no route for packets to {ends}: {os.strerror(answer.error)}"
     return _Cause("routing", seen, f"{ip} route get {ends}; {ip} rule", "these commands show the routes and the rules")
+
+
+def _arriving(network: Network, question: RouteQuestion) -> list[Link]:
+    """Return the interface on which the packets arrive, if it is not this namespace that sends them."""
+    return [link for link in network.links.values() if link.index == question.arrives_on]
 
 
 def _ip(question: RouteQuestion) -> str:

@@ -165,6 +165,18 @@ def test_a_rule_that_keeps_containers_from_the_network_of_the_gateway_alone(
     assert routed.findings() == []
 
 
+SECOND = "ip link add up1 type bridge; ip link set up1 up; ip addr add 198.51.100.1/24 dev up1"
+
+
+@pytest.mark.parametrize(("value", "is_found"), [(1, True), (2, False), (0, False)])
+def test_a_second_uplink_that_drops_what_another_one_leads_to(routed: Routed, value: int, is_found: bool) -> None:
+    routed.host.run("sh", "-ec", f"{SECOND}; ip route add default via 198.51.100.254 dev up1 table 7")
+    routed.host.run("sysctl", "-qw", f"net.ipv4.conf.up1.rp_filter={value}")
+    found = routed.findings()
+    assert [one.severity for one in found] == ["note"] * is_found
+    assert [one.remedy for one in found] == ["if nobody wants this: sysctl -w net/ipv4/conf/up1/rp_filter=2"] * is_found
+
+
 def test_the_interface_of_a_vlan_is_the_one_that_the_plugin_makes(made: MadeNode) -> None:
     made.attach("c1", {**BRIDGE, "vlan": 7})
     [attachment] = made.reading().attachments
