@@ -20,9 +20,9 @@ class Fault(NamedTuple):
         meaning: what has happened.
         releases: the releases of the CNI project's plugins that have the fault; "" if other plugins have it too.
         source: where it was reported, or the test that shows it.
-        cure: ``again``: a second call succeeds; ``caller``: so it does, but the caller decides, because two containers
-            with one ID cause the same text; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is wrong
-            with the container.
+        cure: ``again``: a second call succeeds; ``caller``: so it does, but a person decides: two containers with one
+            ID cause the same text; ``doctor``: ``libcni doctor`` names the cause; ``none``: nothing is wrong with the
+            container.
     """
 
     plugin: str

@@ -453,7 +453,7 @@ class PluginError(CNIError):
         from libcni._known_faults import fault_of  # few calls fail
 
         fault = fault_of(self)
-        return self.well_known == _TRY_AGAIN_LATER or (fault is not None and fault.cure in {"again", "caller"})
+        return self.well_known == _TRY_AGAIN_LATER or (fault is not None and fault.cure == "again")
 
     @property
     def known_fault(self) -> str:

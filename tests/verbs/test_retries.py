@@ -217,7 +217,7 @@ def test_what_is_known_of_a_reported_text(what: str, text: str) -> None:
     error = PluginError(text, Invocation(verb, plugin, "", b"", {}), msg=text, code=999)
     fault = fault_of(error)
     assert (fault.cure if fault else "-") == cure
-    assert error.retryable is (cure in {"again", "caller"})
+    assert error.retryable is (cure == "again")
     assert bool(error.known_fault) is (cure == "none")
     if fault is not None:
         assert error.hint is not None
