@@ -43,6 +43,7 @@ _MOST_INTERFACES = 2
 """The most interfaces to containers for which packets to an address outside are followed."""
 _MOST_NEAR = 5
 """The most rules of a chain that are reported one by one."""
+_FAR = {4: "203.0.113.7", 6: "3fff::7"}
 _RESOLVER, _LONGEST = "/etc/resolv.conf", 65_536
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -61,6 +62,7 @@ def check_outside(node: NodeState) -> Observations:
     yield from _refused(node, live, forwarding)
     yield from _limited(node, live, forwarding)
     yield from _refused_ports(node, live, forwarding)
+    yield from _redirected(node, live, users, forwarding)
 
 
 _Users = dict[HostPort, list[Attachment]]
@@ -315,6 +317,35 @@ def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwardi
             "rules", "note", "dropped-in-part", str(place),
             f"packets to ports of or from the containers of {some(list(names))} end at the rule {text_of(rule)}",
             "their connections to these ports fail; somebody may want this",
+            f"if nobody wants this: {removal(node, place, rule)}",
+        )  # fmt: skip
+
+
+def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwarding: Forwarding) -> Observations:
+    """Find the rules that lead what containers send to a port of other machines to a port of this node."""
+    ways = _ways(node, live)
+    found: dict[tuple[Place, Rule], dict[str, None]] = {}
+    for program in iptables_of(node):
+        for rule in joined.from_iterable(node.table(program, "nat").chains.values()):
+            ports = ports_of(after(rule, "--dport") or after(rule, "--dports"))
+            place = Place(program, "nat", "PREROUTING")
+            if after(rule, "-j") != "REDIRECT" or not ports or is_of_policy(place, rule):
+                continue
+            if any(one.number in part for one in users for part in ports):  # it is found with the published port
+                continue
+            version = 6 if program.startswith("ip6") else 4
+            port = ("udp" if after(rule, "-p") == "udp" else "tcp"), ports[0].start
+            for interface, address in list(ways[version].items())[:_MOST_INTERFACES]:
+                far = ipaddress.ip_address(_FAR[version])
+                packet = Packet(ipaddress.ip_address(address), interface, other=far, port=port)
+                if forwarding.lost_by(*place, packet) == rule and "--dst-type" not in rule:
+                    found.setdefault((place, rule), {})[interface] = None
+    for (place, rule), names in found.items():
+        yield NodeFinding(
+            "rules", "note", "dropped-in-part", str(place),
+            f"packets from the containers of {some(list(names))} to this port of other machines end at the rule "
+            f"{text_of(rule)}",
+            "they come to a program on this node, a transparent proxy, or fail without it; somebody may want this",
             f"if nobody wants this: {removal(node, place, rule)}",
         )  # fmt: skip
 

@@ -129,6 +129,23 @@ def test_a_rule_that_refuses_ports_of_all_containers(published: MadeNode, rule: 
     assert all(one.remedy == f"if nobody wants this: iptables -D {rule}" for one in found)
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-i br+ -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", True),
+        ("-p tcp -m multiport --dports 80,443 -j REDIRECT --to-ports 3128", True),
+        ("-i docker0 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False),
+        ("-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False),
+        ("-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 80 -j REDIRECT --to-ports 3128", False),
+        ("-p tcp -m tcp --dport 80 -j ACCEPT", False),
+    ],
+)
+def test_a_port_of_others_that_a_rule_leads_to_this_node(published: MadeNode, rule: str, is_found: bool) -> None:
+    found = [one for one in found_with(published, "nat", f"-A PREROUTING {rule}") if one.name == "dropped-in-part"]
+    assert [(one.severity, one.containers) for one in found] == [("note", ())] * is_found
+    assert all(one.remedy.endswith(f": iptables -t nat -D PREROUTING {rule}") for one in found)
+
+
 def test_docker_keeps_others_from_its_containers(published: MadeNode) -> None:
     published.host.links["docker0"] = Link("docker0", 51, is_up=True, addresses=["172.17.0.1/16"])
     assert found_with(published, "raw", "-A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP") == []
