@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 
 import libcni
 from libcni.cli.failures import UsageError, raise_errors
@@ -91,13 +91,11 @@ def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str,
 
 def _is_disabled(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> bool:
     """Return whether the network's file or the recorded configuration forbids CHECK: then no plugin has run."""
-    for load in (
-        partial(cni.network, attachment.network),
-        partial(libcni.NetworkConfigList.from_bytes, attachment.config),
-    ):
-        try:
-            if load().disable_check:
-                return True
-        except libcni.CNIError:
-            continue
-    return False
+    try:
+        if cni.network(attachment.network).disable_check:
+            return True
+    except libcni.CNIError:
+        pass
+    # CHECK has just read this document as a configuration, and has given its warnings.
+    recorded = json.loads(attachment.config) if attachment.config else {}
+    return str(recorded.get("disableCheck")).lower() == "true"  # Go also takes "true"
