@@ -1,14 +1,20 @@
-"""Find findings that want opposite changes."""
+"""Find findings that want opposite changes, or the same command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from libcni._dataclass import replace
 from libcni.diagnosis.report import NodeFinding
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import some
 
+_ONCE = re.compile(
+    r"(?:nsenter \S+ )?(?:ip6?tables\S*|ebtables|ip|ipset|nft|bridge|tc) .*?"
+    r"(?:add|append|del|delete|insert|prepend|-A|-D|-I) "
+)
+"""Commands that fail, or change something again, if they are typed twice."""
 _COMMANDS = {"add-address": "add", "remove-address": "del"}
 
 
@@ -37,3 +43,20 @@ def without_contradictions(findings: Sequence[NodeFinding]) -> Iterator[NodeFind
             mends=tuple(mend for mend in finding.mends if mend not in contrary),
             remedy="; ".join(filter(None, (finding.remedy, f"{reason}; if this one is: {'; '.join(commands)}"))),
         )
+
+
+def without_repetitions(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
+    """Yield the findings; each command is printed by one of them, and the others refer to that one."""
+    printed: dict[str, NodeFinding] = {}
+    for finding in findings:
+        before, colon, text = finding.remedy.rpartition(": ")
+        commands = text.split("; ")
+        known = [printed[command] for command in commands if command in printed]
+        left = [command for command in commands if command not in printed]
+        printed.update((command, finding) for command in left if _ONCE.match(command))
+        if not known:
+            yield finding
+            continue
+        others = some([f"{one.name} of {one.subject}" for one in dict.fromkeys(known)])
+        remedy = f"{'the rest' if left else 'this'} is done by the command of the finding {others}"
+        yield replace(finding, remedy=f"{before}{colon}{'; '.join(left)}; {remedy}" if left else remedy)

@@ -10,7 +10,7 @@ from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.container_rules import check_container_rules
 from libcni.diagnosis.containerd import check_containerd
-from libcni.diagnosis.contradictions import without_contradictions
+from libcni.diagnosis.contradictions import without_contradictions, without_repetitions
 from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.interfaces import check_interfaces
 from libcni.diagnosis.ipam import check_ipam
@@ -126,7 +126,7 @@ def report_on(
     return DoctorReport(
         findings=tuple(
             replace(finding, pods=tuple(dict.fromkeys(pods[name] for name in finding.containers if name in pods)))
-            for finding in without_contradictions(list(check_pools(node, single)))
+            for finding in without_repetitions(without_contradictions(list(check_pools(node, single))))
         ),
         checked=tuple(observation for observation in observations if isinstance(observation, Checked)),
         not_checked=tuple(observation for observation in observations if isinstance(observation, NotChecked)),

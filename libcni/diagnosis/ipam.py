@@ -25,6 +25,7 @@ from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import counted, some
 from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Subject
+from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
 
@@ -336,6 +337,11 @@ def _removals(node: NodeState, address: str, others: list[Holder], attachments: 
     return f"if {ours} had the address first: {commands}; else: {'; '.join(_restarts(attachments))}"
 
 
+def _cidr_on(link: Link, address: str) -> str:
+    """Return an address of an interface with its prefix length."""
+    return next(text for text in link.addresses if text.partition("/")[0] == address)
+
+
 def _place(node: NodeState, space: Space) -> str:
     if node.is_host(space):
         return "of this node itself"
@@ -359,12 +365,13 @@ def _taken_gateways(node: NodeState) -> Observations:
         for space, link, _ in node.holders.get(address, ()):
             containers = [id_of(one) for one in node.recorded_in(space) if one.network == network]
             if containers and not node.is_host(space):
-                [text] = [own for own in link.addresses if own.partition("/")[0] == address][:1]
                 yield NodeFinding(
                     "ipam", "error", "duplicate-address", f"gateway {address} of network {network}",
                     f"{link.name} in {space.path} ({_inhabitants(node, space)}) has it, too",
                     "packets for the gateway may go to this container",
-                    command_in(space.path, f"ip address del {text} dev {shlex.quote(link.name)}"), (),
+                    command_in(
+                        space.path, f"ip address del {_cidr_on(link, address)} dev {shlex.quote(link.name)}"
+                    ), (),
                     tuple(containers),
                 )  # fmt: skip
 
@@ -388,11 +395,15 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
     directories = reservation_directories(net)
     for address, holder in found:
         if node.is_host(holder.space):
+            remedy = f"find out who created {holder.link.name}; give that interface or the network another subnet"
+            if holder.link.name == "lo":
+                remedy = "find out who added it (keepalived and kube-vip do), then run: "
+                remedy += f"ip address del {_cidr_on(holder.link, address)} dev lo"
             yield NodeFinding(
                 "ipam", "warning", "unreserved", f"network {network}",
                 f"address {address} of the pool is on {holder.link.name} of the node, which is not the bridge",
                 "the next ADD can give the address to a container, and the node would take the container's packets",
-                f"find out who created {holder.link.name}; give that interface or the network another subnet",
+                remedy,
             )  # fmt: skip
             continue
         name = f"{_owner_of(node, holder.space, network)}:{holder.link.name}"

@@ -12,7 +12,7 @@ from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.between import Between
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import Forwarding, Packet, Place, lost_prefixes, named_in_drop
+from libcni.diagnosis.packets import Forwarding, Packet, Place, is_untracked, lost_prefixes, named_in_drop
 from libcni.diagnosis.report import NodeFinding, Observations, Severity
 from libcni.diagnosis.rule_facts import iptables_of
 from libcni.errors import counted, some
@@ -30,9 +30,10 @@ ACCEPT = (
     "plugin firewall as the last one of the network; what a command adds is lost when that program starts again"
 )
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
+_UNTRACKED = ", or do so without masquerade and published ports"
 _NODE_TO_PORTS = "cannot be reached from this node, or not at their published ports"
 _LOST_WITH = (
-    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}, or do so without masquerade and published ports"),
+    ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}{_UNTRACKED}"),
     ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
     ("mangle", "PREROUTING", True, f"cannot reach {_OTHERS}"),
     ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
@@ -244,12 +245,10 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         if elements := _banned(node, live, place, rule, containers):
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
         severity = "note" if what == _UNMASKED_NEAR else "error"
-        seen = "the container's packets end at the rule"
-        if what == _UNMARKED:
-            seen = "portmap's mark of the packets is removed by the rule"
         yield NodeFinding(
-            "rules", severity, "dropped", str(place), f"{seen} {text_of(rule)}",
-            f"{counted(len(containers), 'container')} {what}", remedy, (), tuple(containers),
+            "rules", severity, "dropped", str(place), f"{_seen(rule, what)} {text_of(rule)}",
+            f"{counted(len(containers), 'container')} {what}{_UNTRACKED * ('notrack' in rule)}", remedy, (),
+            tuple(containers),
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
@@ -280,6 +279,15 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
                 f"a rule drops some packets of {some(list(names))}: {text_of(rule)}", meaning,
                 f"{remedy}: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
+
+
+def _seen(rule: Rule, what: str) -> str:
+    if is_untracked(rule):
+        return "the node does not recognize the connections of the packets after the rule"
+    is_mark = what == _UNMARKED
+    return (
+        "portmap's mark of the packets is removed by the rule" if is_mark else "the container's packets end at the rule"
+    )
 
 
 def _banned(

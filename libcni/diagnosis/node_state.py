@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
 from contextlib import suppress
 from typing import NamedTuple
@@ -147,7 +148,8 @@ class NodeState(NodeReading):
     def holders(self) -> dict[str, list[Holder]]:
         """The interfaces that have an IP address now, by address, except interfaces that any user can have created.
 
-        The interface of a recorded attachment counts in any case: pods may have user namespaces of their own.
+        The interface of a recorded attachment counts in any case: pods may have user namespaces of their own. So do
+        the addresses of services that keepalived, LVS or kube-vip put on ``lo`` of the node.
         """
         return grouped(
             (address, Holder(space, link, owners))
@@ -155,8 +157,12 @@ class NodeState(NodeReading):
             for link in (space.network.links.values() if space.network is not None else ())
             for address in (text.partition("/")[0] for text in link.addresses)
             for owners in [[one for one in self.by_namespace.get(namespace, ()) if address in self.addresses_of(one)]]
-            if space.is_evidence(link) or (owners and link.name != "lo")
+            if space.is_evidence(link) or (owners if link.name != "lo" else self._is_of_service(space, address))
         )
+
+    def _is_of_service(self, space: Space, address: str) -> bool:
+        """Return whether an address on ``lo`` takes packets for it from containers: it is on the node itself."""
+        return self.is_host(space) and not ipaddress.ip_address(address).is_loopback
 
     def strangers(self, address: str) -> list[Holder]:
         """Return the interfaces that have an IP address now although no record assigns it to them."""

@@ -32,6 +32,8 @@ _LIMITS = {
     )
 }  # fmt: skip
 _IN_CAPITALS = {"--ctstate", "--dst-type"}
+_TRACKED = -200
+"""The priority at which the kernel recognizes the connection of a packet."""
 _ALL_BITS = 0xFFFFFFFF
 _PORT_MARK = 0x2000
 """The mark of the packets from the node itself or from the container that portmap masquerades."""
@@ -358,13 +360,7 @@ class Forwarding:
 
     def _step_of_nft(self, table: Table, rule: Rule, packet: Packet) -> _Step | None:
         conditions, verdict = read_rule(rule)
-        if packet.is_marked:
-            verdict = (
-                "lost" if _clears_mark(after(rule, "set")) and "mark" in rule else verdict.replace("lost", "passed")
-            )
-        elif "queue" in rule:
-            verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
-        verdict = verdict or ("marks" if _bits_of(rule) else "")
+        verdict = self._verdict_of_nft(table, rule, packet, verdict)
         prefixes: _Prefixes = []
         is_certain, mark = True, None
         for option, values, is_negated in conditions if verdict else ():
@@ -393,6 +389,16 @@ class Forwarding:
                 return None
             is_certain = is_certain and answer == "yes"
         return _Step(rule, verdict, is_certain, tuple(prefixes), mark) if verdict else None
+
+    def _verdict_of_nft(self, table: Table, rule: Rule, packet: Packet, verdict: str) -> str:
+        if packet.is_marked:
+            is_cleared = _clears_mark(after(rule, "set")) and "mark" in rule
+            verdict = "lost" if is_cleared else verdict.replace("lost", "passed")
+        elif "queue" in rule:
+            verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
+        elif is_untracked(rule) and any(hook.priority < _TRACKED for hook in table.hooks.values()):
+            verdict = "lost"
+        return verdict or ("marks" if _bits_of(rule) else "")
 
     def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
         if option == "nfproto":
@@ -460,12 +466,17 @@ def _masquerade_ends(rule: Rule, *, is_first: bool) -> bool:
     return target == "ACCEPT" or (target == "RETURN" and is_first)
 
 
+def is_untracked(rule: Rule) -> bool:
+    """Return whether the node recognizes no connection of the packets after a rule of iptables or nft."""
+    # With a zone for one side alone the answers belong to no connection.
+    is_zone = any(word.startswith("--zone") for word in rule) and not {"-i", "-s", "-d"}.isdisjoint(rule)
+    return not {"NOTRACK", "--notrack", "notrack"}.isdisjoint(rule) or is_zone
+
+
 def _is_altered(rule: Rule, table: str, chain: str) -> bool:
     """Return whether a rule changes packets so that they are lost later."""
     if table == "raw":
-        # With a zone for one side alone the answers belong to no connection.
-        is_zone = any(word.startswith("--zone") for word in rule) and not {"-i", "-s", "-d"}.isdisjoint(rule)
-        return "NOTRACK" in rule or "--notrack" in rule or is_zone
+        return is_untracked(rule)
     # The node takes one of the hops away.
     return chain == "PREROUTING" and "1" in {after(rule, "--ttl-set"), after(rule, "--hl-set")}
 

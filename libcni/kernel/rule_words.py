@@ -45,6 +45,7 @@ _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that are followed by a value."""
 _ALL_FLAGS = "FIN,SYN,RST,PSH,ACK,URG"
 _NO_CONDITIONS = {
+    "notrack",
     "counter",
     "log",
     "continue",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,19 +180,32 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     assert found.remedy == f"if c1:eth0 had the address first: {command}; else: restart c1"
 
 
-def test_an_address_of_a_container_that_the_node_has_too_has_its_command(made: MadeNode) -> None:
+@pytest.mark.parametrize("name", ["kube-ipvs0", "lo"])
+def test_an_address_of_a_container_that_the_node_has_too_has_its_command(made: MadeNode, name: str) -> None:
     """As kube-ipvs0 or keepalived have them: not a process, but this node itself."""
     made.reservations["net", LEASES].pop()
     made.records[0] = made.records[0].with_fields(args=(("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db-0")))
-    link = Link("kube-ipvs0", 99, kind="dummy", is_up=True, addresses=["10.1.0.2/32"])
+    link = Link(name, 99, kind="dummy", is_up=True, addresses=["127.0.0.1/8", "10.1.0.2/32", "::1/128"])
     made.host.links[link.name] = link
     made.live_in("/proc/self/ns/net", made.host, "18324")
     found = made.finding(check_ipam)
-    assert "also on kube-ipvs0 of this node itself" in found.seen
+    assert f"also on {name} of this node itself" in found.seen
     assert found.remedy == (
-        "if c1:eth0 had the address first: ip address del 10.1.0.2/32 dev kube-ipvs0; "
+        f"if c1:eth0 had the address first: ip address del 10.1.0.2/32 dev {name}; "
         "else: kubectl delete pod -n shop db-0"
     )
+
+
+def test_lo_of_a_container_and_the_addresses_of_localhost_are_evidence_of_nothing(made: MadeNode) -> None:
+    """A pod that is a real server of LVS has the address of its service on ``lo``."""
+    made.reservations["net", LEASES].pop()
+    lo = Link("lo", 1, is_up=True, addresses=["127.0.0.1/8", "::1/128"])
+    made.host.links[lo.name] = lo
+    made.live_in("/proc/self/ns/net", made.host, "18324")
+    assert made.reading().holders.keys().isdisjoint({"127.0.0.1", "::1"})
+    inside = Network({"lo": replace(lo, addresses=["10.1.0.2/32"])}, (), 77)
+    made.live_in(str(made.netns("other")), inside)
+    assert made.findings(check_ipam) == []
 
 
 def test_of_two_pods_of_a_runtime_that_records_no_time_the_one_with_the_newer_file_is_deleted(made: MadeNode) -> None:
@@ -311,6 +325,10 @@ def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:
     [found] = [one for one in made.findings(check_ipam) if one.name == "unreserved"]
     assert (found.containers, found.mends) == ((), ())
     assert found.seen == "address 10.1.0.9 of the pool is on docker9 of the node, which is not the bridge"
+    del made.host.links["docker9"]
+    made.host.links["lo"] = Link("lo", 1, is_up=True, addresses=["127.0.0.1/8", "10.1.0.9/32"])
+    [found] = [one for one in made.findings(check_ipam) if one.name == "unreserved"]
+    assert found.remedy.endswith("then run: ip address del 10.1.0.9/32 dev lo")
 
 
 @pytest.mark.real

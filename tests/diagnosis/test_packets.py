@@ -830,5 +830,19 @@ def test_connections_of_the_node_that_are_not_tracked(made: MadeNode) -> None:
     assert [one for one in check_rules(reading) if isinstance(one, NodeFinding)] == []
     table.add("OUTPUT", ("-A", "OUTPUT", "-p", "tcp", "-j", "NOTRACK"))
     [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert found.seen.startswith("the node does not recognize the connections of the packets after the rule -A OUTPUT")
     assert found.meaning == "1 container cannot be reached from this node, or not at their published ports"
     assert found.remedy.endswith(": iptables -t raw -D OUTPUT -p tcp -j NOTRACK")
+
+
+@pytest.mark.parametrize(("hook", "priority"), [("prerouting", "raw"), ("output", "-300"), ("prerouting", "0")])
+def test_packets_that_are_not_tracked_because_of_nftables(made: MadeNode, hook: str, priority: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    rules = f"type filter hook {hook} priority {priority}; policy accept;\nmeta l4proto tcp notrack"
+    reading.rules["nft"]["inet raw"] = nft_table("inet raw", f"table inet raw {{\nchain c {{\n{rules}\n}}\n}}")
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [one.seen.partition(" meta")[0] for one in found] == [
+        "the node does not recognize the connections of the packets after the rule"
+    ] * (priority != "0"), "it comes too late"
+    assert all(one.meaning.endswith("or do so without masquerade and published ports") for one in found)

@@ -25,7 +25,7 @@ from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import NodeFinding, acts, doctor, lock_users, repair_node
 from libcni.diagnosis import repair as engine
 from libcni.diagnosis.acts import ACTS
-from libcni.diagnosis.contradictions import without_contradictions
+from libcni.diagnosis.contradictions import without_contradictions, without_repetitions
 from libcni.diagnosis.mends import Mend, MendKind, merged
 from libcni.diagnosis.node_state import NodeState, read_node
 from libcni.diagnosis.repair_guard import AllBelongings, Belongings, belongings_of, losses
@@ -694,3 +694,20 @@ def test_the_doctor_prints_no_two_mends_that_undo_each_other() -> None:
     assert found[1].remedy.endswith("if this one is: ip addr del 10.1.0.1/24 dev br0")
     same = [replace(found[2], mends=(there, away))]
     assert list(without_contradictions(same)) == same, "one finding may replace an address"
+
+
+def test_a_command_that_cannot_be_typed_twice_is_printed_once() -> None:
+    """Two chains drop what is in one set, and the kernel refuses to remove an element that is not there."""
+    two, three = (f"nft delete element inet fw banned '{{ 10.1.0.{number} }}'" for number in (2, 3))
+    remedies = [
+        f"find out who banned them: {two}; {three}", f"find out who banned them: {three}; ip link set br0 up; ip rule",
+        f"if nobody wants this: {two}", "type: ip link set br0 up; ip rule",
+    ]  # fmt: skip
+    findings = [
+        NodeFinding("rules", "error", "dropped", f"chain {number}", "", "", remedy)
+        for number, remedy in enumerate(remedies)
+    ]
+    found = [one.remedy for one in without_repetitions(findings)]
+    done = "is done by the command of the finding dropped of chain 0"
+    left = f"find out who banned them: ip link set br0 up; ip rule; the rest {done}"
+    assert found == [remedies[0], left, f"this {done}", remedies[3]]
