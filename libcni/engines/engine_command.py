@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import stat
 import sys
@@ -219,7 +220,11 @@ def install_file(file: str, text: str, mode: int = 0o644) -> None:
     from tempfile import TemporaryDirectory  # with shutil and random, which only an installation needs
 
     with suppress(FileNotFoundError):
-        mode = os.stat(file).st_mode & 0o777
+        status = os.stat(file)
+        # A rename would replace a device such as /dev/stdout, for every program of the machine.
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", file)
+        mode = status.st_mode & 0o777
     # Written under another name and renamed when it is complete: an engine must never read half of a file.
     with TemporaryDirectory(prefix=".libcni-", dir=os.path.dirname(file)) as directory:
         draft = os.path.join(directory, os.path.basename(file))

@@ -98,6 +98,9 @@ def build(
     target = Path(output)
     if not target.parent.is_dir():
         raise BuildError(f"cannot write {target}: there is no directory {target.parent}")
+    if target.exists() and not target.is_file():
+        # A rename would replace a device such as /dev/null, for every program of the machine.
+        raise BuildError(f"cannot write {target}: it is not a regular file")
     try:
         # In the target's directory, so that a rename puts the product in place: a runtime never sees half of it.
         with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as directory:

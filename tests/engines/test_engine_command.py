@@ -317,3 +317,12 @@ def test_an_installation_names_who_else_may_change_what_the_engine_runs(
 )
 def test_a_file_that_cannot_be_written_has_its_own_name_and_a_way_for_other_users(error: OSError, text: str) -> None:
     assert str(engine_command.not_written(error, "/b/c", "wait")) == text
+
+
+def test_a_device_or_pipe_is_never_replaced_by_an_installation(tmp_path: Path) -> None:
+    pipe = tmp_path / "stdout"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="it is not a regular file"):
+        engine_command.install_file(str(pipe), "text")
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["stdout"]

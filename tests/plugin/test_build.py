@@ -173,8 +173,10 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"cannot write .*no/x: there is no directory .*no$"):
         build(tmp_path / "mine.py", tmp_path / "no" / "x", python=sys.executable)
     (tmp_path / "x").mkdir()
-    with pytest.raises(BuildError, match=r"cannot write .*x: Is a directory"):
-        build(tmp_path / "mine.py", tmp_path / "x", python=sys.executable)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("x", "fifo"):
+        with pytest.raises(BuildError, match=f"cannot write .*{name}: it is not a regular file"):
+            build(tmp_path / "mine.py", tmp_path / name, python=sys.executable)
 
 
 @pytest.mark.real
