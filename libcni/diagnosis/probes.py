@@ -17,6 +17,7 @@ from libcni.diagnosis.between import keeps_apart
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
+from libcni.diagnosis.ways import gateway_from
 from libcni.kernel.echo import EchoRequest, most_at_once
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known
 from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, IPRoute, Link, Network
@@ -29,6 +30,7 @@ _NEIGHBOUR_SECONDS = 5.0
 """The age in seconds from which the kernel may remove an entry of a full neighbour table."""
 SILENT = {4: "/proc/sys/net/ipv4/icmp_echo_ignore_all", 6: "/proc/sys/net/ipv6/icmp/echo_ignore_all"}
 _TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
+_IPV6 = 6
 _TRIED = 8
 """How many containers of a network are tried to find one that reaches another network."""
 _ALONE = {"private", "vepa", "passthru"}
@@ -188,19 +190,30 @@ def probes_of(node: NodeState, ends: list[End], doubtful: Collection[str]) -> It
 def _to_router(node: NodeState, ends: list[End]) -> Iterator[Probe]:
     """Yield requests from some containers of each masqueraded network to the node's gateway."""
     masked = [end for end in ends if any(one.get("ipMasq") is True for one in node.documents(end.attachment))]
-    for version, everywhere in ((4, "0.0.0.0/0"), (6, "::/0")):
-        ways = [
-            (route.metric, place, route.gateway)
-            for place, route in enumerate(node.host.routes if node.host else ())
-            if route.table == MAIN_TABLE and route.destination == everywhere and route.gateway
-        ]
-        router = min(ways)[2] if ways else ""
+    for version in (4, 6):
         networks = grouped((end.attachment.network, end) for end in masked if end.version == version)
-        for alike in networks.values() if router and not router.startswith("fe80:") else ():
+        for alike in networks.values():
+            router = _router(node, alike[0])
+            if not router or router.startswith("fe80:"):
+                continue
             able = [end for end in alike if _reaches(end, router)]
             # One alone may have a policy of its own.
             for end in {one.name: one for one in (*able[:1], *able[len(able) // 2 :][:1], *able[-1:])}.values():
                 yield Probe("out", end.request(router), end, None, end.routes.next_hop(router))
+
+
+def _router(node: NodeState, end: End) -> str:
+    """Return the gateway for packets from a container to other networks, as the kernel chooses it, or ""."""
+    with suppress(OSError):
+        router = gateway_from(node, end.attachment, end.address)
+        if router is not None:
+            return router
+    ways = [
+        (route.metric, place, route.gateway)
+        for place, route in enumerate(node.host.routes if node.host else ())
+        if route.table == MAIN_TABLE and route.destination == ("::/0" if end.version == _IPV6 else "0.0.0.0/0")
+    ]
+    return min(ways)[2] if ways else ""
 
 
 def _within_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:

@@ -74,6 +74,7 @@ FindingName = Literal[
     "not-writable",
     "off-bridge",
     "open-lock",
+    "other-way-out",
     "pinned",
     "policy-drops",
     "pool-full",

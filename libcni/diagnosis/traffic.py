@@ -28,8 +28,8 @@ from libcni.kernel.namespace import open_known
 from libcni.kernel.netlink import Conversation, open_netlink
 
 _NOT_LOST = {
-    "hairpin-off", "known-fault", "localnet-off", "lost-path", "mtu-changed", "port-caught", "rules-left",
-    "rules-missing", "unreserved",
+    "hairpin-off", "known-fault", "localnet-off", "lost-path", "mtu-changed", "other-way-out", "port-caught",
+    "rules-left", "rules-missing", "unreserved",
 }  # fmt: skip
 """Names of findings that cannot be the cause if an echo request has no answer."""
 
@@ -76,11 +76,19 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Coll
         if finding.check in {"interfaces", "rules", "namespaces"} and finding.name not in _NOT_LOST
         for name in finding.containers
     }  # fmt: skip
-    doubtful = {name for finding in findings if finding.check in {"interfaces", "rules"} for name in finding.containers}
+    doubtful = {
+        name for finding in findings if finding.check in {"interfaces", "rules"} and finding.name != "other-way-out"
+        for name in finding.containers
+    }  # fmt: skip
     every = list(ends_of(node))
     yield from _left_out(every, explained)
     ends = [end for end in every if end.name not in explained and not end.is_virtual]
     probes = list(probes_of(node, ends, doubtful))
+    has_gateway = any(probe.kind == "router" for probe in probes)
+    for finding in findings if not has_gateway else ():
+        if finding.name == "other-way-out":
+            reason = f"{finding.seen}: no gateway there can be asked"
+            yield NotChecked("traffic", "packets of containers to other networks", reason)
     probed = {end.name for probe in probes for end in probe.ends}
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.name not in probed):
         yield NotChecked("traffic", name, "there is no gateway and no other container on this node to send packets to")

@@ -34,6 +34,7 @@ _OUTSIDE = {
     6: ("2001:db8::7", "2600::7", "2a00::7", "3fff::7"),
 }
 """Addresses of other machines, in both halves of all addresses. No packets are sent to them."""
+_EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 _LOCAL_TABLE = 255
 _TABLES = {_LOCAL_TABLE: "local", MAIN_TABLE: "main", 253: "default"}
 _KERNEL, _GOOGLE = 2, 66
@@ -110,6 +111,27 @@ def _ends(
             yield from ((attachment, address, links) for address in node.addresses_of(attachment))
 
 
+def _of_default_routes(node: NodeState, host: Network, version: int) -> Iterator[str]:
+    """Yield the interfaces of the main table's default routes. A VPN makes other routes, to the halves or by a rule."""
+    for route in host.routes:
+        is_asked = route.table == MAIN_TABLE and route.destination == _EVERYWHERE[version]
+        if is_asked and route.ifindex in node.host_links_by_index:
+            yield node.host_links_by_index[route.ifindex].name
+
+
+def gateway_from(node: NodeState, attachment: Attachment, address: str) -> str | None:
+    """Return the gateway to which the kernel sends a container's packets to other networks; "" for an interface alone.
+
+    None: the kernel cannot be asked, or has no route.
+    """
+    links = _devices(node, node.host, attachment) if node.host is not None else []
+    outside = next(outside_of(node.host, _version(address)), "") if node.host is not None else ""
+    if node.look_up is None or not (links and outside):
+        return None
+    [answer] = node.look_up(None, [RouteQuestion(outside, address, links[0].index)])
+    return None if answer.error or answer.kind else answer.gateway
+
+
 def _to_containers(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
     """Yield the questions for the ways from the node, and for routes within a network's subnet."""
     devices: dict[str, tuple[str, ...]] = {}
@@ -141,11 +163,12 @@ def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> I
     ]  # fmt: skip
     for version in (4, 6):
         alike = [end for end in ends if _version(end[1]) == version]
-        outside = next(_outside(host, version), "")
+        outside = next(outside_of(host, version), "")
         uplink, hop = node.way_out(version)
         near = tuple(one.name for one in node.uplinks if hop and _is_on_link(one, hop))
+        default = tuple(dict.fromkeys(_of_default_routes(node, host, version)))
         for attachment, address, link in alike if outside and uplink is not None else ():
-            yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index))
+            yield _Asked(attachment, "out", RouteQuestion(outside, address, link.index), default)
             if uplink is not None and hop and not hop.startswith("fe80:"):
                 yield _Asked(attachment, "near", RouteQuestion(hop, address, link.index), (*near, uplink.name))
                 if "forwarding 0" not in uplink.settings:  # the check of forwarding says so
@@ -173,7 +196,7 @@ def _version(address: str) -> int:
     return 6 if ":" in address else 4
 
 
-def _outside(network: Network, version: int) -> Iterator[str]:
+def outside_of(network: Network, version: int) -> Iterator[str]:
     """Yield addresses elsewhere to which only a default route leads."""
     narrow = [
         ipaddress.ip_network(route.destination) for route in network.routes
@@ -229,19 +252,48 @@ class _Cause(NamedTuple):
 
 def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
     """Yield a finding for each cause."""
-    for cause, alike in grouped((_cause(host, one, answer), one) for one, answer in wrong).items():
-        kinds = [kind for kind in _CANNOT if kind in {one.kind for one in alike}]
+    causes = grouped((_cause(host, one, answer), (one, answer)) for one, answer in wrong)
+    for cause, alike in causes.items():
+        kinds = [kind for kind in _CANNOT if kind in {one.kind for one, _ in alike}]
+        containers = tuple(dict.fromkeys(id_of(one.attachment) for one, _ in alike if one.attachment is not None))
+        devices = dict.fromkeys(name for one, _ in alike for name in one.devices if "leads over" in cause.seen)
+        seen = f"{cause.seen}, not over {some(list(devices))}" if devices else cause.seen
+        if kinds[0] == "out" and devices:
+            yield _other_way_out(host, cause._replace(seen=seen), *alike[0], containers)
+            continue
         # A VPN may be meant to have all packets of containers.
         is_meant = kinds[0] in _MAY_BE_MEANT or (kinds[0] == "near" and "leads over" in cause.seen)
         severity: Severity = "note" if is_meant else "warning" if kinds[0] == "near" else "error"
-        devices = dict.fromkeys(name for one in alike for name in one.devices if "leads over" in cause.seen)
-        seen = f"{cause.seen}, not over {some(list(devices))}" if devices else cause.seen
         yield NodeFinding(
             "interfaces", severity, "route-stolen", cause.subject, seen,
             f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
-            f"{'if nobody wants this' if is_meant else cause.before}: {cause.command}", (),
-            tuple(dict.fromkeys(id_of(one.attachment) for one in alike if one.attachment is not None)),
+            f"{'if nobody wants this' if is_meant else cause.before}: {cause.command}", (), containers,
         )  # fmt: skip
+
+
+def _other_way_out(
+    host: Network, cause: _Cause, one: _Asked, answer: RouteAnswer, containers: tuple[str, ...]
+) -> NodeFinding:
+    """Return the finding about packets to other networks that do not take the default route."""
+    link = next((link for link in host.links.values() if link.index == answer.ifindex), None)
+    rule = next((rule for rule in host.routing_rules if _leads(rule, one.question, answer.table)), None)
+    by_rule = f"because of the routing rule {rule.priority}, " if rule is not None else ""
+    is_dead = link is not None and not link.has_carrier
+    meaning = "the packets of containers to other networks take this way; a VPN may want this"
+    if is_dead:
+        meaning = "the containers cannot reach other networks: the interface is up, but nothing is connected to it"
+    return NodeFinding(
+        "interfaces", "warning" if is_dead else "note", "other-way-out", cause.subject, f"{by_rule}{cause.seen}",
+        meaning, f"{'if the VPN or tunnel has ended' if is_dead else 'if nobody wants this'}: {cause.command}", (),
+        containers,
+    )  # fmt: skip
+
+
+def _leads(rule: RoutingRule, question: RouteQuestion, table: int) -> bool:
+    """Return whether a rule probably leads packets to a table: marks are not known here."""
+    is_end = _is_in(rule.source, question.source) and _is_in(rule.destination, question.target)
+    is_own = table not in _TABLES and rule.table == table
+    return is_own and is_end and rule.version == _version(question.target)
 
 
 def _cause(network: Network, one: _Asked, answer: RouteAnswer, netns: str = "") -> _Cause:
@@ -399,6 +451,6 @@ def _targets(inside: Network, destination: str) -> list[str]:
     """Return addresses of a route's network: for the default route one of each half, to which no other route leads."""
     network = ipaddress.ip_network(destination)
     if network.prefixlen == 0:
-        outside = list(_outside(inside, network.version))
+        outside = list(outside_of(inside, network.version))
         return [*outside[:1], *outside[-1:]]
     return [str(network[min(1, network.num_addresses - 1)])]

@@ -21,10 +21,10 @@ from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
 from libcni.diagnosis import NodeFinding, traffic
 from libcni.diagnosis.probes import Routes
-from libcni.diagnosis.report import NotChecked, Observation
+from libcni.diagnosis.report import Checked, NotChecked, Observation
 from libcni.kernel.echo import Echo, EchoRequest, send_echoes
 from libcni.kernel.namespace import namespace_identity
-from libcni.kernel.netlink import IPRoute, Link, Network
+from libcni.kernel.netlink import IPRoute, Link, Network, RouteAnswer
 from libcni.testing import wait_until
 
 GATEWAY = "10.1.0.1"
@@ -210,6 +210,28 @@ def test_some_containers_of_a_masqueraded_network_ask_the_gateway_of_the_node(ma
     assert findings(made, masquerade) == [], "it explains that"
     answers.lose(*asked)
     assert findings(made) == [], "the gateway answers nobody"
+
+
+def test_the_gateway_is_the_one_that_the_kernel_chooses_for_packets_of_containers(
+    made: MadeNode, answers: Answers
+) -> None:
+    """A VPN leads them to another one, or into a tunnel in which nobody can be asked."""
+    made.host.links["up0"] = Link("up0", 9, is_up=True, addresses=["192.0.2.1/24"])
+    object.__setattr__(made.host, "routes", (*made.host.routes, IPRoute("0.0.0.0/0", "192.0.2.254", 9)))
+    made.attach("c2")
+    way = RouteAnswer(table=51, ifindex=9, gateway="198.51.100.1")
+    made.more["look_up"] = lambda _, questions: [way for _ in questions]
+    tunnel = NodeFinding("interfaces", "note", "other-way-out", "", "it leads over wg0", containers=("c2:eth0",))
+    assert not [one for one in check(made, tunnel) if not isinstance(one, Checked)]
+    assert {target for _, target in answers.requests} == {address(2), GATEWAY, "198.51.100.1"}
+    way = way._replace(gateway="")
+    answers.requests.clear()
+    [left] = [one for one in check(made, tunnel) if not isinstance(one, Checked)]
+    assert isinstance(left, NotChecked)
+    assert (left.subject, left.reason) == (
+        "packets of containers to other networks", "it leads over wg0: no gateway there can be asked"
+    )  # fmt: skip
+    assert {target for _, target in answers.requests} == {address(2), GATEWAY}
 
 
 def test_a_container_with_nobody_to_ask_is_not_checked(made: MadeNode, answers: Answers) -> None:

@@ -61,7 +61,7 @@ class Routed:
     def findings(self) -> list[NodeFinding]:
         reading = replace(self.made.reading(), host=read_network(), look_up=self.look_up)
         found = [one for one in check_interfaces(reading) if isinstance(one, NodeFinding)]
-        return [one for one in found if "route" in one.name]
+        return [one for one in found if "route" in one.name or one.name == "other-way-out"]
 
 
 @pytest.fixture
@@ -137,6 +137,11 @@ def test_what_somebody_may_want_is_a_note(routed: Routed, ends: str, seen: str) 
 
 
 WG = "ip link add wg0 type bridge; ip link set wg0 up"
+QUICK = (
+    "ip route add default dev wg0 table 51820; ip rule add not fwmark 51820 table 51820 pref 32765; "
+    "ip rule add table main suppress_prefixlength 0 pref 32764"
+)
+OF_WG = "the route to 0.0.0.0/0 of table 51820 leads over wg0"
 NEAR = (
     ("ip rule add pref 2000 from 10.1.0.0/24 to 192.0.2.0/24 iif br0 prohibit", "warning",
      "this rule drops the packets from 10.1.0.0/24 to 192.0.2.0/24 over br0",
@@ -144,9 +149,20 @@ NEAR = (
     ("ip rule add pref 100 from 10.1.0.3 lookup 3; ip route add unreachable 192.0.2.0/24 table 3", "warning",
      "leads the packets from 10.1.0.3/32 to table 3, whose route to 192.0.2.0/24 drops them",
      "ip rule del priority 100 from 10.1.0.3/32 lookup 3", "b2"),
-    (f"{WG}; ip rule add pref 100 from 10.1.0.0/24 lookup 51; ip route add default dev wg0 table 51", "note",
-     "the route to 0.0.0.0/0 of table 51 leads over wg0, not over up0", "ip route del 0.0.0.0/0 dev wg0 table 51",
-     "b1 b2"),
+)  # fmt: skip
+ELSEWHERE = (
+    # command, seen, remedy, containers, severity
+    (f"{WG}; ip rule add pref 100 from 10.1.0.0/24 lookup 51; ip route add default dev wg0 table 51",
+     "because of the routing rule 100, the route to 0.0.0.0/0 of table 51 leads over wg0, not over up0",
+     "ip route del 0.0.0.0/0 dev wg0 table 51", "b1 b2", "note"),
+    (f"{WG}; {QUICK}", f"because of the routing rule 32765, {OF_WG}, not over up0",
+     "ip route del 0.0.0.0/0 dev wg0 table 51820", "b1 b2 p1", "note"),
+    (f"ip tuntap add wg0 mode tun; ip link set wg0 up; {QUICK}",
+     f"because of the routing rule 32765, {OF_WG}, not over up0",
+     "ip route del 0.0.0.0/0 dev wg0 table 51820", "b1 b2 p1", "warning"),
+    (f"{WG}; ip route add 0.0.0.0/1 dev wg0; ip route add 128.0.0.0/1 dev wg0",
+     "the route to 0.0.0.0/1 of table main leads over wg0, not over up0", "ip route del 0.0.0.0/1 dev wg0",
+     "b1 b2 p1", "note"),
 )  # fmt: skip
 
 
@@ -160,6 +176,20 @@ def test_a_rule_that_keeps_containers_from_the_network_of_the_gateway_alone(
     assert seen in found.seen
     assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
     assert found.meaning.startswith("the containers cannot reach the network of this node's gateway")
+    assert found.remedy.endswith(f": {remedy}")
+    routed.host.run("sh", "-ec", remedy)
+    assert routed.findings() == []
+
+
+@pytest.mark.parametrize(("command", "seen", "remedy", "containers", "severity"), ELSEWHERE)
+def test_packets_to_other_networks_that_do_not_take_the_default_route(
+    routed: Routed, command: str, seen: str, remedy: str, containers: str, severity: str
+) -> None:
+    """As wg-quick and OpenVPN lead all packets into their tunnels."""
+    routed.host.run("sh", "-ec", command)
+    [found] = routed.findings()
+    assert (found.name, found.severity, found.seen) == ("other-way-out", severity, seen)
+    assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
     assert found.remedy.endswith(f": {remedy}")
     routed.host.run("sh", "-ec", remedy)
     assert routed.findings() == []
