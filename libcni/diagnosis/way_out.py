@@ -81,8 +81,9 @@ def check_default_route(node: NodeState, live: list[Attachment]) -> Observations
             if is_cut_off:
                 seen += f"; {device} has only {some(node.host.links[device].addresses)}, and no route leads over it"
                 remedy = f"give {device} its address with the prefix length of its network, or run: {command}"
+            # Many nodes have IPv6 in their own network alone.
             yield NodeFinding(
-                "rules", "warning" if is_cut_off else "note", "no-default-route", "this node", seen,
+                "rules", "note" if is_6 else "warning", "no-default-route", "this node", seen,
                 f"{counted(len(containers), 'container')} can only reach the networks to which this node has a route",
                 remedy, (), tuple(containers),
             )  # fmt: skip

@@ -239,6 +239,10 @@ def _name_holder(chain: Chain, error: PluginError) -> None:
     if not (match := NOT_AVAILABLE.search(plugins_text)):
         return
     for container, ifname in holders_of(chain.net, match[1]):
+        if not container:
+            text = f"{match[1]} is reserved by an empty file, which an interrupted ADD or a full disk has left"
+            error.hint = Hint(f"{text}; find out whether a container has the address", "doctor")
+            continue
         run, identity = chain.run, (chain.net.name, container, ifname)
         record = run.records.find(identity) if ifname else None
         text = f"{match[1]} is reserved for container {container}" + (f", interface {ifname}" if ifname else "")

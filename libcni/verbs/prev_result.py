@@ -71,7 +71,7 @@ class PrevResult:
         own = [ip for ip in result.ips if holders[_bare(ip)] == "this" or _bare(ip) in left]
         if len(own) == len(result.ips):
             return result.text
-        logger.warning("%s: DEL does not free addresses that another attachment uses now", record.path)
+        logger.warning("%s: DEL does not free addresses that another attachment may use now", record.path)
         return jsontext.merge(result.text, {"ips": [ip.to_json() for ip in own]})
 
     def asks_others(self) -> bool:

@@ -600,6 +600,15 @@ def test_a_hint_that_cannot_be_found_does_not_prevent_the_roll_back(monkeypatch:
     assert node.recorded == {}
 
 
+def test_an_address_that_an_empty_file_reserves_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = "requested IP address 10.1.0.5 is not available in range set 10.1.0.1-10.1.0.9"
+    node = RecordingRun({("ADD", "b"): failed(11, taken)})
+    monkeypatch.setattr("libcni.verbs.attempt.holders_of", lambda *_: [("", "")])
+    with pytest.raises(PluginError, match="is not available") as caught:
+        add(node)
+    assert "10.1.0.5 is reserved by an empty file" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("on_existing", ["refuse", "allow"])
 def test_a_record_that_go_has_written_is_neither_removed_nor_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_existing: Any
