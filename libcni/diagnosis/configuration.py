@@ -112,6 +112,8 @@ def _refused_value(kind: str, key: str, value: object) -> str:
             return f"{key}: {value} has more than {_LONGEST_NAME} characters, and no interface can have that name"
         if isinstance(value, int) and not 0 <= value <= _LAST_VLAN:
             return f"{key}: {value} is no VLAN: they have the numbers to {_LAST_VLAN}"
+    if (kind, key) == ("tuning", "sysctl") and isinstance(value, dict):
+        return next((f"sysctl: the kernel has no setting {name}" for name in value if _is_unknown(str(name))), "")
     if key == "ipam" and isinstance(value, dict) and value.get("type") == "host-local":
         ranges = value.get("ranges")
         sets = [one for one in ranges if isinstance(one, list)] if isinstance(ranges, list) else []
@@ -122,6 +124,17 @@ def _refused_value(kind: str, key: str, value: object) -> str:
                 if str(whole.network_address) != str(ipaddress.ip_interface(subnet).ip):
                     return f"ipam: the subnet {subnet} is the address of a host; its network is {whole}"
     return ""
+
+
+def _is_unknown(setting: str) -> bool:
+    """Return whether the kernel has no setting of IP with this name, but others beside it."""
+    parts = setting.split("/" if "/" in setting.partition(".")[0] else ".")
+    of_ip = parts[:2] in (["net", "ipv4"], ["net", "ipv6"])
+    # A container's interface may not exist here. Names of interfaces can have dots.
+    if of_ip and parts[2:3] in (["conf"], ["neigh"]):
+        parts = [*parts[:3], "default", parts[-1]]
+    path = f"/proc/sys/{'/'.join(parts)}"
+    return of_ip and ".." not in parts and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path)
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

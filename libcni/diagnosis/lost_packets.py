@@ -12,7 +12,8 @@ from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.between import Between
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import Forwarding, Packet, Place, is_untracked, lost_prefixes, named_in_drop
+from libcni.diagnosis.one_rule import is_untracked, lost_prefixes, named_in_drop
+from libcni.diagnosis.packets import Forwarding, Packet, Place
 from libcni.diagnosis.report import NodeFinding, Observations, Severity
 from libcni.diagnosis.rule_facts import iptables_of
 from libcni.errors import counted, some

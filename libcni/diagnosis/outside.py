@@ -14,17 +14,8 @@ from libcni.diagnosis.between import is_of_policy
 from libcni.diagnosis.lost_packets import end_of, remedy_of, removal, text_of
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.packets import (
-    NEIGHBOUR,
-    Forwarding,
-    Packet,
-    Place,
-    dropped_ports,
-    named_in_drop,
-    other_end,
-    ports_of,
-    ports_of_loss,
-)
+from libcni.diagnosis.one_rule import NEIGHBOUR, dropped_ports, named_in_drop, other_end, ports_of, ports_of_loss
+from libcni.diagnosis.packets import Forwarding, Packet, Place
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
 from libcni.diagnosis.rule_facts import iptables_of

@@ -5,21 +5,33 @@ from __future__ import annotations
 import functools
 import ipaddress
 import operator
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain as joined
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from libcni._dataclass import dataclass, replace
-from libcni.kernel.rule_words import Condition, after, is_goto, options_of, read_rule
+from libcni.diagnosis.one_rule import (
+    PORT_MARK,
+    Answer,
+    Prefix,
+    bits_of,
+    clears_mark,
+    is_altered,
+    is_interface,
+    is_untracked,
+    mark_of,
+    masquerade_ends,
+    matches_first,
+    matches_port,
+    prefix_of,
+    queues_in,
+    set_of_own,
+    verdict_of,
+)
+from libcni.kernel.rule_words import after, is_goto, options_of, read_rule
 from libcni.kernel.rules import AddressSet, Rule, Table, program_of
 from libcni.verbs.port_rules import DEEPEST
 
-_GO_ON = {
-    "", "AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CONNSECMARK", "CT", "DSCP", "ECN", "HL", "HMARK", "IDLETIMER",
-    "LED", "LOG", "MARK", "NFLOG", "RATEEST", "SECMARK", "SET", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TRACE", "TTL",
-}  # fmt: skip
-"""The targets after which the next rule sees the packet."""
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
 _ARP = {"arp", "request", "reply"}
 _OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type"}
@@ -34,19 +46,12 @@ _LIMITS = {
 _IN_CAPITALS = {"--ctstate", "--dst-type"}
 _TRACKED = -200
 """The priority at which the kernel recognizes the connection of a packet."""
-_ALL_BITS = 0xFFFFFFFF
-_PORT_MARK = 0x2000
-"""The mark of the packets from the node itself or from the container that portmap masquerades."""
-NEIGHBOUR = ("ipv6-icmp", 0)
-"""Stands for the packets of IPv6's neighbour discovery, which belong to no connection and have no port."""
 _PASSED: Rule = ("passed",)
 """The fate of packets that a rule may accept, and of packets whose fate is unknown."""
 
 _Key = tuple[str, str, str, int, tuple[object, ...]]
-_Answer = Literal["yes", "no", "maybe"]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
-_Prefixes = list[tuple[_Prefix | AddressSet, bool]]
+_Prefixes = list[tuple[Prefix | AddressSet, bool]]
 
 
 class Packet(NamedTuple):
@@ -108,13 +113,13 @@ class _Step(NamedTuple):
     rule: Rule
     verdict: str
     is_certain: bool
-    prefixes: tuple[tuple[_Prefix | AddressSet, bool], ...]
+    prefixes: tuple[tuple[Prefix | AddressSet, bool], ...]
     mark: tuple[int, int, bool] | None = None
 
     def fits(self, address: _Address) -> bool:
         return all((address in prefix) is not is_negated for prefix, is_negated in self.prefixes)
 
-    def has_mark(self, marked: _Marked) -> _Answer:
+    def has_mark(self, marked: _Marked) -> Answer:
         """Return whether its condition on the mark is met."""
         value, mask, is_negated = self.mark or (0, 0, False)
         # nat marks connections to services alone, as kube-proxy does: an accept for these is none for the others.
@@ -215,7 +220,7 @@ class Forwarding:
         is_certain = True
         if marked is None:
             marked = self._marked_before(place.program, place.table)
-            marked.bits |= _PORT_MARK if packet.is_marked else 0
+            marked.bits |= PORT_MARK if packet.is_marked else 0
         for step, sees_all in self._seen(place, packet, depth, marked):
             fate: Rule | None = step.rule
             if step.verdict == "return":
@@ -238,7 +243,7 @@ class Forwarding:
         for step in self._steps_of(*place, packet, depth).of(packet.address) if depth < DEEPEST else ():
             has_mark = step.has_mark(marked)
             if step.verdict == "marks" and has_mark != "no":
-                marked.bits |= _bits_of(step.rule)
+                marked.bits |= bits_of(step.rule)
             elif has_mark != "no":
                 yield step, step.is_certain and has_mark == "yes"
 
@@ -251,7 +256,7 @@ class Forwarding:
                     # A packet comes to one of the hooks of filter only.
                     is_own = (other, name) == (program, table) and program != "nft" and table not in {"nat", "mangle"}
                     rules = () if is_own else joined.from_iterable(one.chains.values())
-                    bits = functools.reduce(operator.or_, map(_bits_of, rules), 0)
+                    bits = functools.reduce(operator.or_, map(bits_of, rules), 0)
                     if name == "nat" or (one.hooks and {hook.kind for hook in one.hooks.values()} == {"nat"}):
                         marked.by_nat |= bits
                     else:
@@ -285,27 +290,27 @@ class Forwarding:
         target = after(rule, "-j") or after(rule, "-g")
         if packet.is_marked:
             value, _, mask = (after(rule, "--set-xmark") or after(rule, "--set-mark")).partition("/")
-            cleared = target == "MARK" and _clears_mark(value, mask or "0xffffffff")
-            return "lost" if cleared else _of_filter(rule).replace("lost", "passed")
+            cleared = target == "MARK" and clears_mark(value, mask or "0xffffffff")
+            return "lost" if cleared else verdict_of(rule).replace("lost", "passed")
         if target == "NFQUEUE":
-            queues = _numbers(after(rule, "--queue-balance") or after(rule, "--queue-num") or "0")
+            queues = queues_in(after(rule, "--queue-balance") or after(rule, "--queue-num") or "0")
             return self._of_queue(queues, is_bypassed="--queue-bypass" in rule)
         if table == "nat" and packet.port is not None:  # the rule that decides where a published port leads
-            return "lost" if target in {"DNAT", "REDIRECT"} else _of_filter(rule)
-        is_lost = _masquerade_ends(rule, is_first=is_first) if table == "nat" else _is_altered(rule, table, chain)
+            return "lost" if target in {"DNAT", "REDIRECT"} else verdict_of(rule)
+        is_lost = masquerade_ends(rule, is_first=is_first) if table == "nat" else is_altered(rule, table, chain)
         if is_lost or (target == "SNAT" and self._is_foreign(after(rule, "--to-source"))):
             return "lost"
-        return _of_filter(rule)
+        return verdict_of(rule)
 
     def may_see(self, rule: Rule, packet: Packet) -> bool:
         """Return whether a packet may match a rule of iptables."""
-        step = self._step(Table(), rule, _of_filter(rule), packet)
+        step = self._step(Table(), rule, verdict_of(rule), packet)
         return step is not None and step.fits(packet.address)
 
     def drops_all(self, place: Place, rule: Rule, packet: Packet) -> bool:
         """Return whether a rule drops every packet like ``packet`` that reaches it. Its chain is not searched."""
         table = self._rules.get(place.program, {}).get(place.table) or Table()
-        step = self._step(table, rule, _of_filter(rule), packet)
+        step = self._step(table, rule, verdict_of(rule), packet)
         return step is not None and step.is_certain and step.verdict == "lost" and step.fits(packet.address)
 
     def _of_queue(self, numbers: list[int], *, is_bypassed: bool) -> str:
@@ -337,20 +342,20 @@ class Forwarding:
         is_certain, mark = True, None
         for option, value, is_negated in options_of(words):
             if option == "--mark" and "connmark" not in words:
-                mark = _mark_of(value, is_negated=is_negated)
+                mark = mark_of(value, is_negated=is_negated)
                 is_certain = is_certain and mark is not None
                 continue
-            prefix = _prefix_of(value) if option == ("-s" if packet.is_sent else "-d") else None
-            of_own = prefix if option != "--match-set" else _set_of(table, words, value, is_sent=packet.is_sent)
+            prefix = prefix_of(value) if option == ("-s" if packet.is_sent else "-d") else None
+            of_own = prefix if option != "--match-set" else set_of_own(table, words, value, is_sent=packet.is_sent)
             if of_own is not None:
                 prefixes.append((of_own, is_negated))
                 continue
             answer = self._matches(option, value, packet)
-            far = _set_of(table, words, value, is_sent=not packet.is_sent) if option == "--match-set" else None
+            far = set_of_own(table, words, value, is_sent=not packet.is_sent) if option == "--match-set" else None
             if far is not None and packet.other is not None:
                 answer = "yes" if packet.other in far else "no"
             if option == "--tcp-flags":
-                answer = _is_first(f"{value} {after(words, value)}")
+                answer = matches_first(f"{value} {after(words, value)}")
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" else "yes"
             if answer == "no":
@@ -365,14 +370,14 @@ class Forwarding:
         is_certain, mark = True, None
         for option, values, is_negated in conditions if verdict else ():
             if option == "--mark":
-                mark = _mark_of(values[0], is_negated=is_negated) if len(values) == 1 else None
+                mark = mark_of(values[0], is_negated=is_negated) if len(values) == 1 else None
                 is_certain = is_certain and mark is not None
                 continue
             is_own = len(values) == 1 and option == ("-s" if packet.is_sent else "-d")
             if is_own and (named := table.sets.get(values[0].removeprefix("@"))) is not None:
                 prefixes.append((named, is_negated))
                 continue
-            own = _prefix_of(values[0]) if is_own else None
+            own = prefix_of(values[0]) if is_own else None
             if own is not None and own.version == packet.address.version:
                 prefixes.append((own, is_negated))
                 continue
@@ -382,7 +387,7 @@ class Forwarding:
             answers = {self._matches_of_nft(option, value, packet) for value in (seen if values else ("",))}
             if far is not None and packet.other is not None:
                 answers = {"yes" if packet.other in far else "no"}
-            answer: _Answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "maybe"
+            answer: Answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "maybe"
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" or own is not None else "yes"  # of the other version of IP
             if answer == "no":
@@ -392,15 +397,15 @@ class Forwarding:
 
     def _verdict_of_nft(self, table: Table, rule: Rule, packet: Packet, verdict: str) -> str:
         if packet.is_marked:
-            is_cleared = _clears_mark(after(rule, "set")) and "mark" in rule
+            is_cleared = clears_mark(after(rule, "set")) and "mark" in rule
             verdict = "lost" if is_cleared else verdict.replace("lost", "passed")
         elif "queue" in rule:
-            verdict = self._of_queue(_numbers(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
+            verdict = self._of_queue(queues_in(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
         elif is_untracked(rule) and any(hook.priority < _TRACKED for hook in table.hooks.values()):
             verdict = "lost"
-        return verdict or ("marks" if _bits_of(rule) else "")
+        return verdict or ("marks" if bits_of(rule) else "")
 
-    def _matches_of_nft(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: PLR0911 - a table of options
+    def _matches_of_nft(self, option: str, value: str, packet: Packet) -> Answer:  # noqa: PLR0911 - a table of options
         if option == "nfproto":
             # Whose questions for hardware addresses are lost, or their answers, is cut off, too.
             of_this = {"ipv4", "ip", "arp", "request", "reply"} if "." in str(packet.address) else {"ipv6", "ip6"}
@@ -409,33 +414,33 @@ class Forwarding:
             is_no = packet.is_sent and value == "dnat"
             return "no" if is_no else "yes" if packet.port is not None and value == "dnat" else "maybe"
         if option in {"-s", "-d"}:
-            prefix = _prefix_of(value)
+            prefix = prefix_of(value)
             if prefix is not None and prefix.version != packet.address.version:
                 return "no"
             if prefix is not None and packet.other is not None:
                 return "yes" if packet.other in prefix else "no"
             return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
         if option == "--tcp-flags":
-            return _is_first(value)
+            return matches_first(value)
         return self._matches(option, value.upper() if option in _IN_CAPITALS else value, packet) if option else "maybe"
 
-    def _matches(self, option: str, value: str, packet: Packet) -> _Answer:  # noqa: C901, PLR0911 - a table of options
+    def _matches(self, option: str, value: str, packet: Packet) -> Answer:  # noqa: C901, PLR0911 - a table of options
         """Return whether such packets meet a condition, except those on the container's address."""
         if packet.is_above and (option in _LIMITS or value in {"limit", "hashlimit", "connlimit"}):
             return "no" if option in {"--limit", "--hashlimit-upto", "--connlimit-upto"} else "yes"
         if packet.port is not None and option in _OF_PORTS:
-            return _of_port(option, value, *packet.port)
+            return matches_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
             return "yes" if "NEW" in value else "no"
         if option in {"-i", "-o"}:
             if (option == "-i") == packet.is_sent:
-                return "yes" if _is_interface(value, packet.interface) else "no"
+                return "yes" if is_interface(value, packet.interface) else "no"
             if packet.beyond:
-                return "yes" if _is_interface(value, packet.beyond) else "no"
-            is_inner = value == packet.interface or any(_is_interface(value, bridge) for bridge in self._bridges)
+                return "yes" if is_interface(value, packet.beyond) else "no"
+            is_inner = value == packet.interface or any(is_interface(value, bridge) for bridge in self._bridges)
             return "no" if is_inner else "maybe"
         if packet.other is not None and option in {"-s", "-d", "--dst-type"}:
-            prefix = _prefix_of(value)
+            prefix = prefix_of(value)
             is_met = value == "UNICAST" if option == "--dst-type" else prefix is not None and packet.other in prefix
             return "yes" if is_met else "no"
         if option in {"-s", "-d"}:  # of the other end: a single host is no other network
@@ -451,166 +456,6 @@ class Forwarding:
         return "yes" if is_understood else "maybe"
 
 
-def _of_filter(rule: Rule) -> str:
-    target = after(rule, "-j") or after(rule, "-g")
-    if target in {"DROP", "REJECT"}:
-        return "lost"
-    if target in _GO_ON:
-        return "marks" if _bits_of(rule) else ""
-    return "return" if target == "RETURN" else "passed"
-
-
-def _masquerade_ends(rule: Rule, *, is_first: bool) -> bool:
-    """Return whether a rule of the table nat ends the search for masquerade: at the end of other chains it goes on."""
-    target = after(rule, "-j") or after(rule, "-g")
-    return target == "ACCEPT" or (target == "RETURN" and is_first)
-
-
-def is_untracked(rule: Rule) -> bool:
-    """Return whether the node recognizes no connection of the packets after a rule of iptables or nft."""
-    # With a zone for one side alone the answers belong to no connection.
-    is_zone = any(word.startswith("--zone") for word in rule) and not {"-i", "-s", "-d"}.isdisjoint(rule)
-    return not {"NOTRACK", "--notrack", "notrack"}.isdisjoint(rule) or is_zone
-
-
-def _is_altered(rule: Rule, table: str, chain: str) -> bool:
-    """Return whether a rule changes packets so that they are lost later."""
-    if table == "raw":
-        return is_untracked(rule)
-    # The node takes one of the hops away.
-    return chain == "PREROUTING" and "1" in {after(rule, "--ttl-set"), after(rule, "--hl-set")}
-
-
-def _clears_mark(value: str, mask: str = "0xffffffff") -> bool:
-    """Return whether a rule that sets a mark takes portmap's away."""
-    try:
-        return bool(int(mask, 0) & _PORT_MARK) and not int(value, 0) & _PORT_MARK
-    except ValueError:
-        return False
-
-
-def _set_of(table: Table, words: Rule, name: str, *, is_sent: bool) -> AddressSet | None:
-    """Return a set of ipset whose addresses a rule compares with the container's, or None."""
-    return table.sets.get(name) if after(words, name) == ("src" if is_sent else "dst") else None
-
-
-def _of_port(option: str, value: str, protocol: str, number: int) -> _Answer:
-    """Return whether the first packet for a published port meets a condition, or one of neighbour discovery."""
-    if option in {"--ctstate", "--state", "--ctstatus"}:
-        is_met = "NEW" in value or "DNAT" in value
-        return "maybe" if (protocol, number) == NEIGHBOUR else "yes" if is_met else "no"
-    if option in {"-p", "--dst-type"}:  # the type before the translation
-        return "yes" if value in ({"all", protocol} if option == "-p" else {"LOCAL"}) else "no"
-    ports = ports_of(value)
-    if not ports or not number:  # a set of ports, or any port
-        return "maybe"
-    return "yes" if any(number in part for part in ports) else "no"
-
-
-def _is_first(value: str) -> _Answer:
-    """Return whether the first packet of a connection of TCP has the flags of ``MASK FLAGS``."""
-    mask, _, flags = value.partition(" ")
-    return "yes" if {"SYN"} & set(mask.split(",")) == set(flags.split(",")) - {"NONE"} else "no"
-
-
-def _mark_of(text: str, *, is_negated: bool) -> tuple[int, int, bool] | None:
-    """Return a mark as ``_Step`` has it; None if it is not understood."""
-    value, _, mask = text.partition("/")
-    try:
-        return int(value, 0), int(mask or "0xffffffff", 0), is_negated
-    except ValueError:
-        return None
-
-
-def _bits_of(rule: Rule) -> int:
-    """Return the bits that a rule may set in the mark of a packet."""
-    if rule[0] == "add":
-        text = " ".join(rule[5:]).partition("meta mark set ")[2]
-        text = re.sub(r"(?:and|&) (?:0x)?[0-9a-f]+", "", text.partition(" comment ")[0]).replace("meta mark", "")
-        if not text or re.search("map|ct |hash|numgen", text):
-            return _ALL_BITS if text else 0
-        return functools.reduce(operator.or_, (int(one, 0) for one in re.findall(r"\b0x[0-9a-f]+\b", text)), 0)
-    if "CONNMARK" in rule:
-        return _ALL_BITS if "--restore-mark" in rule else 0
-    mark = _mark_of(after(rule, "--set-xmark") or after(rule, "--set-mark") or "0", is_negated=False)
-    return (_ALL_BITS if mark is None else mark[0]) if "MARK" in rule else 0
-
-
-def _numbers(text: str) -> list[int]:
-    """Return the numbers of queues in a rule, such as ``0:3`` or ``0-3``."""
-    low, _, high = text.replace("-", ":").partition(":")
-    if not low.isdecimal() or not (high or low).isdecimal():
-        return []
-    return list(range(int(low), min(int(high or low), int(low) + 255) + 1))
-
-
-def ports_of(value: str) -> list[range]:
-    """Return the ports in a condition, such as ``80``, ``8000:8010`` or ``80,443``."""
-    parts = (part.replace("-", ":").partition(":") for part in value.split(","))
-    return [
-        range(int(low), int(high or low) + 1) for low, _, high in parts if low.isdecimal() and (high or low).isdecimal()
-    ]
-
-
-def dropped_ports(table: Table) -> list[range]:
-    """Return the ports that conditions of a table name; [] if no rule of the table drops packets."""
-    found: list[range] = []
-    is_losing = False
-    for rule in joined.from_iterable(table.chains.values()):
-        if rule[0] == "add":
-            conditions, verdict = read_rule(rule)
-            values = [value for one in conditions if one.option == "--dport" for value in one.values]
-        else:
-            verdict, values = _of_filter(rule), [after(rule, "--dport"), after(rule, "--dports")]
-        is_losing = is_losing or verdict == "lost"
-        found += [part for value in values if value for part in ports_of(value)]
-    return found if is_losing else []
-
-
-def ports_of_loss(rule: Rule) -> list[range]:
-    """Return the ports in the conditions of a rule that loses packets of new connections; [] if it names none."""
-    named = [one for one in _of_loss(rule) if one.option in {"--dport", "--dports"} and not one.is_negated]
-    return [part for one in named for value in one.values for part in ports_of(value)]
-
-
-def named_in_drop(rule: Rule) -> frozenset[str]:
-    """Return the addresses and interfaces whose new connections a rule drops; none if the rule drops no packets."""
-    named = (one.values for one in _of_loss(rule) if one.option in {"-s", "-d", "-i", "-o"} and not one.is_negated)
-    return frozenset(value.removesuffix("/32").removesuffix("/128") for values in named for value in values)
-
-
-def other_end(rule: Rule) -> tuple[bool, _Prefix] | None:
-    """Return the one network whose new connections a rule drops, as (whether it is the source, network); or None."""
-    named = [one for one in _of_loss(rule) if one.option in {"-s", "-d"}]
-    if len(named) != 1 or named[0].is_negated or len(named[0].values) != 1:
-        return None
-    prefix = _prefix_of(named[0].values[0])
-    return (named[0].option == "-s", prefix) if prefix is not None and prefix.prefixlen else None
-
-
-def _of_loss(rule: Rule) -> list[Condition]:
-    """Return the conditions of a rule that loses packets of new connections; [] of other rules."""
-    if rule[0] == "add":
-        conditions, verdict = read_rule(rule)
-    else:
-        conditions = [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
-        verdict = _of_filter(rule)
-    states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
-    return [] if verdict != "lost" or (states and "new" not in ",".join(states).lower()) else conditions
-
-
-def lost_prefixes(rule: Rule) -> list[tuple[bool, _Prefix]]:
-    """Return the networks whose packets a rule of iptables drops, each as (whether it is the source, network)."""
-    if rule[0] == "add" or _of_filter(rule) != "lost":
-        return []
-    found = [
-        (option == "-s", _prefix_of(value)) for option, value, is_negated in options_of(rule)
-        if option in {"-s", "-d"} and not is_negated
-    ]  # fmt: skip
-    # Hosts are in ``named_in_drop``.
-    return [(is_sent, one) for is_sent, one in found if one is not None and 0 < one.prefixlen < one.max_prefixlen]
-
-
 def _is_for(program: str, table: str, packet: Packet) -> bool:
     """Return whether a table is for the version of IP of a packet."""
     if program != "nft":
@@ -619,15 +464,3 @@ def _is_for(program: str, table: str, packet: Packet) -> bool:
     # Whose questions for hardware addresses are lost is cut off, too.
     own = {"ip6"} if version == "ip6" else {"ip", "arp"}
     return table.partition(" ")[0] in {*own, "inet", "bridge", "netdev"}
-
-
-def _prefix_of(value: str) -> _Prefix | None:
-    """Return the network in a rule; None for a mask with holes, which only iptables understands."""
-    try:
-        return ipaddress.ip_network(value)
-    except ValueError:
-        return None
-
-
-def _is_interface(value: str, name: str) -> bool:
-    return name.startswith(value[:-1]) if value.endswith("+") else value == name

@@ -329,6 +329,8 @@ def _looks(failure: Failure) -> Iterator[str]:
             yield command_in(place, f"ip route get {target}{f' from {source}' * bool(source)}")
         elif not place and source and probe.kind == "gateway":
             yield f"ip route get {source}"
+        if not place and fate in {"rejected", "silent"}:
+            yield f"ip {'-6 ' * (':' in target)}rule"  # a rule may lead packets with a mark to another table
         if fate == "refused" or (place and fate == "unresolved"):
             yield command_in(place, f"ip {'-6 ' * (':' in target)}rule")
         if fate == "unresolved" and place and ":" not in target:

@@ -97,6 +97,34 @@ def test_a_file_that_the_plugins_read_and_their_daemon_writes(made: MadeNode, tm
         ),
         ({"ipam": {"type": "host-local", "subnet": "10.93.3.0/26", "ranges": [[{"subnet": "fd00:0::/64"}]]}}, ""),
         ({"mtu": 1400, "isGateway": True, "bridge": "br0", "hairpinMode": None, "own": "true"}, ""),
+        (
+            {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_ignroe": "1"}},
+            "plugins[0].sysctl: the kernel has no setting net.ipv4.conf.IFNAME.arp_ignroe",
+        ),
+        (
+            {"type": "tuning", "sysctl": {"net/ipv4/conf/eth0.7/forwardin": "1"}},
+            "plugins[0].sysctl: the kernel has no setting net/ipv4/conf/eth0.7/forwardin",
+        ),
+        (
+            {"type": "tuning", "sysctl": {"net.ipv4.tcp_no": "1"}},
+            "plugins[0].sysctl: the kernel has no setting net.ipv4.tcp_no",
+        ),
+        (
+            {
+                "type": "tuning",
+                "sysctl": {
+                    "net.ipv4.conf.IFNAME.arp_ignore": "1",
+                    "net/ipv4/conf/eth0.7/forwarding": "1",
+                    "net.core.no": "1",
+                    "net.ipv4.conf.eth0/7.forwarding": "1",
+                    "net.ipv4.neigh.eth0.retrans_time_ms": "9",
+                    "a/../b": "1",
+                    "net.ipv4.ip_unprivileged_port_start": "0",
+                    "net.ipv4.nowhere.no": "1",
+                },
+            },
+            "",
+        ),
         ({"type": "other", "isGateway": "true"}, ""),
         ({"snat": "true"}, ""),  # it has no such key
     ],

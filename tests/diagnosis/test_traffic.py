@@ -121,6 +121,7 @@ def test_one_cause_is_one_finding(
         ("c2:eth0",),
     )
     assert said in found.seen
+    assert ("; ip rule; " in found.remedy) == (not unresolved and error in {0, errno.EHOSTUNREACH})
     assert found.subject == "container c2, net, eth0"
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni.diagnosis.packets import Forwarding, named_in_drop
+from libcni.diagnosis.one_rule import named_in_drop
+from libcni.diagnosis.packets import Forwarding
 from libcni.kernel.rules import Table, nft_table
 
 LISTING = Path(__file__).parents[2] / "testdata" / "nft" / "firewalls.nft"
