@@ -1,4 +1,4 @@
-"""Find rules in containers' own network namespaces that drop their packets.
+"""Find rules in containers' own network namespaces that drop their packets, or lead them to where nothing listens.
 
 A program in a container with CAP_NET_ADMIN makes such rules: a firewall, a VPN, a service mesh. They are only reported.
 Rules that translate packets, as service meshes make them, are in order.
@@ -68,8 +68,11 @@ def _check(node: NodeState, drops_in: DropsIn, places: _Places) -> Observations:
         mine = _Own(addresses, {one.ifname for one in attachments})
         if own := [drop for drop in map(mine.rest_of, drops) if drop is not None]:
             # Ten thousand containers may each have other rules.
-            kinds = frozenset((drop.hook, not drop.conditions) for drop in own)
-            alike.setdefault(kinds, (own, []))[1].append(attachments[0])
+            for is_redirect in (False, True):
+                of_kind = [drop for drop in own if bool(drop.redirect) is is_redirect]
+                kinds = frozenset((drop.hook, not drop.conditions) for drop in of_kind), is_redirect
+                if of_kind:
+                    alike.setdefault(kinds, (of_kind, []))[1].append(attachments[0])
     if unread:
         yield NotChecked(
             "interfaces",
@@ -141,6 +144,8 @@ class _Own(NamedTuple):
 
 
 def _finding(drops: list[Drop], attachments: list[Attachment]) -> NodeFinding:
+    if to := [drop for drop in drops if drop.redirect]:
+        return _redirected(to, attachments)
     texts = [
         f"{drop.hook} (chain {drop.chain} of the table {drop.table}): "
         + (" and ".join(map(_words, drop.conditions)) or "all packets that no earlier rule accepts")
@@ -153,6 +158,20 @@ def _finding(drops: list[Drop], attachments: list[Attachment]) -> NodeFinding:
         f"rules in the container's own namespace drop packets at {some(texts, '; ', _MOST_DROPS)}{also}",
         "some packets to or from the container are lost; a program in it may want this, such as a firewall or a VPN",
         f"to see the rules: {command_in(first.netns, _listing(drops[0]))}", (), tuple(map(id_of, attachments)),
+    )  # fmt: skip
+
+
+def _redirected(drops: list[Drop], attachments: list[Attachment]) -> NodeFinding:
+    """Return the finding about rules that a service mesh or a proxy has left, or whose program does not run yet."""
+    ports = some(list(dict.fromkeys(str(drop.redirect) for drop in drops)))
+    chains = some(list(dict.fromkeys(f"chain {drop.chain} of the table {drop.table}" for drop in drops)))
+    commands = [command_in(one.netns, "nft list ruleset") for one in attachments[:1]]
+    return NodeFinding(
+        "rules", "note", "dropped-in-part", some(list(map(name_of, attachments))),
+        f"rules in the container's own namespace redirect packets to port {ports}, where nothing listens ({chains})",
+        "such connections to or from the container are refused",
+        "start the proxy of the container, or restart the pod without it, for a new namespace; to see the rules: "
+        f"{commands[0]}", (), tuple(map(id_of, attachments)),
     )  # fmt: skip
 
 

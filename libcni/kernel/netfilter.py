@@ -12,13 +12,15 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 import libcni.kernel.system as system
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known, socket_in
 from libcni.kernel.netlink_messages import Exchange, attribute, attributes_in, each_attribute, text_in
+from libcni.kernel.sockets import waiting_sockets
 
 _NETLINK_NETFILTER = 12
 _NFTABLES = 10 << 8
@@ -53,6 +55,8 @@ _STATE_OF_XT = struct.Struct("=146xHHH")
 _ALIAS = 1 << 13  # of iptables' match "state"
 _PORTS_OF_XT = struct.Struct("=HHHH")
 _ALL_PORTS = (0, 65535)
+_FIRST_PORT_OF_XT = (16, 36)
+"""The place of the first port in the data of iptables' target ``REDIRECT``, of IPv4 and IPv6."""
 _LEGACY = {
     "/proc/thread-self/net/ip_tables_names": "iptables-legacy",
     "/proc/thread-self/net/ip6_tables_names": "ip6tables-legacy",
@@ -78,12 +82,14 @@ class Drop(NamedTuple):
         chain: the name of the base chain.
         hook: the hook of the chain: ``input``, ``output``, ``prerouting``, ``postrouting``, ``ingress``, ``egress``.
         conditions: the conditions of the rule; () for the policy of the chain, and for a rule for all packets.
+        redirect: the port to which a rule of the chain redirects the packets, if nothing listens there; 0: it does not.
     """
 
     table: str
     chain: str
     hook: str
     conditions: tuple[Condition, ...] = ()
+    redirect: int = 0
 
 
 _Place = tuple[str, str, str]
@@ -95,6 +101,7 @@ class _Chain(NamedTuple):
     place: _Place
     hook: str
     drops: bool
+    is_nat: bool
 
 
 class _Rule(NamedTuple):
@@ -102,6 +109,7 @@ class _Rule(NamedTuple):
     conditions: _Conditions
     verdict: str
     target: str = ""
+    redirect: int = 0
 
 
 def drops_in(path: str, identity: NamespaceId) -> list[Drop]:
@@ -110,7 +118,11 @@ def drops_in(path: str, identity: NamespaceId) -> list[Drop]:
     Rules of iptables are among them, except those of its legacy variant.
     """
     with system.Closing(open_known(path, identity)) as namespace:
-        number = socket_in(namespace, socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+        return list(islice(_dropped_in(namespace), _MOST_DROPS))
+
+
+def _dropped_in(namespace: int) -> Iterator[Drop]:
+    number = socket_in(namespace, socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     if number < 0:
         raise OSError(errno.EPROTONOSUPPORT, "the kernel has no nf_tables")
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER, number) as connection:
@@ -119,23 +131,47 @@ def drops_in(path: str, identity: NamespaceId) -> list[Drop]:
             chains = kernel.dump(_GETCHAIN, _NEWCHAIN, _HEADER.pack(socket.AF_UNSPEC, 0, 0), _chain)
         except OSError as error:
             if error.errno in _NO_FILTER:
-                return []
+                return
             raise
         asked = chains[:_MOST_ASKED]
         rules: dict[_Place, list[_Rule]] = {}
-        for family, table in dict.fromkeys(chain.place[:2] for chain in asked):
-            number = next(one for one, name in _FAMILIES.items() if name == family)
-            body = _HEADER.pack(number, 0, 0) + attribute(1, table.encode(errors="surrogateescape") + b"\0")
-            for rule in kernel.dump(_GETRULE, _NEWRULE, body, _rule):
-                rules.setdefault(rule.place, []).append(rule)
+        filtering = dict.fromkeys(chain.place[:2] for chain in asked if not chain.is_nat)
+        for family, table in filtering:
+            _read_rules(kernel, family, table, rules)
+        # A container that is a node of Kubernetes itself has very many.
+        with suppress(OSError):
+            for family, table in dict.fromkeys(chain.place[:2] for chain in asked if chain.place[:2] not in filtering):
+                _read_rules(kernel, family, table, rules)
     found: dict[Drop, None] = {}
     for chain in asked:
         family, table, name = chain.place
-        for conditions in _dropped(chain, rules):
+        for conditions in _dropped(chain, rules) if not chain.is_nat else ():
             found[Drop(f"{family} {table}", name, chain.hook, conditions)] = None
-            if len(found) == _MOST_DROPS:
-                return list(found)
-    return list(found)
+    yield from found
+    redirecting = [rule for place in rules for rule in rules[place] if rule.redirect]
+    heard = _ports_heard(namespace, {rule.redirect for rule in redirecting})
+    for rule in redirecting:
+        family, table, name = rule.place
+        if rule.redirect not in heard:
+            yield Drop(f"{family} {table}", name, "prerouting", rule.conditions, rule.redirect)
+
+
+def _read_rules(kernel: Exchange, family: str, table: str, rules: dict[_Place, list[_Rule]]) -> None:
+    number = next(one for one, name in _FAMILIES.items() if name == family)
+    body = _HEADER.pack(number, 0, 0) + attribute(1, table.encode(errors="surrogateescape") + b"\0")
+    for rule in kernel.dump(_GETRULE, _NEWRULE, body, _rule):
+        rules.setdefault(rule.place, []).append(rule)
+
+
+def _ports_heard(namespace: int, numbers: Collection[int]) -> set[int]:
+    """Return those of the ports where a program in a namespace listens, of any protocol; all if this is unknown."""
+    found: set[int] = set()
+    for protocol in ("tcp", "udp") if numbers else ():
+        try:
+            found |= {one.number for one in waiting_sockets(protocol, numbers, namespace)}
+        except OSError:
+            return {*numbers}
+    return found
 
 
 def _dropped(chain: _Chain, rules: Mapping[_Place, list[_Rule]]) -> Iterator[_Conditions]:
@@ -171,11 +207,12 @@ def _chain(body: bytes) -> _Chain | None:
     family = _FAMILIES.get(body[0])
     attributes = attributes_in(body[_HEADER.size :])
     hook = attributes_in(attributes.get(4, b""))
-    if family is None or 1 not in hook or text_in(attributes.get(7, b"")) == "nat":
+    if family is None or 1 not in hook:
         return None
     name = _HOOKS.get(family, _IP_HOOKS).get(_integer(hook[1]))
     place = family, text_in(attributes.get(1, b"")), text_in(attributes.get(3, b""))
-    return _Chain(place, name, _integer(attributes.get(_POLICY, b"\0\0\0\1")) == _DROP) if name else None
+    drops, is_nat = _integer(attributes.get(_POLICY, b"\0\0\0\1")) == _DROP, text_in(attributes.get(7, b"")) == "nat"
+    return _Chain(place, name, drops, is_nat) if name else None
 
 
 def _rule(body: bytes) -> _Rule:
@@ -208,7 +245,23 @@ def _rule(body: bytes) -> _Rule:
             loaded[_integer(data.get(1, b""))] = what, b""
         elif name not in _COUNTING:
             conditions.append(Condition(name))
-    return _Rule(place, tuple(conditions), verdict, target)
+    return _Rule(place, tuple(conditions), verdict, target, _redirect(place[0], attributes.get(4, b"")))
+
+
+def _redirect(family: str, elements: bytes) -> int:
+    """Return the port to which a rule redirects packets, or 0."""
+    values: dict[int, int] = {}
+    for _, element in each_attribute(elements):
+        parts = attributes_in(element)
+        name, data = text_in(parts.get(1, b"")), attributes_in(parts.get(2, b""))
+        if name == "immediate":
+            values[_integer(data.get(1, b""))] = int.from_bytes(attributes_in(data.get(2, b"")).get(1, b"")[:2], "big")
+        elif name == "redir":
+            return values.get(_integer(data.get(1, b"")), 0)
+        elif name == "target" and text_in(data.get(1, b"")) == "REDIRECT":
+            first = _FIRST_PORT_OF_XT[family == "ip6"]
+            return int.from_bytes(data.get(3, b"")[first : first + 2], "big")
+    return 0
 
 
 def _loaded(name: str, data: Mapping[int, bytes]) -> str:

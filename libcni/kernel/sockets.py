@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
 import struct
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
+from libcni.kernel.namespace import socket_in
 from libcni.kernel.netlink_messages import Exchange
 
 _SECONDS = 0.25
@@ -38,8 +40,10 @@ class Socket(NamedTuple):
     inode: str
 
 
-def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]:
+def waiting_sockets(protocol: str, numbers: Collection[int], namespace: int | None = None) -> Iterator[Socket]:
     """Yield a protocol's sockets (IPv4 and IPv6) that wait for clients at these ports; none if they cannot be read.
+
+    ``namespace``: the descriptor of another network namespace; then raises OSError if they cannot be read.
 
     Ask the kernel for these ports alone: to read /proc/net/tcp takes 10 ms, because the kernel walks its whole table.
     """
@@ -48,8 +52,8 @@ def waiting_sockets(protocol: str, numbers: Collection[int]) -> Iterator[Socket]
     if protocol not in _PROTOCOLS:
         return
     for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError):
-            for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol], numbers):
+        with suppress(OSError) if namespace is None else nullcontext():
+            for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol], numbers, namespace):
                 number = int.from_bytes(port, "big")
                 if number in numbers:
                     own = address[: 4 if found_family == socket.AF_INET else 16]
@@ -65,7 +69,9 @@ def _endpoints() -> Iterator[Socket]:
                 yield from (Socket(int(port), _address(ipaddress.ip_address(one)), inode) for one in addresses)
 
 
-def _dump(family: int, protocol: int, state: int, numbers: Collection[int]) -> list[tuple[int, bytes, bytes, int]]:
+def _dump(
+    family: int, protocol: int, state: int, numbers: Collection[int], namespace: int | None = None
+) -> list[tuple[int, bytes, bytes, int]]:
     """Return (family, port, address, inode) of the sockets in a state at these ports, perhaps with others.
 
     Raises OSError.
@@ -73,8 +79,12 @@ def _dump(family: int, protocol: int, state: int, numbers: Collection[int]) -> l
     # The kernel can select those of one port. A host may have hundreds.
     only = next(iter(numbers), 0) if len(numbers) == 1 else 0
     port = socket.htons(only) if only < 1 << 16 else 0
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as connection:
-        kernel = Exchange(connection, seconds=_KERNEL_SECONDS, is_own=True)
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    descriptor = None
+    if namespace is not None and (descriptor := socket_in(namespace, socket.AF_NETLINK, kind, _SOCK_DIAG)) < 0:
+        raise OSError(errno.EPROTONOSUPPORT, "the sockets of the namespace cannot be read")
+    with socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG, descriptor) as connection:
+        kernel = Exchange(connection, seconds=_KERNEL_SECONDS, is_own=namespace is None)
         request = _REQUEST.pack(family, protocol, 0, 1 << state, port)
         return kernel.dump(_BY_FAMILY, _BY_FAMILY, request, _ANSWER.unpack_from)
 

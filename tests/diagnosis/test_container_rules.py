@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from libcni.diagnosis.container_rules import check_container_rules
 from libcni.diagnosis.report import NodeFinding, NotChecked, Observation
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netfilter import Condition, Drop, drops_in, legacy_tables
+from libcni.testing import wait_until
 
 Found = list[NodeFinding]
 
@@ -88,7 +91,7 @@ ISTIO = (
     "commands",
     [
         ("true",),
-        ISTIO,
+        (*ISTIO[:2], *ISTIO[3:]),
         ("iptables -P FORWARD DROP", "iptables -A FORWARD -j DROP"),  # of docker in a container
         ("iptables -t raw -A PREROUTING -d 172.17.0.2 ! -i docker0 -j DROP",),
         ("iptables -A OUTPUT -d 169.254.169.254 -j REJECT",),  # the metadata service of a cloud
@@ -102,6 +105,40 @@ def test_rules_that_cut_nothing_off(made: MadeNode, container: Namespace, comman
     made.attach("c1")
     container.run("sh", "-ec", "; ".join(commands))
     assert checked(made, {"c1": container.path}) == []
+
+
+REDIRECT = (
+    "add table inet n; add chain inet n p { type nat hook prerouting priority -100; }; "
+    "add rule inet n p meta l4proto tcp redirect to :15006"
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("commands", "chain"),
+    [
+        (ISTIO, "ISTIO_INBOUND of the table ip nat"),
+        (("ip6tables -t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 15006",), "OUTPUT of the table ip6 nat"),
+        ((f"nft '{REDIRECT}'",), "p of the table inet n"),
+    ],
+)
+def test_packets_that_are_redirected_to_a_port_where_nothing_listens(
+    made: MadeNode, container: Namespace, commands: tuple[str, ...], chain: str
+) -> None:
+    """As a service mesh leaves them whose proxy has ended."""
+    made.attach("c1", address="fd00::2" if "ip6" in chain else "")
+    [found] = findings(made, container, *commands)
+    assert (found.severity, found.name, found.containers) == ("note", "dropped-in-part", ("c1:eth0",))
+    assert found.seen.endswith(f"redirect packets to port 15006, where nothing listens (chain {chain})")
+    listener = subprocess.Popen(["ip", "netns", "exec", container.name, sys.executable, "-c", LISTEN])
+    try:
+        wait_until(lambda: not findings(made, container, "true"))
+    finally:
+        listener.kill()
+        listener.wait()
+
+
+LISTEN = "import socket, time; one = socket.create_server(('', 15006)); time.sleep(60)"
 
 
 def test_containers_with_such_rules_are_one_finding(made: MadeNode) -> None:
