@@ -133,7 +133,7 @@ Each container has an interface of `bridge`, an address of `host-local` and a po
 several times: that is most of what grows in ADD, reload and DEL. GC finds all attachments valid.
 
 {head}{"".join(lines)}
-`make bench BENCH="--only 4 --large --write"` measures up to 2,000 containers, in 20 to 30 minutes.
+`make bench BENCH="--only 4 --large --write"` measures up to 2,000 containers, here in 20 to 30 minutes.
 
 """
 
