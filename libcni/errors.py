@@ -506,6 +506,11 @@ class PluginTimeoutError(PluginError, TimeoutError):
     Attributes: those of PluginError. ``stderr`` and ``seconds`` cover the time until the plugin was stopped.
     """
 
+    @property
+    def retryable(self) -> bool:
+        """False, whatever the plugin has written to stderr: a plugin that hangs seldom answers the second time."""
+        return False
+
     def _usual_hint(self) -> Hint | None:
         if self.rollback_errors:
             return super()._usual_hint()

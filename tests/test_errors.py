@@ -262,5 +262,6 @@ def test_each_error_says_whether_the_same_call_may_succeed_later() -> None:
     busy, again, wrong = LockTimeoutError("held"), PluginError("p", code=11), CNIError("wrong")
     assert [error.retryable for error in (busy, again, wrong)] == [True, True, False]
     assert all(not kind("x").retryable for kind in (ConfigError, RecordError, NotAttachedError, PluginTimeoutError))
+    assert not PluginTimeoutError("holding the xtables lock", code=11).retryable
     assert CNIErrorGroup("all", [busy, CNIErrorGroup("inner", [again])]).retryable
     assert not CNIErrorGroup("some", [busy, wrong]).retryable

@@ -44,7 +44,7 @@ def delete(session: Session, target: Target, keep_going: bool, use_given: bool, 
             what = f"container {target.conf().container_id}, interface {target.conf().ifname}"
             note(
                 f"there was no record of {what} in {session.cache_dir}; these plugins ran DEL without it, and freed "
-                f"the container's addresses, ports and rules: {ran}"
+                f"what they knew of the container's addresses, ports and rules: {ran}"
             )
         _note_left(session, report)
     elif not selection.container:
