@@ -82,15 +82,19 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
     own = [cidr for link in (node.host.links.values() if node.host is not None else ()) for cidr in link.addresses]
     forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     yield from _lost(node, live, forwarding)
-    everywhere: dict[tuple[str, Place], dict[str, set[str]]] = {}
+    everywhere: dict[tuple[str, Place, str], dict[str, set[str]]] = {}
     for attachment, chain in product(live, ("FORWARD", "INPUT", "POSTROUTING", "PREROUTING")):
         for address in node.addresses_of(attachment):
             for interface in node.gateway_interfaces(attachment):
-                if place := forwarding.dropped_by(address, interface, chain):
-                    ends = everywhere.setdefault((chain, place), {})
+                packet = Packet(ipaddress.ip_address(address), interface)
+                most = packet._replace(part="most" if chain != "INPUT" else "")
+                if place := forwarding.policy_drops(most, chain):
+                    of_all = forwarding.policy_drops(packet, chain)
+                    parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
+                    ends = everywhere.setdefault((chain, of_all or place, parts), {})
                     ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
     yield from _policies_of_bridges(node, live, forwarding)
-    for (chain, place), users in everywhere.items():
+    for (chain, place, parts), users in everywhere.items():
         names = tuple(sorted(set().union(*users.values())))
         # A plugin is only run for the next containers.
         now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
@@ -100,6 +104,14 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
             yield NodeFinding(
                 "rules", "note", "policy-drops", str(place), seen, meaning,
                 f"if nobody wants this: {'; '.join(now)}", (), names,
+            )  # fmt: skip
+            continue
+        if parts:
+            meaning = f"{counted(len(names), 'container')} cannot reach other networks by other protocols and ports"
+            yield NodeFinding(
+                "rules", "warning", "policy-drops", str(place),
+                f"the policy drops the packets of containers to other networks: only {parts} of the containers pass",
+                f"{meaning}; somebody may want this", f"if nobody wants this: {'; '.join(now)}", (), names,
             )  # fmt: skip
             continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"

@@ -6,6 +6,7 @@ import functools
 import ipaddress
 import operator
 import re
+from collections.abc import Iterable
 from itertools import chain as joined
 from typing import Literal
 
@@ -18,6 +19,9 @@ _GO_ON = {
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
 _ALL_BITS = 0xFFFFFFFF
+_MOST_PORTS = 0x8000
+"""A condition that names more ports than this, such as ``1:65535``, hardly limits what a rule accepts."""
+_MAY_NAME_PORTS = {"--dport", "--dports", "dport"}
 PORT_MARK = 0x2000
 """The mark of the packets from the node itself or from the container that portmap masquerades."""
 NEIGHBOUR = ("ipv6-icmp", 0)
@@ -129,6 +133,24 @@ def ports_of(value: str) -> list[range]:
     ]
 
 
+def names_most(value: str) -> bool:
+    """Return whether a condition names most of the ports."""
+    return sum(map(len, ports_of(value))) > _MOST_PORTS
+
+
+def traffic_of(rule: Rule) -> str:
+    """Return the protocols and ports that a rule names, such as ``tcp 443,10250``; "" if it names none."""
+    named = [one for one in _conditions_of(rule) if one.option in {"-p", "--dport", "--dports", "--ports"}]
+    texts = (f"{'not ' * one.is_negated}{','.join(one.values)}" for one in named)
+    return " ".join(dict.fromkeys(texts))
+
+
+def _conditions_of(rule: Rule) -> list[Condition]:
+    if rule[0] == "add":
+        return read_rule(rule)[0]
+    return [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
+
+
 def dropped_ports(table: Table) -> list[range]:
     """Return the ports that conditions of a table name; [] if no rule of the table drops packets."""
     found: list[range] = []
@@ -146,7 +168,16 @@ def dropped_ports(table: Table) -> list[range]:
 
 def ports_of_loss(rule: Rule) -> list[range]:
     """Return the ports in the conditions of a rule that loses packets of new connections; [] if it names none."""
-    named = [one for one in _of_loss(rule) if one.option in {"--dport", "--dports"} and not one.is_negated]
+    return _ports_in(one for one in _of_loss(rule) if not one.is_negated)
+
+
+def named_ports(rule: Rule) -> list[range]:
+    """Return the ports in the conditions of any rule."""
+    return _ports_in(_conditions_of(rule)) if _MAY_NAME_PORTS & set(rule) else []
+
+
+def _ports_in(conditions: Iterable[Condition]) -> list[range]:
+    named = [one for one in conditions if one.option in {"--dport", "--dports"}]
     return [part for one in named for value in one.values for part in ports_of(value)]
 
 
@@ -167,11 +198,7 @@ def other_end(rule: Rule) -> tuple[bool, Prefix] | None:
 
 def _of_loss(rule: Rule) -> list[Condition]:
     """Return the conditions of a rule that loses packets of new connections; [] of other rules."""
-    if rule[0] == "add":
-        conditions, verdict = read_rule(rule)
-    else:
-        conditions = [Condition(option, (value,), is_negated) for option, value, is_negated in options_of(rule)]
-        verdict = verdict_of(rule)
+    verdict, conditions = read_rule(rule)[1] if rule[0] == "add" else verdict_of(rule), _conditions_of(rule)
     states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
     return [] if verdict != "lost" or (states and "new" not in ",".join(states).lower()) else conditions
 

@@ -9,12 +9,20 @@ from itertools import chain as joined
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
-from libcni.config.port_mappings import HostPort, ports_in
+from libcni.config.port_mappings import HostPort, ports_in, published_in
 from libcni.diagnosis.between import is_of_policy
-from libcni.diagnosis.lost_packets import end_of, remedy_of, removal, text_of
+from libcni.diagnosis.lost_packets import OWN_TABLES, end_of, remedy_of, removal, text_of
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.one_rule import NEIGHBOUR, dropped_ports, named_in_drop, other_end, ports_of, ports_of_loss
+from libcni.diagnosis.one_rule import (
+    NEIGHBOUR,
+    dropped_ports,
+    named_in_drop,
+    named_ports,
+    other_end,
+    ports_of,
+    ports_of_loss,
+)
 from libcni.diagnosis.packets import Forwarding, Packet, Place
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import NodeFinding, Observations
@@ -30,6 +38,8 @@ _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""
 _MOST_PORTS = 100
 """The most ports that are followed through a chain."""
+_UNNAMED = -1
+"""Stands for a port that no rule names."""
 _MOST_INTERFACES = 2
 """The most interfaces to containers for which packets to an address outside are followed."""
 _MOST_NEAR = 5
@@ -117,16 +127,21 @@ def _asked_ports(node: NodeState, place: Place) -> list[range]:
 def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
     """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
     dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
-    published = grouped((attachment.path, port.protocol) for port, found in users.items() for attachment in found)
-    for path, found in published.items():
-        attachment, protocols = node.by_path[path], set(found)
+    named, followed = _named_ports(node, users)
+    for attachment in {one.path: one for found in users.values() for one in found}.values():
+        # The kernel has translated the port: rules see that of the container. Those that no rule names are alike.
+        ports = {
+            (port.protocol, number if number in followed else 0 if number in named else _UNNAMED)
+            for port, inside in published_in(attachment.capability_args) if port in users
+            for number in [int(inside) if inside.isdecimal() else 0]
+        }  # fmt: skip
         for address, interface in product(node.addresses_of(attachment), node.gateway_interfaces(attachment)):
             parsed = ipaddress.ip_address(address)
             uplink = node.way_out(parsed.version)[0]
             if uplink is None or forwarding.dropped_by(address, interface):
                 continue
-            for protocol in sorted(protocols):
-                packet = Packet(parsed, interface, is_sent=False, beyond=uplink.name, port=(protocol, 0))
+            for port in sorted(ports):
+                packet = Packet(parsed, interface, is_sent=False, beyond=uplink.name, port=port)
                 if place := forwarding.policy_drops(packet):
                     names, ends = dropped.setdefault(place, ({}, {}))
                     names[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
@@ -137,6 +152,23 @@ def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observati
             f"clients outside of this node do not reach the published ports of {counted(len(names), 'container')}",
             f"accept these packets: {'; '.join(_accepting(place, end) for end in ends)}", (), tuple(names),
         )  # fmt: skip
+
+
+def _named_ports(node: NodeState, users: _Users) -> tuple[set[int], set[int]]:
+    """Return the ports of containers that conditions of rules name, and those of them that are followed."""
+    named = bytearray(65_536)
+    for program, tables in node.rules.items():
+        for name, table in tables.items() if users else ():
+            is_asked = name not in OWN_TABLES if program == "nft" else name == "filter"
+            for rule in joined.from_iterable(table.chains.values()) if is_asked else ():
+                for part in named_ports(rule):
+                    named[part.start : part.stop] = b"\1" * len(part)
+    inside = {
+        int(number) for found in users.values() for attachment in found
+        for _, number in published_in(attachment.capability_args) if number.isdecimal()
+    }  # fmt: skip
+    found = {0, *(number for number in inside if number < len(named) and named[number])}
+    return found, set(islice(sorted(found), _MOST_PORTS))
 
 
 def _accepting(place: Place, end: str) -> str:

@@ -23,9 +23,11 @@ from libcni.diagnosis.one_rule import (
     masquerade_ends,
     matches_first,
     matches_port,
+    names_most,
     prefix_of,
     queues_in,
     set_of_own,
+    traffic_of,
     verdict_of,
 )
 from libcni.kernel.rule_words import after, is_goto, options_of, read_rule
@@ -43,6 +45,7 @@ _LIMITS = {
         "connlimit-daddr", "hashlimit-htable-expire",
     )
 }  # fmt: skip
+_NAMED_PORTS = {"--dport", "--dports", "--ports"}
 _IN_CAPITALS = {"--ctstate", "--dst-type"}
 _TRACKED = -200
 """The priority at which the kernel recognizes the connection of a packet."""
@@ -67,6 +70,8 @@ class Packet(NamedTuple):
             are masqueraded.
         port: the protocol and the published port of the connection; None: any. The port 0: unknown.
         is_above: whether there are more packets than any limit of a rule allows.
+        part: ``most``: a connection of TCP to a port that no rule names, so that a rule which accepts some ports alone
+            accepts none of them; ``some``: any protocol and port.
     """
 
     address: _Address
@@ -77,6 +82,7 @@ class Packet(NamedTuple):
     is_marked: bool = False
     port: tuple[str, int] | None = None
     is_above: bool = False
+    part: str = ""
 
 
 class Place(NamedTuple):
@@ -204,6 +210,18 @@ class Forwarding:
                     if is_asked and self._fate(Place(program, name, one), packet) is None:
                         return Place(program, name, one)
         return None
+
+    def accepted(self, place: Place, packet: Packet, depth: int = 0) -> list[str]:
+        """Return the protocols and ports of the rules of a chain that may accept packets like ``packet``."""
+        found: list[str] = []
+        packet = packet._replace(part="some")
+        for step, _ in self._seen(place, packet, depth, self._marked_before(place.program, place.table)):
+            if step.verdict == "passed":
+                found.append(traffic_of(step.rule))
+            elif step.verdict not in {"lost", "return"}:
+                inner = self.accepted(place._replace(chain=step.verdict), packet, depth + 1)
+                found += (f"{traffic_of(step.rule)} {one}".strip() for one in inner)
+        return list(dict.fromkeys(found if depth else filter(None, found)))
 
     def lost_by(self, program: str, table: str, chain: str, packet: Packet) -> Rule | None:
         """Return the rule that drops all packets like ``packet``; None also if another rule may accept them before.
@@ -338,6 +356,7 @@ class Forwarding:
         elif not verdict:
             return None
         words = rule[: rule.index("-j")] if "-j" in rule else rule
+        packet = _asked_of(table, verdict, packet)
         prefixes: _Prefixes = []
         is_certain, mark = True, None
         for option, value, is_negated in options_of(words):
@@ -366,6 +385,7 @@ class Forwarding:
     def _step_of_nft(self, table: Table, rule: Rule, packet: Packet) -> _Step | None:
         conditions, verdict = read_rule(rule)
         verdict = self._verdict_of_nft(table, rule, packet, verdict)
+        packet = _asked_of(table, verdict, packet)
         prefixes: _Prefixes = []
         is_certain, mark = True, None
         for option, values, is_negated in conditions if verdict else ():
@@ -428,6 +448,9 @@ class Forwarding:
         """Return whether such packets meet a condition, except those on the container's address."""
         if packet.is_above and (option in _LIMITS or value in {"limit", "hashlimit", "connlimit"}):
             return "no" if option in {"--limit", "--hashlimit-upto", "--connlimit-upto"} else "yes"
+        if packet.part and (option == "-p" or option in _NAMED_PORTS):
+            is_met = names_most(value) if option in _NAMED_PORTS else value in {"all", "tcp"}
+            return "maybe" if packet.part == "some" else "yes" if is_met else "no"
         if packet.port is not None and option in _OF_PORTS:
             return matches_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
@@ -454,6 +477,13 @@ class Forwarding:
             option == "-m" and (value in _UNDERSTOOD_MODULES or (value == "addrtype" and (packet.other or packet.port)))
         )
         return "yes" if is_understood else "maybe"
+
+
+def _asked_of(table: Table, verdict: str, packet: Packet) -> Packet:
+    """Return the packet with which the conditions of a rule are compared."""
+    # A mark tells later rules of what was accepted, as those of network policies: nobody knows here for which ports.
+    is_mark = verdict == "marks" or any(map(bits_of, table.chains.get(verdict, ()) if packet.part else ()))
+    return packet._replace(part="") if packet.part == "most" and is_mark else packet
 
 
 def _is_for(program: str, table: str, packet: Packet) -> bool:

@@ -240,6 +240,11 @@ def test_a_rule_that_leads_a_port_elsewhere_for_one_interface(published: MadeNod
         ("-m conntrack --ctstatus DNAT -j ACCEPT", False),
         ("-o br0 -p tcp -m tcp --dport 80 -j ACCEPT", False),
         ("-i br0 -j ACCEPT", True),
+        ("-p tcp -m multiport --dports 443,10250 -j ACCEPT", True),  # the container's port is 80
+        ("-p tcp -m tcp --dport 8080 -j ACCEPT", True),
+        ("-p udp -m udp --dport 80 -j ACCEPT", True),
+        ("-p tcp -m tcp ! --dport 25 -j ACCEPT", False),
+        ("-p tcp -m tcp --dport 1:1024 -j ACCEPT", False),
     ],
 )
 def test_a_policy_that_drops_published_ports_alone(published: MadeNode, rule: str, is_found: bool) -> None:

@@ -82,6 +82,105 @@ def test_a_policy_is_no_fault_if_a_rule_may_accept_the_packets(rules: tuple[str,
 
 
 @pytest.mark.parametrize(
+    ("rules", "passing"),
+    [
+        (("-p tcp -m tcp --dport 443 -j ACCEPT",), "tcp 443"),
+        (("-p tcp -m multiport --dports 443,10250 -j ACCEPT", "-p icmp -j ACCEPT"), "tcp 443,10250, icmp"),
+        (("-p udp -m udp --dport 53 -j ACCEPT", "-s 10.9.0.0/16 -p tcp -j ACCEPT"), "udp 53"),
+        (("-i cni0 -p tcp -j WEB", "-N WEB --dport 80 -j ACCEPT"), "tcp 80"),
+        (("-p udp -j ALL", "-N ALL -j ACCEPT"), "udp"),
+        (("-m conntrack --ctstate NEW -p tcp -m tcp --dport 22 -j ACCEPT", "-p tcp -j DROP"), None),
+        (("-p tcp -m tcp --dport 443 -j ACCEPT", "-p tcp -j ACCEPT"), None),
+        (("-p tcp -m tcp ! --dport 25 -j ACCEPT",), None),
+        (("-p tcp -m tcp --dport 1:65535 -j ACCEPT",), None),
+        (("-p tcp -m tcp --dport 443 -j ACCEPT", "-i cni+ -j ACCEPT"), None),
+        (("-p tcp -m tcp --dport 443 -j ACCEPT", "-m set --match-set pods src -j ACCEPT"), None),
+        (("-p tcp -m tcp --dport 443 -j ACCEPT", "-s 10.1.0.0/24 -d 10.0.0.0/8 -j ACCEPT"), None),
+        (("-p tcp --dport 443 -j MARK --set-xmark 0x1/0x1", "-m mark --mark 0x1/0x1 -j ACCEPT"), None),
+        (("-p tcp --dport 443 -j POD", "-N POD -j MARK --set-xmark 1/1", "-m mark --mark 1/1 -j ACCEPT"), None),
+    ],
+)
+def test_a_rule_that_accepts_some_ports_accepts_no_other_packets(
+    made: MadeNode, rules: tuple[str, ...], passing: str | None
+) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    texts = ("-A FORWARD " + one.replace("cni", "br") if one[:2] != "-N" else f"-A{one[2:]}" for one in rules)
+    reading.rules["iptables-legacy"] = tables(*texts, FORWARD="DROP")["iptables"]
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "policy-drops"]
+    assert [(one.severity, one.subject) for one in found] == [("warning", "chain FORWARD of iptables-legacy")] * bool(
+        passing
+    )
+    assert all(one.seen.endswith(f": only {passing} of the containers pass") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "passing"),
+    [
+        (
+            "ct state established accept\nip protocol icmp accept\ntcp dport { 443, 10250 } accept",
+            "icmp, tcp 443,10250",
+        ),
+        ("udp dport 53 accept\ntcp dport @open accept", "udp 53, tcp @open"),
+        ("tcp dport 443 accept\nmeta l4proto { tcp, udp } accept", None),
+        ("tcp dport 443 accept\ntcp dport != 25 accept", None),
+        ("tcp dport 443 meta mark set 0x1\nmeta mark 0x1 accept", None),
+    ],
+)
+def test_a_rule_of_nft_that_accepts_some_ports_accepts_no_other_packets(
+    made: MadeNode, rules: str, passing: str | None
+) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    text = f"table inet x {{\nchain c {{\ntype filter hook forward priority 0; policy drop;\n{rules}\n}}\n}}"
+    reading.rules["nft"]["inet x"] = nft_table("inet x", text)
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "policy-drops"]
+    assert [one.severity for one in found] == ["warning"] * bool(passing)
+    assert all(one.seen.endswith(f": only {passing} of the containers pass") for one in found)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("program", ["iptables", "nft"])
+def test_a_hardened_policy_is_found_and_its_commands_mend_it(node: OperatorNode, program: str) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24"), PORTMAP)
+    netns = node.new_namespace()
+    node.cni.add_network_list("net", RuntimeConf("c1", netns.path, "eth0", capability_args=ports(8080)))
+    for command in (
+        "ip link add up0 type veth peer name far0",
+        "ip address add 192.0.2.1/24 dev up0",
+        "ip link set far0 up; ip link set up0 up",
+        "ip route add default via 192.0.2.254",
+    ):
+        node.type(command)
+    node.assert_healthy()
+    for command in (
+        (
+            "iptables -P FORWARD DROP",
+            "iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            "iptables -A FORWARD -p icmp -j ACCEPT",
+            "iptables -A FORWARD -p tcp -m multiport --dports 443,10250 -j ACCEPT",
+            "iptables -A FORWARD -p udp --dport 53 -j ACCEPT",
+        )
+        if program == "iptables"
+        else (
+            "nft add table inet filter",
+            "nft add chain inet filter forward '{ type filter hook forward priority 0; policy drop; }'",
+            "nft add rule inet filter forward ct state established,related accept",
+            "nft add rule inet filter forward meta l4proto { icmp, ipv6-icmp } accept",
+            "nft add rule inet filter forward tcp dport { 443, 10250 } accept",
+        )
+    ):
+        node.type(command)
+    found = {one.name: one for one in node.diagnose().findings}
+    assert {name: one.severity for name, one in found.items()} == {"policy-drops": "warning", "port-caught": "error"}
+    assert "443,10250" in found["policy-drops"].seen
+    for one in found.values():
+        for command in filter(None, one.remedy.partition(": ")[2].split("; ")):
+            node.type(command)
+    node.assert_healthy()
+
+
+@pytest.mark.parametrize(
     ("rule", "is_dropped"),
     [
         ("-o cni+ -j ACCEPT", True),
