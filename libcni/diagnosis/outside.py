@@ -58,11 +58,14 @@ def check_outside(node: NodeState) -> Observations:
     live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
     users = _users(node, live)
     yield from _lost_ports(node, users, forwarding)
-    yield from _policy(node, users, forwarding)
+    published = list(_published(node, users))
+    caught = _caught_inside(node, published, forwarding)
+    yield from _of_caught(node, caught)
+    yield from _policy(node, published, forwarding)
     yield from _neighbours(node, live, forwarding)
     yield from _refused(node, live, forwarding)
     yield from _limited(node, live, forwarding)
-    yield from _refused_ports(node, live, forwarding)
+    yield from _refused_ports(node, live, forwarding, caught)
     yield from _redirected(node, live, users, forwarding)
 
 
@@ -124,27 +127,65 @@ def _asked_ports(node: NodeState, place: Place) -> list[range]:
     return [range(65_536)] if is_for_all else parts
 
 
-def _policy(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
-    """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
-    dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
+_Published = list[tuple[Attachment, HostPort, Packet]]
+"""The packets that come for published ports, after the kernel has translated the port to that of the container."""
+
+
+def _published(node: NodeState, users: _Users) -> Iterator[tuple[Attachment, HostPort, Packet]]:
     named, followed = _named_ports(node, users)
     for attachment in {one.path: one for found in users.values() for one in found}.values():
-        # The kernel has translated the port: rules see that of the container. Those that no rule names are alike.
+        # Ports that no rule names are alike.
         ports = {
-            (port.protocol, number if number in followed else 0 if number in named else _UNNAMED)
+            (port.protocol, number if number in followed else 0 if number in named else _UNNAMED): port
             for port, inside in published_in(attachment.capability_args) if port in users
             for number in [int(inside) if inside.isdecimal() else 0]
         }  # fmt: skip
         for address, interface in product(node.addresses_of(attachment), node.gateway_interfaces(attachment)):
             parsed = ipaddress.ip_address(address)
-            uplink = node.way_out(parsed.version)[0]
-            if uplink is None or forwarding.dropped_by(address, interface):
-                continue
-            for port in sorted(ports):
-                packet = Packet(parsed, interface, is_sent=False, beyond=uplink.name, port=port)
-                if place := forwarding.policy_drops(packet):
-                    names, ends = dropped.setdefault(place, ({}, {}))
-                    names[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
+            if uplink := node.way_out(parsed.version)[0]:
+                for asked, port in sorted(ports.items()):
+                    packet = Packet(parsed, interface, is_sent=False, beyond=uplink.name, port=asked)
+                    yield attachment, port, packet
+
+
+_Caught = dict[tuple[Place, Rule], tuple[dict[HostPort, None], dict[str, None]]]
+
+
+def _caught_inside(node: NodeState, published: _Published, forwarding: Forwarding) -> _Caught:
+    """Return the rules that drop what comes for published ports, and name the container's port."""
+    caught: _Caught = {}
+    hooks = [
+        hook for program, tables in node.rules.items() for name in tables
+        if program == "nft" or name in {"mangle", "filter"}
+        for hook in _hooks(node, Place(program, name, "")) if _is_of_forwarded(node, hook)
+    ]  # fmt: skip
+    for (attachment, port, packet), place in product(published, hooks):
+        rule = forwarding.lost_by(*place, packet) if packet.port and packet.port[1] > 0 else None
+        if rule is not None and ports_of_loss(rule) and not is_of_policy(place, rule):
+            ports, names = caught.setdefault((place, rule), ({}, {}))
+            ports[port] = names[id_of(attachment)] = None
+    return caught
+
+
+def _of_caught(node: NodeState, caught: _Caught) -> Observations:
+    for (place, rule), (ports, names) in caught.items():
+        yield NodeFinding(
+            "rules", "error", "port-caught", str(place),
+            f"packets for {some([f'port {port}' for port in ports])}, which lead to the container's port, end at the "
+            f"rule {text_of(rule)}",
+            "clients outside of this node do not reach these published ports",
+            remedy_of(node, place, rule), (), tuple(names),
+        )  # fmt: skip
+
+
+def _policy(node: NodeState, published: _Published, forwarding: Forwarding) -> Observations:
+    """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
+    dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
+    for attachment, _, packet in published:
+        address, interface = str(packet.address), packet.interface
+        if (place := forwarding.policy_drops(packet)) and not forwarding.dropped_by(address, interface):
+            names, ends = dropped.setdefault(place, ({}, {}))
+            names[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
     for place, (names, ends) in dropped.items():
         yield NodeFinding(
             "rules", "error", "port-caught", str(place),
@@ -317,14 +358,14 @@ def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
         )  # fmt: skip
 
 
-def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
+def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding, caught: _Caught) -> Observations:
     """Find the rules that drop what all containers of an interface send to some ports, or get there."""
     ways = _ways(node, live)
     lost: dict[tuple[Place, Rule], dict[str, None]] = {}
     named = ((place, rule, ports) for place, rule in _rules(node) if (ports := ports_of_loss(rule)))
     for place, rule, ports in islice(named, _MOST_PORTS):
         # Those that name an interface or an address are found with it, or are about somebody else.
-        if named_in_drop(rule) or is_of_policy(place, rule):
+        if named_in_drop(rule) or is_of_policy(place, rule) or any(rule == one for _, one in caught):
             continue
         protocol = "udp" if "udp" in rule else "tcp"
         for version, interfaces in ways.items():

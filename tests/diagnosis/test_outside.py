@@ -263,6 +263,31 @@ def test_a_policy_that_drops_published_ports_alone(published: MadeNode, rule: st
 
 
 @pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("-p tcp -m tcp --dport 80 -j REJECT --reject-with tcp-reset", True),
+        ("-i up0 -p tcp -m tcp --dport 80 -j DROP", True),
+        ("-d 10.1.0.2/32 -p tcp -m multiport --dports 22,80 -j DROP", True),
+        ("-p tcp -m tcp --dport 8080 -j DROP", False),  # the port of the host, which is translated before
+        ("-d 10.1.0.3/32 -p tcp -m tcp --dport 80 -j DROP", False),
+        ("-s 198.51.100.0/24 -p tcp -m tcp --dport 80 -j DROP", False),
+        ("-i br0 -p tcp -m tcp --dport 80 -j DROP", False),
+        ("-p udp -m udp --dport 80 -j DROP", False),
+    ],
+)
+def test_a_rule_that_drops_packets_to_the_containers_port(published: MadeNode, rule: str, is_found: bool) -> None:
+    found = [one for one in found_with(published, "filter", f"-A FORWARD {rule}") if one.name == "port-caught"]
+    assert [(one.severity, one.containers) for one in found] == [("error", ("c1:eth0",))] * is_found
+    assert all(one.remedy.endswith(f": iptables -D FORWARD {rule}") for one in found)
+
+
+def test_a_rule_of_nft_that_drops_packets_to_the_containers_port(published: MadeNode) -> None:
+    [found] = found_with_nft(published, "inet fw", "forward priority 0", "tcp dport { 22, 80 } drop")
+    assert (found.name, found.severity, found.containers) == ("port-caught", "error", ("c1:eth0",))
+    assert found.remedy.endswith(": nft delete rule inet fw own handle 4")
+
+
+@pytest.mark.parametrize(
     ("rules", "is_found"),
     [
         (["-p ipv6-icmp -j DROP"], True),
