@@ -38,6 +38,8 @@ _TRANSLATED = -100
 """The priority at which published ports are translated: chains after it see the container's address."""
 _MOST_PORTS = 100
 """The most ports that are followed through a chain."""
+_MOST_INSIDE = 20
+"""The most ports of containers that are compared with all rules: each costs 0.1 s beside 20,000 rules."""
 _UNNAMED = -1
 """Stands for a port that no rule names."""
 _MOST_INTERFACES = 2
@@ -154,16 +156,18 @@ _Caught = dict[tuple[Place, Rule], tuple[dict[HostPort, None], dict[str, None]]]
 def _caught_inside(node: NodeState, published: _Published, forwarding: Forwarding) -> _Caught:
     """Return the rules that drop what comes for published ports, and name the container's port."""
     caught: _Caught = {}
-    hooks = [
-        hook for program, tables in node.rules.items() for name in tables
-        if program == "nft" or name in {"mangle", "filter"}
-        for hook in _hooks(node, Place(program, name, "")) if _is_of_forwarded(node, hook)
-    ]  # fmt: skip
-    for (attachment, port, packet), place in product(published, hooks):
-        rule = forwarding.lost_by(*place, packet) if packet.port and packet.port[1] > 0 else None
-        if rule is not None and ports_of_loss(rule) and not is_of_policy(place, rule):
-            ports, names = caught.setdefault((place, rule), ({}, {}))
-            ports[port] = names[id_of(attachment)] = None
+    closed: dict[tuple[str, str], list[range]] = {}
+    for place, rule in _rules(node) if published else ():
+        if not is_of_policy(place, rule) and (parts := ports_of_loss(rule)):
+            closed.setdefault(place[:2], []).extend(parts)
+    for (program, table), parts in closed.items():
+        hooks = [hook for hook in _hooks(node, Place(program, table, "")) if _is_of_forwarded(node, hook)]
+        asked = [one for one in published if one[2].port and any(one[2].port[1] in part for part in parts)]
+        for (attachment, port, packet), place in product(asked, hooks):
+            lost = forwarding.lost_by(*place, packet)
+            if lost is not None and ports_of_loss(lost) and not is_of_policy(place, lost):
+                ports, names = caught.setdefault((place, lost), ({}, {}))
+                ports[port] = names[id_of(attachment)] = None
     return caught
 
 
@@ -200,7 +204,7 @@ def _named_ports(node: NodeState, users: _Users) -> tuple[set[int], set[int]]:
     named = bytearray(65_536)
     for program, tables in node.rules.items():
         for name, table in tables.items() if users else ():
-            is_asked = name not in OWN_TABLES if program == "nft" else name == "filter"
+            is_asked = name not in OWN_TABLES if program == "nft" else name in {"filter", "mangle"}
             for rule in joined.from_iterable(table.chains.values()) if is_asked else ():
                 for part in named_ports(rule):
                     named[part.start : part.stop] = b"\1" * len(part)
@@ -209,7 +213,7 @@ def _named_ports(node: NodeState, users: _Users) -> tuple[set[int], set[int]]:
         for _, number in published_in(attachment.capability_args) if number.isdecimal()
     }  # fmt: skip
     found = {0, *(number for number in inside if number < len(named) and named[number])}
-    return found, set(islice(sorted(found), _MOST_PORTS))
+    return found, set(islice(sorted(found), _MOST_INSIDE))
 
 
 def _accepting(place: Place, end: str) -> str:
