@@ -143,6 +143,10 @@ def _half_done(node: NodeState, attachment: Attachment) -> NodeFinding:  # noqa:
             return about(seen, meaning, *reloads(node, attachment, interrupts=works))
         remedy = "if the container has failed, or does not need this network, detach it"
         return about(seen, meaning, remedy, (mend_of("detach", attachment, interrupts=True),))
+    # That no process is seen proves nothing where processes are hidden: the container may live and use the address.
+    hidden = node.life.why_blind(attachment.record.pid_namespace)
+    if hidden and not node.life_of(attachment).is_dead:
+        return about(seen, f"{meaning}, and it is unknown whether a process lives in {attachment.netns}", hidden)
     if verb == "ADD" and age is not None and age <= node.pending_after:
         return about(
             seen, meaning, f"repair detaches it {node.pending_after:.0f} seconds after the ADD began (--pending-after)"

@@ -211,7 +211,7 @@ def pods(tmp_path: Path, host: Namespace, new_namespace: NewNamespace, fork_serv
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("plugin", ["bridge", "flannel"])
+@pytest.mark.parametrize("plugin", ["bridge", pytest.param("flannel", marks=pytest.mark.slow)])
 def test_a_full_pool_is_freed_and_the_living_keep_theirs(pods: PodNode, plugin: str) -> None:
     """Of some of the dead there are records, of some torn ones, and of some reservations alone."""
     pods.configure_pods(flannel=plugin == "flannel")

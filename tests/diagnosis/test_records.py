@@ -145,6 +145,17 @@ def test_a_reload_that_was_interrupted_is_repeated_if_the_container_lives(made: 
     assert [one.kind for one in made.finding(check_records).mends] == ["detach"], "no process: a DEL is to be ended"
 
 
+@pytest.mark.parametrize("state", ["pending", "detaching"])
+def test_where_processes_are_hidden_nothing_half_done_is_detached_that_may_live(made: MadeNode, state: str) -> None:
+    """As in a pod without hostPID: a DEL that failed has left a container that runs on."""
+    inside = made.attach("c1", state=state, uptime=1.0)
+    made.live_in(str(made.netns("c1")), inside)
+    made.attach("c2", state=state, uptime=1.0, netns="/nowhere/c2", netns_id=(4, 7))
+    assert [one.kind for found in made.findings(check_records) for one in found.mends] == ["detach", "detach"]
+    made.blind = "/proc is of another PID namespace"
+    assert {(one.mends, one.remedy) for one in made.findings(check_records)} == {((), made.blind)}
+
+
 def test_a_plugin_that_still_runs_where_nobody_sees_it_is_waited_for(
     made: MadeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def pod() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["record", "path"])
 def test_a_pod_with_a_user_namespace_of_its_own_lives(
     node: OperatorNode, pod: subprocess.Popen[bytes], tmp_path: Path, lost: str
@@ -101,6 +102,7 @@ print(left, sorted(lease.read_text().split()[0] for lease in leases.glob("10.*")
 """
 
 
+@pytest.mark.slow
 def test_the_containers_of_a_rootless_node_live_and_the_dead_are_freed(tmp_path: Path) -> None:
     """Its user sees the processes of the whole machine, and may look into his own ones alone."""
     unshare = ["unshare", "--user", "--map-root-user", "--net", "--mount"]

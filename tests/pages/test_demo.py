@@ -38,6 +38,7 @@ def test_demo_shows_the_calls_the_record_and_the_times() -> None:
     assert "whole verb" in told
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_real_demo_shows_packets_that_cross_and_a_killed_runtime_of_which_nothing_is_left() -> None:
     told = demo("demo_real.py")
@@ -49,6 +50,7 @@ def test_real_demo_shows_packets_that_cross_and_a_killed_runtime_of_which_nothin
     assert told[ended:].index("no record") < told[ended:].index("no lease")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_node_demo_frees_the_addresses_of_dead_pods_and_the_living_ones_never_stop_answering() -> None:
     told = " ".join(demo("demo_node.py").split())  # however wide the terminal is

@@ -35,6 +35,7 @@ def test_a_mistake_is_refused_with_the_names(words: list[str], said: str) -> Non
     assert "names: apptainer containerd go" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "variables"), [(["go@nosuch"], {}), (["go"], {"RELEASE": "nosuch"})])
 def test_a_release_is_never_ignored(words: list[str], variables: dict[str, str]) -> None:
     done = peers(*words, "--", "echo", "ran", **variables)

@@ -87,6 +87,9 @@ class Hook:
                 text += ": its own networks and arguments are ignored" if wanted.is_explicit else ""
                 level = logging.WARNING if wanted.is_explicit else logging.INFO
                 logger.log(level, text, state.container_id, pin.container_id)
+                # --install has mounted an empty file over the container's own name servers.
+                if self._resolv_conf and (result := _manager(self._client(self._timeout)).container(pin.container_id)):
+                    self._write_resolv_conf(result, state.bundle)
                 return
         cleanup = self._timeout * (1 - _ATTACH_SHARE) / len(wanted.requests or (1,))
         cni = self._client(cleanup)

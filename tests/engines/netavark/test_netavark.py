@@ -18,7 +18,7 @@ from libcni.engines.netavark import OWNER
 
 from .conftest import ID, network
 
-pytestmark = [pytest.mark.real, pytest.mark.may_skip]  # the package is downloaded
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.may_skip]  # the package is downloaded
 
 PORT = {"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp,udp", "range": 3}
 

@@ -367,6 +367,20 @@ def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, proces
     assert file.stat().st_ino == inode
 
 
+def test_a_container_that_joins_another_has_its_name_servers(node: HookNode, process: Process) -> None:
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    pid = process()
+    assert node.attach(pid, container_id="first") == ""
+    with process_in(f"/proc/{pid}/ns/net") as later:
+        file = node.bundle / "resolv.conf"
+        file.write_text("")
+        assert node.attach(later, "--resolv-conf", container_id="second") == ""
+        assert file.read_text() == "nameserver 10.0.0.1\n"
+    end(pid)
+    assert node.detach(container_id="first") == ""
+
+
 @pytest.mark.parametrize("kind", ["fifo", "device", "link"])
 def test_a_resolv_conf_that_is_no_file_of_the_bundle_is_not_written(
     node: HookNode, process: Process, kind: str
