@@ -454,7 +454,12 @@ def rootless() -> None:
     # What pasta needs: a tun device that it may open, and a way out of this machine.
     run("mknod", "-m", "666", "/run/tun", "c", "10", "200")
     run("mount", "--bind", "/run/tun", "/dev/net/tun")
-    for words in ("link add out0 type veth peer name out1", "link set out0 up", "addr add 192.0.2.2/24 dev out0"):
+    for words in (
+        "link add out0 type veth peer name out1",
+        "link set out1 up",
+        "link set out0 up",
+        "addr add 192.0.2.2/24 dev out0",
+    ):
         run("ip", *words.split())
     run("ip", "route", "add", "default", "via", "192.0.2.1")
     env = {"HOME": "/home/user", "XDG_RUNTIME_DIR": "/run/user/1000", "PATH": os.environ["PATH"], "USER": "user"}
