@@ -242,6 +242,7 @@ def test_mtu_and_hairpin_mode_without_a_value_in_the_configuration_may_be_any(ma
     assert "MTU and hairpin mode that no configuration sets" in made.not_checked(check_interfaces)[-1][0]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_hairpin_mode_and_mtu_of_a_real_bridge(node: OperatorNode) -> None:
     # With the newest plugins their directory is on PATH, and one of them is called as iproute2's program.
@@ -431,6 +432,7 @@ def test_a_repair_beside_the_namespace_of_the_bridge_detaches_nobody(node: Opera
     assert node.repair("all").outcomes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_bridge_that_has_gone_is_made_again_only_with_an_interruption(node: OperatorNode) -> None:
     """Its containers are cut off, but a check can be wrong about that."""

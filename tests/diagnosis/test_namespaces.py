@@ -31,6 +31,7 @@ def masquerade_rules() -> str:
     return shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
     node: OperatorNode, named_namespace: str
@@ -61,6 +62,7 @@ def test_del_says_what_its_plugins_leave_behind(node: OperatorNode, named_namesp
     node.assert_healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
     node: OperatorNode, named_namespace: str

@@ -211,7 +211,8 @@ def pods(tmp_path: Path, host: Namespace, new_namespace: NewNamespace, fork_serv
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("plugin", ["bridge", pytest.param("flannel", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("plugin", ["bridge", "flannel"])
 def test_a_full_pool_is_freed_and_the_living_keep_theirs(pods: PodNode, plugin: str) -> None:
     """Of some of the dead there are records, of some torn ones, and of some reservations alone."""
     pods.configure_pods(flannel=plugin == "flannel")
@@ -288,6 +289,7 @@ def test_a_pod_whose_namespace_only_processes_have_keeps_its_address(
             process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_two_networks_with_one_pool(pods: PodNode) -> None:
     """Each has reservations of its own for the addresses of one bridge. What one has released stays the other's."""
@@ -465,6 +467,7 @@ def test_a_full_pool_of_a_delegate_of_multus_is_freed(pods: PodNode) -> None:
     pods.attach("next", "multus-cni-network")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("file", ["systemd/libcni-repair.service", "fleet/repair.yaml"])
 def test_what_prevents_a_full_pool_frees_a_low_one_and_lets_others_be(pods: PodNode, file: str) -> None:

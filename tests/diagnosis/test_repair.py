@@ -113,6 +113,7 @@ def test_old_temporary_files_of_killed_writers_go(node: OperatorNode) -> None:
     assert sorted(drafts.iterdir()) == [young]
 
 
+@pytest.mark.slow
 def test_each_mend_is_asked_again_before_it_is_carried_out(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one of this repair makes the second one needless: an operator does so meanwhile, for example."""
     container = node.attach("c1")
@@ -362,6 +363,7 @@ def test_a_container_that_its_runtime_detaches_meanwhile_stops_nothing(
     assert [one.container_id for one in node.cni.get_cached_attachments()] == ["c2"]
 
 
+@pytest.mark.slow
 def test_a_container_that_a_verb_works_on_has_lost_nothing_yet(
     node: OperatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +418,7 @@ def test_an_address_is_released_under_the_lock_of_host_local(node: OperatorNode)
     assert (kept.exists(), freed.exists()) == (True, False)
 
 
+@pytest.mark.slow
 def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(node: OperatorNode) -> None:
     node.attach("c1")
     node.attach("c2")
@@ -429,6 +432,7 @@ def test_nothing_is_reserved_for_a_container_that_was_detached_meanwhile(node: O
     assert not first.exists() or "c1" not in first.read_text().split(), "it is reserved for the namespace that has it"
 
 
+@pytest.mark.slow
 def test_a_pool_is_made_anew_with_the_modes_of_host_local_whatever_the_umask(node: OperatorNode) -> None:
     node.attach("c1")
     pool = node.leases / "net"
@@ -617,6 +621,7 @@ def test_a_jump_to_an_empty_chain_of_masquerade_is_removed(
 ANSWER = '#!/bin/sh\necho "$CNI_COMMAND" >> {log}\n[ $CNI_COMMAND != VERSION ] || {{ echo no; exit 1; }}\n'
 
 
+@pytest.mark.slow
 def test_a_container_is_not_detached_if_its_plugins_do_not_answer_before_the_reload(node: OperatorNode) -> None:
     """The file is a program that starts: only a call shows that its ADD would fail."""
     node.attach("c1").run("ip", "link", "del", "eth0")
@@ -646,6 +651,7 @@ def test_nobody_is_detached_because_a_check_did_not_find_iptables(node: Operator
     assert node.states() == ["ready"]
 
 
+@pytest.mark.slow
 def test_a_bridge_gets_the_prefix_length_of_a_file_that_was_changed_in_one_repair(node: OperatorNode) -> None:
     node.attach("c1")
     node.attach("c2")

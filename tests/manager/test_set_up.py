@@ -81,6 +81,7 @@ def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node:
     assert node.client().get_cached_attachments() == []
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_for_all_networks_together_and_the_roll_back_has_its_own(node: ManagerNode) -> None:
     node.configure_each("a", "b")
     node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")

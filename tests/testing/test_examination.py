@@ -38,6 +38,7 @@ def test_a_call_that_hangs_ends_the_check_and_loses_no_finding(tmp_path: Path, c
     assert "VERSION answers: passed" in map(str, report.findings)
 
 
+@pytest.mark.slow
 def test_an_add_that_hangs_is_followed_by_del(tmp_path: Path) -> None:
     hang = "case $CNI_CONTAINERID in conformance-*) exec sleep 60;; esac"  # the invalid calls have another container
     path = write_shell_plugin(tmp_path, ADD=hang, DEL='touch "$0.$CNI_CONTAINERID"')

@@ -279,7 +279,7 @@ MAIN_FAULTS: list[tuple[str, str, str, str, list[Change]]] = [
 @pytest.mark.parametrize(
     ("group", "check", "problem", "changes"),
     [
-        pytest.param(*fault[1:], id=fault[0], marks=pytest.mark.slow if number % 3 else ())
+        pytest.param(*fault[1:], id=fault[0], marks=pytest.mark.slow if number % 9 else ())
         for number, fault in enumerate(MAIN_FAULTS)
     ],
 )

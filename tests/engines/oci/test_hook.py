@@ -449,6 +449,7 @@ def test_hooks_with_other_records_have_other_pins(
             os.rmdir(of_mine.directory)
 
 
+@pytest.mark.slow
 def test_a_detach_waits_for_a_reload_and_then_detaches(node: HookNode, process: Process) -> None:
     """Runtimes do not repeat poststop."""
     node.configure("front")
