@@ -90,8 +90,14 @@ BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     [
         ({"bootId": "another"}, "before the last reboot"),
         ({"netnsId": [1, 1]}, "was replaced by another one"),
-        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "the ADD was interrupted"),
-        ({"state": "pending", "created": None, "uptime": None}, "the ADD was interrupted"),
+        pytest.param(
+            {"state": "pending", "uptime": -700.0, "created": BOOTED - 700},
+            "the ADD was interrupted",
+            marks=pytest.mark.root,
+        ),
+        pytest.param(
+            {"state": "pending", "created": None, "uptime": None}, "the ADD was interrupted", marks=pytest.mark.root
+        ),
     ],
 )
 def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any], seen: str) -> None:

@@ -187,6 +187,7 @@ def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) ->
     assert checked.endswith("misspelt, a directory that does not exist")
 
 
+@pytest.mark.root
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
     found = only(cni)

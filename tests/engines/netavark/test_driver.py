@@ -285,7 +285,7 @@ def repair(node: DriverNode) -> int:
     return main(["repair", *node.words, "--owner", "podman", "--yes"])
 
 
-@pytest.mark.parametrize("is_namespace_gone", [True, False])
+@pytest.mark.parametrize("is_namespace_gone", [True, pytest.param(False, marks=pytest.mark.root)])
 def test_repair_frees_what_a_killed_set_up_left(node: DriverNode, *, is_namespace_gone: bool) -> None:
     """The driver is killed while a plugin runs, and podman never tears down what it did not set up."""
     node.plugin("killing", "[ $CNI_COMMAND = ADD ] && kill -9 $PPID")
