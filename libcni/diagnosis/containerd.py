@@ -20,7 +20,6 @@ _LONGEST = 1 << 20
 _MOST_IMPORTS = 20
 _PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 """The plugin with the directories of CNI, of the versions 3, 2 and 1 of the configuration's format."""
-_OFF = {"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "cri"}
 
 
 class _Directories(NamedTuple):
@@ -119,7 +118,7 @@ def _directories(path: str, depth: int = 0) -> _Directories:
     if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
         raise UnusableFileError(f"{path}: another user than root may change it")
     document = tomllib.loads(data.decode())
-    if _OFF & {str(name) for name in _listed(document.get("disabled_plugins"))}:
+    if not {str(name) for name in _listed(document.get("disabled_plugins"))}.isdisjoint(_PLUGINS):
         return _Directories()
     found = _of_document(document)
     for pattern in _listed(document.get("imports")) if depth == 0 else ():

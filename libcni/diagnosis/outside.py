@@ -354,12 +354,8 @@ def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
                 if rule is not None and not forwarding.lost_by(*hook, packet):
                     lost.setdefault((hook, rule), {})[interface] = None
     for (place, rule), names in lost.items():
-        yield NodeFinding(
-            "rules", "note", "dropped-in-part", str(place),
-            f"above a limit, packets of the containers of {some(list(names))} end at the rule {text_of(rule)}",
-            "some of their connections fail when there are many; somebody may want this",
-            f"if nobody wants this: {removal(node, place, rule)}",
-        )  # fmt: skip
+        seen = f"above a limit, packets of the containers of {some(list(names))} end at the rule"
+        yield _in_part(node, place, rule, seen, "some of their connections fail when there are many")
 
 
 def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding, caught: _Caught) -> Observations:
@@ -381,12 +377,8 @@ def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwardi
                 if any(forwarding.lost_by(*hook, packet) == rule for hook in hooks for packet in packets):
                     lost.setdefault((place, rule), {})[interface] = None
     for (place, rule), names in lost.items():
-        yield NodeFinding(
-            "rules", "note", "dropped-in-part", str(place),
-            f"packets to ports of or from the containers of {some(list(names))} end at the rule {text_of(rule)}",
-            "their connections to these ports fail; somebody may want this",
-            f"if nobody wants this: {removal(node, place, rule)}",
-        )  # fmt: skip
+        seen = f"packets to ports of or from the containers of {some(list(names))} end at the rule"
+        yield _in_part(node, place, rule, seen, "their connections to these ports fail")
 
 
 def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwarding: Forwarding) -> Observations:
@@ -409,13 +401,17 @@ def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwardi
                 if forwarding.lost_by(*place, packet) == rule and "--dst-type" not in rule:
                     found.setdefault((place, rule), {})[interface] = None
     for (place, rule), names in found.items():
-        yield NodeFinding(
-            "rules", "note", "dropped-in-part", str(place),
-            f"packets from the containers of {some(list(names))} to this port of other machines end at the rule "
-            f"{text_of(rule)}",
-            "they come to a program on this node, a transparent proxy, or fail without it; somebody may want this",
-            f"if nobody wants this: {removal(node, place, rule)}",
-        )  # fmt: skip
+        seen = f"packets from the containers of {some(list(names))} to this port of other machines end at the rule"
+        meaning = "they come to a program on this node, a transparent proxy, or fail without it"
+        yield _in_part(node, place, rule, seen, meaning)
+
+
+def _in_part(node: NodeState, place: Place, rule: Rule, seen: str, meaning: str) -> NodeFinding:
+    """Return the note about a rule that stops some packets of containers, which somebody may want."""
+    return NodeFinding(
+        "rules", "note", "dropped-in-part", str(place), f"{seen} {text_of(rule)}", f"{meaning}; somebody may want this",
+        f"if nobody wants this: {removal(node, place, rule)}",
+    )  # fmt: skip
 
 
 def _is_of_forwarded(node: NodeState, place: Place) -> bool:

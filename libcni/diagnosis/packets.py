@@ -31,8 +31,7 @@ from libcni.diagnosis.one_rule import (
     verdict_of,
 )
 from libcni.kernel.rule_words import after, is_goto, options_of, read_rule
-from libcni.kernel.rules import AddressSet, Rule, Table, program_of
-from libcni.verbs.port_rules import DEEPEST
+from libcni.kernel.rules import DEEPEST, AddressSet, Rule, Table, program_of
 
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
 _ARP = {"arp", "request", "reply"}

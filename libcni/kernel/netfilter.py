@@ -20,6 +20,7 @@ from typing import NamedTuple
 import libcni.kernel.system as system
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known, socket_in
 from libcni.kernel.netlink_messages import Exchange, attribute, attributes_in, each_attribute, text_in
+from libcni.kernel.rules import DEEPEST
 from libcni.kernel.sockets import waiting_sockets
 
 _NETLINK_NETFILTER = 12
@@ -30,7 +31,7 @@ _SECONDS = 2.0
 _MOST_BYTES = 1 << 20
 """The largest size of the chains and rules of a namespace: about 5,000 rules."""
 _MOST_DROPS = 20
-_DEEPEST, _MOST_CHAINS, _MOST_ASKED = 16, 500, 64
+_MOST_CHAINS, _MOST_ASKED = 500, 64
 _NO_FILTER = {errno.EINVAL, errno.EOPNOTSUPP}
 """The kernel's answer if it has no nf_tables."""
 _FAMILIES = {1: "inet", 2: "ip", 3: "arp", 5: "netdev", 10: "ip6"}
@@ -181,7 +182,7 @@ def _dropped(chain: _Chain, rules: Mapping[_Place, list[_Rule]]) -> Iterator[_Co
 
     def follow(place: _Place, above: _Conditions, depth: int) -> Iterator[_Conditions]:
         nonlocal is_open
-        if depth >= _DEEPEST or place in visited or len(visited) >= _MOST_CHAINS:
+        if depth >= DEEPEST or place in visited or len(visited) >= _MOST_CHAINS:
             return
         visited.add(place)
         for rule in rules.get(place, ()):

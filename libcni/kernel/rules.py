@@ -25,6 +25,8 @@ _ESCAPED = re.compile(r"\\(.)")
 _QUOTED = re.compile(r'"[^"]*"?')
 _HOOK = re.compile(r"type (\w+) hook (\w+)(?: devices? (.*?))? priority (\w*)(?: ?([+-]) ?(\d+))?")
 _PRIORITIES = {"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
+DEEPEST = 16
+"""The limit of jumps to follow: the rules of a broken firewall may jump in a circle."""
 MASQUERADE, PORTS = "inet cni_plugins_masquerade", ("ip cni_hostport", "ip6 cni_hostport")
 """The tables of bridge and ptp, and of portmap, in nftables."""
 

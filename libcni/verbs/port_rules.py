@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort
 from libcni.kernel.rule_words import after, options_of, read_rule, target_of
-from libcni.kernel.rules import PORTS, Rule, Table, mark_of, program_of, saved_rules
+from libcni.kernel.rules import DEEPEST, PORTS, Rule, Table, mark_of, program_of, saved_rules
 
-DEEPEST = 16
-"""The limit of jumps to follow: the rules of a broken firewall may jump in a circle."""
 _LEAD, _NFT_LEAD = {"DNAT", "REDIRECT"}, {"dnat", "redirect"}
 _LET_GO = {"RETURN", "ACCEPT"}
 _SECONDS = 5.0

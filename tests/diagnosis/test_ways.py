@@ -166,19 +166,25 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
+def found_and_undone(routed: Routed, command: str, remedy: str, containers: str) -> NodeFinding:
+    """Run a command; return the only finding, after its remedy has taken the command back."""
+    routed.host.run("sh", "-ec", command)
+    [found] = routed.findings()
+    assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
+    assert found.remedy.endswith(f": {remedy}")
+    routed.host.run("sh", "-ec", remedy)
+    assert routed.findings() == []
+    return found
+
+
 @pytest.mark.parametrize(("command", "severity", "seen", "remedy", "containers"), NEAR)
 def test_a_rule_that_keeps_containers_from_the_network_of_the_gateway_alone(
     routed: Routed, command: str, severity: str, seen: str, remedy: str, containers: str
 ) -> None:
-    routed.host.run("sh", "-ec", command)
-    [found] = routed.findings()
+    found = found_and_undone(routed, command, remedy, containers)
     assert (found.severity, found.name) == (severity, "route-stolen")
     assert seen in found.seen
-    assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
     assert found.meaning.startswith("the containers cannot reach the network of this node's gateway")
-    assert found.remedy.endswith(f": {remedy}")
-    routed.host.run("sh", "-ec", remedy)
-    assert routed.findings() == []
 
 
 @pytest.mark.parametrize(("command", "seen", "remedy", "containers", "severity"), ELSEWHERE)
@@ -186,13 +192,8 @@ def test_packets_to_other_networks_that_do_not_take_the_default_route(
     routed: Routed, command: str, seen: str, remedy: str, containers: str, severity: str
 ) -> None:
     """As wg-quick and OpenVPN lead all packets into their tunnels."""
-    routed.host.run("sh", "-ec", command)
-    [found] = routed.findings()
+    found = found_and_undone(routed, command, remedy, containers)
     assert (found.name, found.severity, found.seen) == ("other-way-out", severity, seen)
-    assert found.containers == tuple(f"{name}:eth0" for name in containers.split())
-    assert found.remedy.endswith(f": {remedy}")
-    routed.host.run("sh", "-ec", remedy)
-    assert routed.findings() == []
 
 
 SECOND = "ip link add up1 type bridge; ip link set up1 up; ip addr add 198.51.100.1/24 dev up1"

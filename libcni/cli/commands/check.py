@@ -56,7 +56,8 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     cni = session.client()
     is_all = selection.container is None
     attachments = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
-    outcomes = [(attachment, *_checked(cni, attachment)) for attachment in attachments]
+    disabled = _disabled_networks(cni)
+    outcomes = [(attachment, *_checked(cni, attachment, disabled)) for attachment in attachments]
     unasked = Counter(attachment.network for attachment, state, _ in outcomes if state == "not asked")
     for network, count in unasked.items():
         reason = "its configuration has disableCheck, or its spec version has no CHECK"
@@ -77,7 +78,9 @@ def _note_known_faults(errors: Iterable[libcni.CNIError]) -> bool:
     return bool(faults)
 
 
-def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
+def _checked(
+    cni: libcni.CNIConfig, attachment: libcni.Attachment, disabled: frozenset[str]
+) -> tuple[str, libcni.CNIError | None]:
     """Return the outcome of a CHECK in words, and its error."""
     try:
         cni.check_attachment(attachment)
@@ -86,16 +89,19 @@ def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str,
         return "not asked", None
     except libcni.CNIError as error:
         return "known fault" if known_fault(error) else "failed", error
-    return "not asked" if _is_disabled(cni, attachment) else "ok", None
+    return "not asked" if attachment.network in disabled or _is_disabled(attachment) else "ok", None
 
 
-def _is_disabled(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> bool:
-    """Return whether the network's file or the recorded configuration forbids CHECK: then no plugin has run."""
+def _disabled_networks(cni: libcni.CNIConfig) -> frozenset[str]:
+    """Return the networks whose files forbid CHECK: then no plugin runs."""
     try:
-        if cni.network(attachment.network).disable_check:
-            return True
-    except libcni.CNIError:
-        pass
+        return frozenset(net.name for net in cni.networks() if net.disable_check)
+    except libcni.ConfigError:  # CHECK uses the records
+        return frozenset()
+
+
+def _is_disabled(attachment: libcni.Attachment) -> bool:
+    """Return whether the recorded configuration forbids CHECK."""
     # CHECK has just read this document as a configuration, and has given its warnings.
     recorded = json.loads(attachment.config) if attachment.config else {}
     return str(recorded.get("disableCheck")).lower() == "true"  # Go also takes "true"
