@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain as joined
 from typing import Any
@@ -36,7 +36,7 @@ _DHCP = "/run/cni/dhcp.sock"
 """The socket of the daemon of dhcp, without ``daemonSocketPath``."""
 
 
-def obstacles_to_reload(cni: CNIConfig, attachments: Collection[Attachment]) -> list[str]:
+def obstacles_to_reload(cni: CNIConfig, attachments: Iterable[Attachment]) -> list[str]:
     """Return for each attachment why the ADD of a reload would fail after its DEL, and what to do; "" if no reason.
 
     A reload alone finds out only after its DEL that a program which a plugin needs is missing, that a plugin is
@@ -55,6 +55,7 @@ def obstacles_to_reload(cni: CNIConfig, attachments: Collection[Attachment]) -> 
         >>> obstacles_to_reload(cni, cni.get_cached_attachments())
         ['']
     """
+    attachments = tuple(attachments)
     containers = {attachment.container_id for attachment in attachments}
     every = cni.get_cached_attachments(*containers) if len(containers) == 1 else cni.get_cached_attachments()
     # A reload detaches what shares rules with an attachment, too.

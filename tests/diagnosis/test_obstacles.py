@@ -19,7 +19,7 @@ def test_obstacles_are_known_before_the_del(node: OperatorNode) -> None:
     node.attach("c2")
 
     def found() -> list[str]:
-        return obstacles_to_reload(node.cni, node.cni.get_cached_attachments("c1"))
+        return obstacles_to_reload(node.cni, iter(node.cni.get_cached_attachments("c1")))
 
     assert found() == [""]
     taken = Path(node.leases, "net", f"{node.net}.2")
