@@ -229,7 +229,7 @@ def _addresses(node: NodeState, attachment: Attachment, inside: Network) -> Iter
         if not takes(inside.links[name], address):
             mtu = _expected_mtu(node, attachment) or max((end.mtu for end in node.host_ends(attachment)), default=0)
             command = command_in(netns, let_take(inside.links[name], mtu))
-            yield about(meaning, f"{command}; then call repair again")
+            yield about(meaning, f"call repair again after: {command}")
         elif held := node.holders.get(address):  # two interfaces with one address are worse than no interface with it
             owner = f"find the owner of that interface in {held[0].space.path}"
             yield about(f"{meaning}, and another interface has the address", owner)

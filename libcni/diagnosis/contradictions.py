@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from libcni._dataclass import replace
+from libcni.diagnosis.printed_commands import with_commands
 from libcni.diagnosis.report import NodeFinding
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import some
@@ -49,8 +50,7 @@ def without_repetitions(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding
     """Yield the findings; each command is printed by one of them, and the others refer to that one."""
     printed: dict[str, NodeFinding] = {}
     for finding in findings:
-        before, colon, text = finding.remedy.rpartition(": ")
-        commands = text.split("; ")
+        words, commands = with_commands(finding.remedy)
         known = [printed[command] for command in commands if command in printed]
         left = [command for command in commands if command not in printed]
         printed.update((command, finding) for command in left if _ONCE.match(command))
@@ -59,4 +59,6 @@ def without_repetitions(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding
             continue
         others = some([f"{one.name} of {one.subject}" for one in dict.fromkeys(known)])
         remedy = f"{'the rest' if left else 'this'} is done by the command of the finding {others}"
-        yield replace(finding, remedy=f"{before}{colon}{'; '.join(left)}; {remedy}" if left else remedy)
+        yield replace(
+            finding, remedy=": ".join(filter(None, (words, f"{'; '.join(left)}; {remedy}"))) if left else remedy
+        )

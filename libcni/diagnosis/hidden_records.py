@@ -69,7 +69,7 @@ def _finding(path: str, mount: Mount, hidden: str) -> NodeFinding:
         "disk", "error", "hidden-records", path,
         f"{mount.source} ({mount.kind}) is mounted over it, and hides {hidden}",
         "a DEL of these containers does nothing, and the next ADD can give their addresses to others",
-        f"umount {shlex.quote(path)} (then restart the containers that were attached since the mount)",
+        f"restart the containers that were attached since the mount, after: umount {shlex.quote(path)}",
     )  # fmt: skip
 
 

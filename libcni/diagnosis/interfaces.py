@@ -164,7 +164,7 @@ def _gateway_of_ptp(node: NodeState, attachment: Attachment, link: Link) -> Iter
         yield _error(
             attachment, "gateway-missing", f"its host interface {link.name} does not have the address {some(missing)}",
             "the container loses its gateway as soon as it asks again for the gateway's hardware address",
-            "" if len(mends) == len(missing) else f"{let_take(link)}; then call repair again", mends,
+            "" if len(mends) == len(missing) else f"call repair again after: {let_take(link)}", mends,
         )  # fmt: skip
 
 

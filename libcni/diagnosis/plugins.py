@@ -116,7 +116,7 @@ def _not_executed(directory: str, names: Iterable[str]) -> Iterator[NodeFinding]
         yield _error(
             "unusable-plugin", directory, f"its file system is mounted noexec; there: {some(plugins)}",
             "no plugin can be started there, whatever the modes of the files",
-            f"mount -o remount,bind,exec {point} (and correct /etc/fstab, or the unit that mounts it)",
+            f"correct /etc/fstab, or the unit that mounts it, and run: mount -o remount,bind,exec {point}",
         )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def test_a_disk_that_was_mounted_over_records_or_reservations_is_the_cause(node:
         what = f"reservations of {node.net}.2, {node.net}.3"
         what = what if part.startswith("leases") else "records of c1:eth0, c2:eth0"
         assert found.seen == f"data (tmpfs) is mounted over it, and hides {what}, which are in use"
-        node.type(found.remedy.partition(" (")[0])
+        node.type(found.remedy.rpartition(": ")[2])
         node.assert_healthy()
     finally:
         subprocess.run(["umount", place], check=False, capture_output=True)

@@ -316,7 +316,7 @@ def test_a_directory_that_is_mounted_noexec_is_one_finding_whose_command_helps(n
         [found] = node.diagnose().findings
         assert (found.name, found.subject) == ("unusable-plugin", str(node.bin))
         assert found.seen.endswith("is mounted noexec; there: bridge, host-local")
-        node.type(found.remedy.partition(" (")[0])
+        node.type(found.remedy.rpartition(": ")[2])
         node.assert_healthy()
     finally:
         subprocess.run(["umount", node.bin], check=True)

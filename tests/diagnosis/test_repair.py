@@ -717,3 +717,14 @@ def test_a_command_that_cannot_be_typed_twice_is_printed_once() -> None:
     done = "is done by the command of the finding dropped of chain 0"
     left = f"find out who banned them: ip link set br0 up; ip rule; the rest {done}"
     assert found == [remedies[0], left, f"this {done}", remedies[3]]
+
+
+def test_a_quoted_semicolon_ends_no_command_that_is_printed_once() -> None:
+    """A comment of a rule has any characters; half a command would be typed, or half of one named as done."""
+    rule = "iptables -D FORWARD -m comment --comment 'old: VPN; see wiki' -j DROP"
+    other = "iptables -D FORWARD -m comment --comment 'new: VPN; see wiki' -j DROP"
+    remedies = [f"if nobody wants this: {rule}", f"if nobody wants this: {other}; {rule}", rule]
+    findings = [NodeFinding("rules", "error", "dropped", f"chain {remedy}", "", "", remedy) for remedy in remedies]
+    done = f"is done by the command of the finding dropped of {findings[0].subject}"
+    found = [one.remedy for one in without_repetitions(findings)]
+    assert found == [remedies[0], f"if nobody wants this: {other}; the rest {done}", f"this {done}"]

@@ -303,7 +303,9 @@ def test_an_address_of_ipv6_is_not_added_to_an_interface_that_takes_none(
     found = {one.name: (one.remedy, one.mends) for one in made.findings(check_interfaces)}
     netns = made.netns("c1")
     assert found["gateway-missing"] == (remedy.format("br0"), ())
-    assert found["address-lost"] == (f"nsenter --net={netns} {remedy.format('eth0')}; then call repair again", ())
+    assert found["address-lost"] == (
+        f"call repair again after: nsenter --net={netns} {remedy.format('eth0')}", (),
+    )  # fmt: skip
 
 
 def test_a_fault_of_a_bridge_hides_none_of_its_containers(made: MadeNode) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from itertools import groupby
 
@@ -15,6 +14,7 @@ from libcni.cli.parser import refusal
 from libcni.cli.render import Block, Fields, Table, Verbatim, one_line
 from libcni.cli.repair_text import examples, repair_commands, summary
 from libcni.cli.session import Session
+from libcni.diagnosis.printed_commands import with_commands
 from libcni.engines.ended_findings import with_ended
 from libcni.errors import some
 
@@ -118,22 +118,9 @@ def _finding(finding: libcni.diagnosis.NodeFinding) -> Fields:
     return Fields(f"{finding.severity} {one_line(finding.subject)} ({finding.name})", rows)
 
 
-_PROGRAMS = (
-    "bridge", "chmod", "ebtables", "ip", "ip6tables", "ip6tables-legacy", "ip6tables-nft", "ipset", "iptables",
-    "iptables-legacy", "iptables-nft", "kubectl", "mount", "mv", "nft", "nsenter", "sysctl", "tc", "umount",
-)  # fmt: skip
-_COMMAND = re.compile(rf"(?:{'|'.join(_PROGRAMS)}) [\w/-]")
-_PART = re.compile(r"""(?:[^;'"]|'[^']*'|"[^"]*"|;(?! ))+""")
-"""A part of a text up to a semicolon outside of quotes."""
-
-
 def _with_commands(text: str) -> tuple[str, list[str]]:
     """Return a remedy without the commands at its end, and these. They are never folded: the user copies them."""
     remedy, _, command = text.rpartition(": libcni ")
     if remedy and not refusal(f"libcni {command}"):
         return remedy, [f"libcni {command}"]
-    for found in re.finditer(": ", text):
-        commands = [part.strip() for part in _PART.findall(text[found.end() :])]
-        if all(map(_COMMAND.match, commands)):
-            return text[: found.start()], commands
-    return text, []
+    return with_commands(text)

@@ -73,6 +73,17 @@ def test_commands_are_not_folded(
     assert [line.strip() for line in shown[-1].splitlines()] == commands
 
 
+def test_a_remedy_that_is_only_a_command_is_not_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = DoctorReport((NodeFinding("interfaces", "error", "hairpin-off", "container c1", "seen", remedy=RULE),))
+    monkeypatch.setattr(libcni.diagnosis, "repair_node", lambda *_, **__: NodeRepair((), report))
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["doctor", "--cache-dir=/nowhere"]) == 2
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "iptables" in line]
+    assert line.split(maxsplit=1) == ["type", RULE]
+
+
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("doctor").out.endswith("ok: no problems found in the checked objects\n")
