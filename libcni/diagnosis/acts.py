@@ -243,8 +243,7 @@ def _remove_rules(node: NodeState, mend: Mend) -> None:
                 continue
             except OSError:
                 # Two mends of a group may be for the same address, and another program may remove its rules meanwhile.
-                chain = rules.saved_rules(program).get(table, rules.Table()).chains.get(rule[1], ())
-                if program == "nft" or rule in chain:
+                if program == "nft" or rule in rules.rules_in(program, table, rule[1]):
                     raise
 
 

@@ -78,18 +78,16 @@ def _may_be_masqueraded(run: VerbRun, record: Record) -> bool:
     from libcni.kernel import rules  # with subprocess, which few DELs need
 
     addresses = set(addresses_of(record))
-    chain = rules.masquerade_chain(record.network, record.container_id)
+    chain, mark = rules.masquerade_chain(record.network, record.container_id), rules.masquerade_mark(*record.identity)
     for program in sorted({"nft", *map(rules.program_of, addresses)}):
         try:
-            tables = rules.saved_rules(program, run.settings.environment())
+            tables = rules.saved_rules(program, run.settings.environment(), about=(chain, mark))
         except FileNotFoundError:  # without the program, the plugins have no rules
             continue
         except OSError:
             return True
         if program == "nft":
-            own = tables.get(rules.MASQUERADE, rules.Table()).find(
-                "masq_checks", rules.masquerade_mark(*record.identity)
-            )
+            own = tables.get(rules.MASQUERADE, rules.Table()).find("masq_checks", mark)
         else:
             # The chain has the rules of all interfaces of the container on the network.
             leading = tables.get("nat", rules.Table()).leading_to(chain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import product
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort
 from libcni.kernel.rule_words import after, options_of, read_rule, target_of
-from libcni.kernel.rules import DEEPEST, PORTS, Rule, Table, mark_of, program_of, saved_rules
+from libcni.kernel.rules import DEEPEST, PORTS, Rule, Table, listings, mark_of, program_of, saved_rules
 
 _LEAD, _NFT_LEAD = {"DNAT", "REDIRECT"}, {"dnat", "redirect"}
 _LET_GO = {"RETURN", "ACCEPT"}
@@ -18,6 +19,11 @@ _SECONDS = 5.0
 _WIDEST = 4096
 """The largest range of ports that is followed."""
 _FLAGS = {"-m", "--to-destination", "--to-ports", "--random", "--persistent", "--src-type", "nfproto"}
+_LISTED_PORTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"| --dports? ([\d,]+) ')
+"""A text of a rule of iptables; or ports without ranges, in the group."""
+_TARGET = re.compile(r" -j (\S+)")
+# iptables-save prints the rules of a chain one after the other.
+_RULES_OF_CHAIN = re.compile(r"^-A (\S+) .*(?:\n-A \1 .*)*", re.MULTILINE)
 _OWN_PRIORITY = -100
 """The priority at which portmap's rules translate, in iptables and in nftables."""
 
@@ -93,14 +99,31 @@ def port_rules_now(ports: Collection[HostPort]) -> PortRules:
     An ADD waits for this, so only the doctor reads the other variant of iptables. Rules that cannot be read are left
     out.
     """
+    numbers = {f"{port.number:g}" for port in ports}
     found: dict[str, dict[str, Table]] = {}
     for program in dict.fromkeys(program_of(port.address) for port in ports):
         with suppress(OSError):
             try:
-                found[program] = saved_rules(program, seconds=_SECONDS)
+                nat = [one for one in listings(program, seconds=_SECONDS) if one.name == "nat"]
+                found[program] = {one.name: one.read(_lines_for(numbers, one.text)) for one in nat}
             except FileNotFoundError:
-                found["nft"] = saved_rules("nft", seconds=_SECONDS)
+                words = (" jump ", *(f" dport {number} " for number in numbers))
+                found["nft"] = saved_rules("nft", seconds=_SECONDS, about=words)
     return PortRules(found)
+
+
+def _lines_for(numbers: set[str], text: str) -> Iterator[str]:
+    """Yield the rules of a table of iptables that packets for these ports may reach from PREROUTING on."""
+    chains: dict[str, str] = {}
+    for found in _RULES_OF_CHAIN.finditer(text):
+        chains[found[1]] = f"{chains[found[1]]}\n{found[0]}" if found[1] in chains else found[0]
+    waiting = ["PREROUTING"]
+    while waiting:
+        for line in chains.pop(waiting.pop(), "").split("\n"):
+            listed = filter(None, _LISTED_PORTS.findall(line))
+            if line and all(not numbers.isdisjoint(one.split(",")) for one in listed):
+                yield line
+                waiting += _TARGET.findall(line)
 
 
 def translations(rules: Mapping[str, Mapping[str, Table]]) -> Iterator[list[Translation]]:

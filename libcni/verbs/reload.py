@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 from libcni._dataclass import dataclass, field, replace
 from libcni.config.host_local import is_in_ranges
@@ -52,14 +52,14 @@ async def reload(run: VerbRun, attachment: Attachment) -> Outcomes:
         NotAttachedError: there is no completed ADD, or its namespace or interface was replaced; nothing was run.
         RecordError: rules of another runtime carry the container's ID, or a record cannot be written; nothing was run.
     """
-    records = await run.lock_all(
+    found = await run.lock_all(
         attachment.network,
         attachment.container_id,
         lambda: _find(run, attachment),
-        lambda records: [record.network for record in records],
+        lambda found: [record.network for record in found.to_reload],
     )
     # This examines namespaces, may read all records, and lists the rules: an event loop must not wait for it.
-    parts = await run.on_disk(lambda: _checked_parts(run, records))
+    parts = await run.on_disk(lambda: _checked_parts(run, found))
     with ExitStack() as stack:
         for number, part in enumerate(parts):
             pending = part.record.for_reload(place_of(part.record).interface)
@@ -139,8 +139,15 @@ async def reload_each(
 # Find the attachments to reload.
 
 
-def _find(run: VerbRun, attachment: Attachment) -> list[Record]:
-    """Return the records of the attachment and of all that share rules with it."""
+class _Found(NamedTuple):
+    """The records of the attachments to reload, and all readable records of the container."""
+
+    to_reload: list[Record]
+    of_container: list[Record]
+
+
+def _find(run: VerbRun, attachment: Attachment) -> _Found:
+    """Find the attachment and all that share rules with it."""
     identity = attachment.record.identity
     target = find_target(run, identity)
     if not isinstance(target, Recorded):
@@ -154,7 +161,7 @@ def _find(run: VerbRun, attachment: Attachment) -> list[Record]:
     found = [record]
     while further := [other for other in others if other not in found and _is_further(run, found, other)]:
         found += further
-    return found
+    return _Found(found, records)
 
 
 def _refuse_shared_interface(record: Record, others: Iterable[Record]) -> None:
@@ -182,10 +189,10 @@ def _share_rules(run: VerbRun, record: Record, other: Record) -> bool:
     return all(_PORTMAP in [plugin.type for plugin in net.plugins] for net in nets)
 
 
-def _checked_parts(run: VerbRun, records: Iterable[Record]) -> list[_Part]:
+def _checked_parts(run: VerbRun, found: _Found) -> list[_Part]:
     """Return the attachments to reload in the order of their ADDs, after all checks. Changes nothing on the node."""
-    parts = [_part(run, record) for record in records]
-    _refuse_rules_of_others(run, parts)
+    parts = [_part(run, record) for record in found.to_reload]
+    _refuse_rules_of_others(run, parts, found.of_container)
     return sorted(parts, key=lambda part: (part.record.created or 0.0, part.record.ifname))
 
 
@@ -215,13 +222,13 @@ def _part(run: VerbRun, record: Record) -> _Part:
     return _Part(run, record, chain, claim, place)
 
 
-def _refuse_rules_of_others(run: VerbRun, parts: list[_Part]) -> None:
+def _refuse_rules_of_others(run: VerbRun, parts: list[_Part], records: Iterable[Record]) -> None:
     """Raise RecordError if rules of another runtime carry the container's ID: the plugins' DEL would remove them.
 
     Such rules have addresses that no record of this container has.
     """
     container_id = parts[0].record.container_id
-    own = {address for record in run.records.records(container_id) for address in addresses_of(record)}
+    own = {address for record in records for address in addresses_of(record)}
     chains = {
         chain_of(part.record.network, container_id)
         for part in parts
@@ -245,8 +252,9 @@ def _refuse_rules_of_others(run: VerbRun, parts: list[_Part]) -> None:
 
 def _container_rules(run: VerbRun, program: str, container_id: str, chains: set[str]) -> list[rules.Rule]:
     """Return a program's rules that the DEL removes: those of the container's chains, for nft those with its ID."""
+    words = {container_id} if program == "nft" else chains
     try:
-        tables = rules.saved_rules(program, run.settings.environment())
+        tables = rules.saved_rules(program, run.settings.environment(), about=words)
     except FileNotFoundError:  # without the program, the plugins have no rules
         return []
     except OSError as error:

@@ -1210,7 +1210,7 @@ def test_a_repeated_del_asks_for_the_rules(
 ) -> None:
     """bridge removes link and rules and then fails, if its chain was flushed. Or it was killed between the two."""
 
-    def saved_rules(program: str, _env: object) -> dict[str, rules.Table]:
+    def saved_rules(program: str, _env: object, **_about: object) -> dict[str, rules.Table]:
         found = saved.get(program, ())
         if isinstance(found, OSError):
             raise found
